@@ -3,15 +3,19 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
+# Live tests wait for servers as much as they compute, so more of them than cores run at once.
+LIVE_WORKERS ?= 3
+# The plugins that the tests use, by name: with those that are installed, ours among them, pytest would rewrite every module of src/ in every worker.
+PYTEST := $(BIN)/python -m pytest --disable-plugin-autoload -p anyio -p hypothesispytest -p timeout -p xdist
 
-.PHONY: demo test cover changelog hooks test-live test-lowest test-newest torture sbom licences format lint typecheck docs bench bench-peers serve clean
+.PHONY: demo test cover changelog hooks test-live test-lowest test-newest torture sbom licences format lint typecheck docs screenshots bench bench-peers serve site clean
 SOURCES := src tests benchmarks docs supply_chain
 
 demo: .venv/.ready
 	@$(BIN)/proctor demo
 
 test: .venv/.ready
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -rs
+	$(PYTEST) -n $(WORKERS) --dist worksteal -q -rs
 
 # Branch coverage of the unit tests, and the rooms that have the least of it. Tests of doors that start processes of their own count for little here.
 cover: .venv/.ready
@@ -28,15 +32,23 @@ changelog: .venv/.ready
 hooks: .venv/.ready
 	$(BIN)/pre-commit install
 
-test-live: .venv/.ready
-	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile --no-loadscope-reorder -q -rs || test $$? -eq 5
+# Those that hold a service to milliseconds come first, one after the other.
+test-live: test-live-quiet test-live-others
+
+.PHONY: test-live-quiet test-live-others
+test-live-quiet: .venv/.ready
+	$(PYTEST) -m "live and quiet" -q -rs tests/live || test $$? -eq 5
+
+test-live-others: .venv/.ready
+	$(PYTEST) -m "live and not quiet" -n $(LIVE_WORKERS) --dist loadfile --no-loadscope-reorder -q -rs || test $$? -eq 5
 
 # The crash tests, twenty rounds instead of three; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers, and of
 # one tenant's patterns and voices beside another tenant; a hundred runs ended by signals; a hundred thousand changed suites, recordings and requests, and two hundred requests for each operation.
 torture: .venv/.ready
-	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live tests/rest/test_doorstep.py -k "crash or outage or doorstep or flood or signal"
+	PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live tests/rest/test_doorstep.py -k "doorstep or flood"
+	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live -k "(crash or outage or signal or restart) and not doorstep and not flood"
 	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/test_openapi.py
-	PROCTOR_FUZZ_EXAMPLES=110000 $(BIN)/python -m pytest -q tests/fuzz
+	PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
 
 # Both ends of what `pyproject.toml` allows, each in an environment of its own; `ONLY="tests/store -k sqlite"` runs some of the tests.
 LOWEST ?= .venv/lowest
@@ -93,6 +105,11 @@ typecheck: .venv/.ready
 docs: .venv/.ready
 	$(BIN)/python -m docs.generate
 
+# The pictures of the web pages for the docs, of a service that is seeded for them; needs the package playwright and a Chromium.
+screenshots: .venv/.ready
+	$(BIN)/python -m docs.screenshots
+	PROCTOR_SCREENSHOTS=1 $(BIN)/python -m pytest -m live -q tests/live/test_screenshots.py
+
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks
 
@@ -108,8 +125,15 @@ else
 endif
 	$(PEERS)/bin/python -m benchmarks
 
+# The pages under docs/ as a searchable site, in site/; fails on a link that leads nowhere. In an environment of its own: nothing else needs it.
+SITE := .venv/site
+site: .venv/.ready
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --quiet --disable-pip-version-check 'zensical==0.0.73'
+	$(SITE)/bin/zensical build -f mkdocs.yml --clean --strict
+
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+	rm -rf site .venv .pytest_cache .ruff_cache .hypothesis
 
 ifdef UV
 .venv/.ready: pyproject.toml uv.lock
@@ -125,13 +149,26 @@ else
 	@touch $@
 endif
 
-# Installs the real n8n and Flowise (minutes, gigabytes) and drives them; `make platforms PLATFORM=n8n` for one of the two.
+# Installs the real n8n and Flowise (minutes, gigabytes) and drives them, then the real frameworks; `make platforms PLATFORM=n8n` for one of the two.
 .PHONY: platforms
 platforms: .venv/.ready
 	$(BIN)/python -m tests.platforms.install $(PLATFORM)
 	$(BIN)/python -m pytest -m platform -q $(if $(PLATFORM),$(PLATFORM:%=tests/platforms/test_%.py),tests/platforms)
+	$(if $(PLATFORM),,$(MAKE) framework-pages)
 
 # Installs real agent frameworks (minutes, gigabytes, under .frameworks/) and records their traces anew; `make frameworks ONLY="langgraph-oi strands-mcp"` for some.
 .PHONY: frameworks
 frameworks: .venv/.ready
 	$(BIN)/python -m tests.frameworks.record $(ONLY)
+
+# Installs the frameworks of docs/how-to/frameworks/ (minutes, gigabytes, under .frameworks/), runs every page as it is written, and `proctor init --for`
+# each of them in an empty folder; `ONLY=crewai` for one.
+.PHONY: framework-pages
+framework-pages: .venv/.ready
+	PROCTOR_FRAMEWORK_PAGES=all $(BIN)/python -m pytest -m live -q tests/live/test_framework_pages.py tests/live/test_framework_returns.py $(if $(ONLY),-k "$(ONLY)")
+
+# Builds the wheel, installs it with what each page of the docs names and nothing else (under .frameworks/lean), and executes the page there;
+# `ONLY="README how-to/test-n8n"` for some. `make test` does the same on links into .venv.
+.PHONY: pages-lean
+pages-lean: .venv/.ready
+	$(BIN)/python -m tests.lean_pages $(ONLY)

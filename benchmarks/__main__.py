@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import cold_start, growth, ingestion, judging, lists, live_runs, memory, reading, throughput
+from benchmarks import cold_start, data_cases, growth, ingestion, judging, lists, live_runs, memory, pages, promptfoo, reading, throughput
 
 
 def main() -> int:
     """Measure and print."""
     missed = 0
-    for part in (cold_start, throughput, reading, growth, live_runs, judging, ingestion, lists, memory):
+    for part in (cold_start, throughput, reading, growth, live_runs, judging, ingestion, lists, memory, data_cases, promptfoo, pages):
         print((part.__doc__ or "").strip())
         for figure in part.figures():
             print("  " + figure.line(), flush=True)

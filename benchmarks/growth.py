@@ -57,6 +57,11 @@ def _native_assertions(size: int) -> Callable[[], object]:
     return _read({"proctor": 1, "cases": [{"id": "one", "expect": [{"tool_called": f"t{n}"} for n in range(size)]}]})
 
 
+def _dependencies(size: int) -> Callable[[], object]:
+    claims = [{"tool_called": "a", "id": f"a{n}", "depends_on": [f"a{at}" for at in range(max(0, n - 20), n)]} for n in range(size)]
+    return _read({"proctor": 1, "cases": [{"id": "one", "expect": claims}]})
+
+
 def _mcplab_scenarios(size: int) -> Callable[[], object]:
     scenarios = [{"id": f"s{n}", "prompt": "hi", "eval": {"tool_constraints": {"required_tools": ["a"]}}} for n in range(size)]
     return _read({"servers": [], "agents": [], "scenarios": scenarios})
@@ -161,6 +166,7 @@ def figures() -> Iterator[Figure]:
             ("cases of a native suite, JSON", 2_000, _native_cases),
             ("cases of a native suite, YAML", 1_000, _native_cases_in_yaml),
             ("assertions of one case", 2_000, _native_assertions),
+            ("assertions that depend on twenty others", 500, _dependencies),
             ("scenarios of an MCPLab suite", 1_000, _mcplab_scenarios),
             ("cases of a Mibo suite", 1_000, _mibo_cases),
             ("cases of an MCPJam suite", 250, _mcpjam_cases),

@@ -24,7 +24,7 @@ from proctor.service.hub import Hub, stamp
 from proctor.service.runs import requests as runs
 from proctor.service.settings import ServiceSettings
 from proctor.service.traces import search
-from proctor.service.traces.search import TraceFilter
+from proctor.service.traces.search import ResultSearch, TraceSearch
 from proctor.store import tables
 from proctor.store.database import Database, open_database
 
@@ -39,11 +39,11 @@ Ask = Callable[[Hub], Awaitable[dict[str, Any]]]
 
 
 def _results(wanted: dict[str, Any], caller: Caller = LOCAL, **more: Any) -> Ask:
-    return lambda hub: search.list_results(hub, caller, TraceFilter(**wanted), **more)
+    return lambda hub: search.list_results(hub, caller, ResultSearch(**wanted, **more))
 
 
 def _traces(wanted: dict[str, Any], caller: Caller = LOCAL, **more: Any) -> Ask:
-    return lambda hub: search.list_traces(hub, caller, TraceFilter(**wanted), **more)
+    return lambda hub: search.list_traces(hub, caller, TraceSearch(**wanted, **more))
 
 
 _SOME = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id="proj_1", agent_ids=("agent_1", "agent_6"))
@@ -70,7 +70,7 @@ ALONG: dict[str, Ask] = {
     "traces: failed": _traces({}, status="failed"),
     "traces by external id": _traces({}, external_id="external 77"),
     "runs": lambda hub: runs.list_runs(hub, LOCAL),
-    "runs: failed": lambda hub: runs.list_runs(hub, LOCAL, status="failed"),
+    "runs: failed": lambda hub: runs.list_runs(hub, LOCAL, runs.RunSearch(status="failed")),
     "audit": lambda hub: audit.list_notes(hub, LOCAL),
     "audit of a thing": lambda hub: audit.list_notes(hub, LOCAL, resource_id="thing_7"),
     "audit of a kind, of which there are five": lambda hub: audit.list_notes(hub, LOCAL, resource="secret"),

@@ -22,7 +22,8 @@ import proctor
 from benchmarks.live_peers import Drive, peers
 from benchmarks.report import Figure
 from proctor.actions.run import drive
-from proctor.runner.run import RunSettings
+from proctor.actions.run_options import RunOptions
+from proctor.runner.settings import RunSettings
 from proctor.targets.wire import new_client
 
 CASES = 400
@@ -72,7 +73,8 @@ def _suite() -> proctor.Suite:
 
 
 async def _ours(suite: proctor.Suite, url: str, home: Path) -> None:
-    live = await drive(suite, target={"type": "http", "url": url}, home=home, settings=RunSettings(concurrency=CONCURRENCY))
+    options = RunOptions(settings=RunSettings(concurrency=CONCURRENCY))
+    live = await drive(suite, options, target={"type": "http", "url": url}, home=home)
     assert live.result.counts["pass"] == CASES, live.result.counts
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 
 def cpu_seconds(work: Callable[[], object], repeats: int = 5) -> float:
@@ -41,12 +42,14 @@ def child_cpu_seconds(command: list[str], repeats: int = 10) -> float:
     return best
 
 
-def child_peak_bytes(command: list[str]) -> int:
-    """The peak resident memory of one run of a command."""
+def child_peak_bytes(command: list[str], folder: Path | None = None, *, allowed: tuple[int, ...] | None = None) -> int:
+    """The peak resident memory of one run of a command, in a folder where one is named; raises where its exit code is not `allowed`."""
     watcher = (
-        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=False); "
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=False); "
+        "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
-    done = subprocess.run([sys.executable, "-c", watcher, *command], capture_output=True, text=True, check=True)
-    kilobytes = int(done.stdout.strip().splitlines()[-1])
+    done = subprocess.run([sys.executable, "-c", watcher, *command], capture_output=True, text=True, check=True, cwd=folder)
+    code, kilobytes = map(int, done.stdout.split()[-2:])
+    if allowed is not None and code not in allowed:
+        raise RuntimeError(f"{' '.join(command)} ended with {code}: {done.stderr[-2000:]}")
     return kilobytes * (1 if sys.platform == "darwin" else 1024)

@@ -32,11 +32,23 @@ FAMILIES = {
     "Tool errors": ("tool_errors",),
     "Steps of a workflow": ("nodes",),
     "The text of the answer": ("text", "text_pattern"),
-    "JSON answers": ("json_field", "json_path", "json_schema"),
-    "Status, time, tokens, turns": ("limits",),
+    "The wording of the answer": ("similar_to", "language_is", "readable", "pii"),
+    "JSON answers": ("json_field", "json_path", "json_schema", "json_similar"),
+    "Status, time, tokens, cost, turns, models": ("limits", "cost", "model"),
+    "Anything, in one line": ("that",),
     "End state of health systems": ("fhir", "hl7", "x12", "portal", "files", "voice"),
     "Widgets": ("widget",),
     "Judged in plain language": ("semantic",),
+    "Rubrics": (
+        "faithful_to_context",
+        "answers_the_question",
+        "context_relevance",
+        "refuses_politely",
+        "no_personal_data",
+        "tone",
+        "summary_covers",
+        "sql_equivalent",
+    ),
     "Other": ("unsupported",),
 }
 """Sections of the page of checks: the files of `proctor/checks/` in each."""
@@ -60,23 +72,30 @@ def checks_page() -> str:
     ]
     described = {entry.name: entry for entry in describe.checks()}
     specs = {entry.name: entry.spec for entry in default_registry()}
+    owners = {entry.name: entry.owner for entry in default_registry()}
     families = list(_families())
     for title, names in families:
         lines.append(f"| [{title}](#{_anchor(title)}) | {', '.join(f'[`{name}`](#{name})' for name in names)} |")
     for title, names in families:
-        lines += ["", f"## {title}", *_rules_of(title)]
+        lines += ["", f"## {title}", *_rules_of({owners[name] for name in names})]
         for name in names:
             lines += ["", *_check_section(described[name], specs[name])]
     return "\n".join(lines) + "\n"
 
 
-def _rules_of(title: str) -> Iterator[str]:
-    """What the files of a family say about the rules they decide by: all of their docstring but its first line."""
-    for module in FAMILIES[title]:
-        text = (importlib.import_module(f"proctor.checks.{module}").__doc__ or "").strip()
+def _rules_of(modules: Iterable[str]) -> Iterator[str]:
+    """What files of checks say about the rules they decide by: all of their docstring but its first line."""
+    for module in sorted(modules, key=_place_in_families):
+        text = (importlib.import_module(module).__doc__ or "").strip()
         rules = text.partition("\n\n")[2]
         if rules:
             yield from ("", rules)
+
+
+def _place_in_families(module: str) -> tuple[int, str]:
+    listed = [name for modules in FAMILIES.values() for name in modules]
+    name = module.rsplit(".", 1)[-1]
+    return listed.index(name) if name in listed else len(listed), name
 
 
 def _families() -> Iterator[tuple[str, list[str]]]:

@@ -2,16 +2,98 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from proctor.service.hub import Hub
+    from proctor.store.database import Database
     from tests.databases import TestDatabase
     from tests.postgres import Cluster
+
+HERE = Path(__file__).parent
+LIVE_ROOMS = {"live", "integration", "mcp_server", "rest", "service", "store", "targets"}
+"""Where there are live tests. Who wants only those need not read the others, which takes every worker half a minute."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # How fast examples are made says how busy the machine is, not whether the test is right.
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
+    config.addinivalue_line("markers", "quiet: live, and held to milliseconds; `make test-live` runs it before the others and by itself")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    only_live = config.getoption("markexpr").split()[:1] == ["live"]
+    return True if only_live and collection_path.parent == HERE and collection_path.name not in LIVE_ROOMS else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from looking through all tests and modules again and again, which was a tenth of all work."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+        gc.set_threshold(10_000, 20, 10)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests on real servers and of properties a minute, where they do not say themselves what they take; the longest begin first."""
+    live = [item for item in items if item.get_closest_marker("live")]
+    for item in live:
+        if item.path.relative_to(HERE).parts[0] not in LIVE_ROOMS:
+            raise pytest.UsageError(f"{item.nodeid} is live: name its room among LIVE_ROOMS in tests/conftest.py")
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(60))
+    for item in items:
+        # It tries hundreds of examples, and how long each takes is up to chance.
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(60))
+    live.sort(key=_longest_first)
+    items[:] = [*live, *(item for item in items if not item.get_closest_marker("live"))]
+
+
+def _longest_first(item: pytest.Item) -> tuple[float, str]:
+    mark = item.get_closest_marker("timeout")
+    assert mark is not None
+    return -mark.args[0], str(item.path)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Hand out live tests as `tests/schedule.py` says."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.schedule import Schedule
+
+    return Schedule(config, log)
+
+
+@pytest.fixture(autouse=True)
+def forget_modules_of_the_test() -> Iterator[None]:
+    """Forget what a test imported from a folder of its own: the `agent.py` of the next test is another one."""
+    path, known = list(sys.path), set(sys.modules)
+    yield
+    if sys.path == path:
+        return
+    sys.path[:] = path
+    for name in set(sys.modules) - known:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and file.startswith(tempfile.gettempdir()):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")
@@ -78,3 +160,28 @@ def database(database_url: str, tmp_path: Path) -> TestDatabase:
     from tests.databases import TestDatabase
 
     return TestDatabase(database_url, tmp_path)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Tests that are `async` run on the event loop of the standard library, which is the one that proctor runs on."""
+    return "asyncio"
+
+
+@pytest.fixture
+async def opened(database_url: str) -> AsyncIterator[Database]:
+    """A fresh database, open in the event loop of an `async` test."""
+    from proctor.store.database import open_database
+
+    database = await open_database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def hub(opened: Database, tmp_path: Path) -> AsyncIterator[Hub]:
+    """The service over a fresh database, without its doors and workers, in the event loop of an `async` test."""
+    from proctor.service.hub import Hub
+    from proctor.service.settings import ServiceSettings
+
+    yield Hub(database=opened, settings=ServiceSettings(home=tmp_path))

@@ -1,11 +1,11 @@
 """A fresh database for a test, and a way to run asynchronous code against it.
 
-    def test_something(database: TestDatabase) -> None:
-        async def use(hub: Hub) -> None:
-            ...
-        database.run_hub(use)
+    async def test_something(hub: Hub) -> None:
+        ...
 
-The fixtures `database` and `database_url` (tests/conftest.py) come once for SQLite and once, marked `live`, for PostgreSQL.
+`hub` and `opened` (tests/conftest.py) are one service and one database for the whole test. A test that needs several of them, one after
+another or with other settings, takes `database` and says `database.run_hub(use, ...)` for each. All of them come
+once for SQLite and once, marked `live`, for PostgreSQL.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
-from docs.house_table import FLOORS, NEIGHBOURS, WINGS
+from docs.house_table import FLOORS, MOST_MEDIAN_LINES, NEIGHBOURS, WINGS, find_median_lines, list_oversized
+from docs.source_facts import read_facts
 
 import proctor
 from proctor.checks.registry import default_registry, iterate_builtin_modules, iterate_entries
@@ -30,11 +31,7 @@ def modules() -> list[str]:
 
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """Line and module of every import of ours, also inside functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and [alias.name for alias in node.names] != ["__version__"]:
-            yield node.lineno, node.module
+    return ((line, module) for line, module, names in read_facts(path).imports if names != ("__version__",))
 
 
 def module_name(path: Path) -> str:
@@ -45,15 +42,14 @@ def module_name(path: Path) -> str:
 def imported_modules(path: Path, known: Collection[str]) -> set[str]:
     """Every module of ours that a file imports, wherever the import stands in it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names if alias.name in known}
-        elif isinstance(node, ast.ImportFrom) and node.module in known:
-            members = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {member if member in known else node.module for member in members}
+    for _, module, names in read_facts(path).imports:
+        if module in known:
+            members = {f"{module}.{name}" for name in names}
+            found |= {member if member in known else module for member in members} or {module}
     return found
 
 
+@pytest.mark.timeout(60)
 def test_imports_only_go_down_the_floors() -> None:
     wrong: list[str] = []
     for path in sorted(SRC.rglob("*.py")):
@@ -77,6 +73,7 @@ def test_imports_only_go_down_the_floors() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.timeout(60)
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Also not inside functions and not for types alone: two modules that know each other are one."""
     paths = {module_name(path): path for path in SRC.rglob("*.py")}
@@ -125,19 +122,27 @@ def test_the_pure_floors_touch_no_clock_disk_network_or_environment() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.timeout(60)
+def test_every_file_and_every_function_can_be_taken_in_at_once() -> None:
+    """There is no list of exceptions: look for the seam, or for the noun that several parameters make up together."""
+    assert not {name: places for name, places in list_oversized().items() if places}
+    assert find_median_lines() <= MOST_MEDIAN_LINES
+
+
+@pytest.mark.timeout(60)
 def test_no_code_is_ever_run_from_text() -> None:
     wrong = [
-        f"{path.relative_to(SRC)}:{node.lineno}: {node.func.id}"
+        f"{path.relative_to(SRC)}:{line}: {name}"
         for path in sorted(SRC.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec", "compile", "__import__")
+        for line, name in read_facts(path).calls
+        if name in ("eval", "exec", "compile", "__import__")
     ]
     assert not wrong, "\n".join(wrong)
 
 
 def test_public_names_stand_once_load_and_are_what_type_checkers_see() -> None:
     names = [name for modules in proctor.PUBLIC_NAMES.values() for homes in modules.values() for name in homes]
-    assert len(names) == len(set(names)) == 63
+    assert len(names) == len(set(names)) == 66
     assert proctor.__all__ == ["__version__", *sorted(names)]
     assert set(dir(proctor)) == set(proctor.__all__)
     for name in names:
@@ -156,25 +161,13 @@ def test_every_public_name_has_a_row_and_an_example_in_the_reference() -> None:
         assert re.search(rf"\b{name}\b", code), f"{name} has no example in docs/reference/python.md"
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("part", range(4))
-def test_every_module_imports_alone_with_warnings_as_errors(part: int) -> None:
-    # One interpreter for many, modules forgotten in between: a process each would take minutes.
-    script = """
-import importlib, json, sys, warnings
-warnings.simplefilter("error")
-failed = {}
-for name in json.loads(sys.argv[1]):
-    for loaded in [m for m in sys.modules if m == "proctor" or m.startswith("proctor.")]:
-        del sys.modules[loaded]
-    try:
-        importlib.import_module(name)
-    except Exception as error:
-        failed[name] = repr(error)
-print(json.dumps(failed))
-"""
-    done = subprocess.run([sys.executable, "-c", script, json.dumps(modules()[part::4])], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == {}
+@pytest.mark.timeout(120)
+def test_every_module_imports_alone_with_warnings_as_errors() -> None:
+    script = Path(__file__).with_name("importing_alone.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout)
+    assert {name: error for name, error in told.items() if error} == {}
+    assert set(told) == set(modules())
 
 
 HEAVY = {
@@ -225,7 +218,9 @@ def test_every_check_has_a_summary_and_every_field_a_sentence() -> None:
 def test_check_specs_are_frozen_and_omit_their_defaults() -> None:
     for entry in default_registry():
         config = entry.spec.__struct_config__
-        assert config.frozen and config.omit_defaults, entry.name
+        assert config.frozen and config.omit_defaults, (
+            f"{entry.name}: write `frozen=True, kw_only=True, omit_defaults=True` behind msgspec.Struct"
+        )
 
 
 def test_no_module_is_named_utils() -> None:

@@ -19,11 +19,13 @@ PUBLIC_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "proctor.actions.evidence": ("read_evidence",),
         "proctor.actions.check": ("check", "check_async"),
         "proctor.actions.run": ("run", "run_async"),
+        "proctor.targets.marks": ("agent",),
         "proctor.expectations": ("expect",),
         "proctor.model.case": ("Suite", "Case", "Assertion"),
         "proctor.model.evidence": ("Evidence", "ToolCall"),
         "proctor.model.result": ("RunResult", "CaseResult"),
-        "proctor.model.verdict": ("Verdict",),
+        "proctor.model.verdict": ("TextRange", "Verdict"),
+        "proctor.report.ranges": ("add_ranges",),
     },
     "Validators over tool calls": {
         "proctor.validators": (

@@ -85,7 +85,14 @@ from proctor.model.result import (
     RunResult as RunResult,
 )
 from proctor.model.verdict import (
+    TextRange as TextRange,
     Verdict as Verdict,
+)
+from proctor.report.ranges import (
+    add_ranges as add_ranges,
+)
+from proctor.targets.marks import (
+    agent as agent,
 )
 from proctor.validators import (
     evaluate_tool_calls as evaluate_tool_calls,

@@ -9,6 +9,7 @@ from typing import Any
 
 from proctor.actions.mcplab_run import Ready, Together, prepare_all
 from proctor.actions.run import LiveRun, drive
+from proctor.actions.run_options import read_run_options
 from proctor.actions.run_policy import McplabOptions, Policy
 from proctor.actions.trust import trust_for
 from proctor.model.case import Suite
@@ -70,7 +71,9 @@ def workspace(folder: Path, url: str, *, auth: str = "", config: str = CONFIG, a
 
 async def drive_mcplab(suite: Any, *, environment: dict[str, str], **options: Any) -> LiveRun:
     chosen = {name: options.pop(name) for name in McplabOptions.__struct_fields__ if name in options}
-    return await drive(suite, environment=environment, mcplab=McplabOptions(**chosen), **options)
+    place = {name: options.pop(name) for name in ("target", "home") if name in options}
+    said = read_run_options({"environment": environment, "mcplab": McplabOptions(**chosen), **options})
+    return await drive(suite, said, **place)
 
 
 def prepare_together(suite: Suite, environment: dict[str, str], **options: Any) -> Together:

@@ -25,6 +25,7 @@ from proctor.errors import InputError
 from proctor.mcp_server.server import McpServer
 from proctor.mcp_server.service_runs import ServiceRuns
 from proctor.model.result import RunResult
+from proctor.report.exchange import add_exchanges
 from proctor.report.json_text import render_json
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
@@ -43,7 +44,7 @@ pytest_plugins = ["pytester"]
 
 TABLE: dict[str, dict[str, Any]] = {row["id"]: row for row in load("actions/cases/same_answer.yaml")}
 ANSWER = {"text": "It has shipped.", "tool_calls": [{"name": "lookup_order", "arguments": {"id": 17}}]}
-IDS_TIMES_AND_PLACES = {"run_id", "started_at", "file", "path", "suite_path", "suite_hash", "duration_ms", "latency"}
+IDS_TIMES_AND_PLACES = {"run_id", "started_at", "file", "path", "suite_path", "suite_hash", "duration_ms", "latency", "chosen"}
 Answers = dict[str, Any]
 
 every_dialect = pytest.mark.parametrize("dialect", list(TABLE))
@@ -178,15 +179,20 @@ def test_a_suite_is_checked_alike(world: World, dialect: str) -> None:
         "service": world.ask_service_mcp("check_evidence", **given),
         "python": told(proctor.check(proctor.load_suite(suite), evidence)),
     }
+    exchanges: dict[str, Any] = {}
     for door, case in ((door, case) for door, found in answers.items() for case in found["cases"]):
-        # What is known of plain evidence is not always worked out for results that stay in Python.
+        # What is known of plain evidence, what was asked and answered, and which characters decided is not worked out for results that
+        # stay in Python: whoever calls `check` has the evidence.
         account = (case["evidence"] or {}).pop("account", None)
-        assert door == "python" or account["reader"] == "plain"
+        exchange = case.pop("exchange", None), [one.pop("ranges", None) for one in case["assertions"]]
+        assert door == "python" or (account["reader"] == "plain" and exchange[0] is not None)
+        assert door == "python" or exchanges.setdefault(case["id"], exchange) == exchange
     assert_all_alike(answers)
     assert answers["python"]["counts"]["fail"] == 1 and shown.code == 1
 
 
 @every_dialect
+@pytest.mark.timeout(60)
 def test_a_suite_is_run_rechecked_and_compared_alike(world: World, dialect: str) -> None:
     suite = world.suite(dialect)
     homes = {door: world.home(door, dialect) for door in ("command line", "python", "local mcp")}
@@ -203,6 +209,10 @@ def test_a_suite_is_run_rechecked_and_compared_alike(world: World, dialect: str)
         "service over rest": world.ask_rest(f"/api/runs/{over_rest}/report?format=json"),
     }
     assert_all_alike(runs)
+    assert all(case["exchange"]["answer"] for case in runs["service over rest"]["cases"])
+    one, *_ = world.ask_rest(f"/api/runs/{over_rest}/results")["data"]
+    alone = world.ask_rest(f"/api/runs/{over_rest}/results/{one['id']}")["result"]
+    assert bare(alone) in bare(runs["service over rest"]["cases"])
     again = command("recheck", "latest", "--home", homes["command line"], "--format", "json")
     assert_all_alike({"run": runs["python"], "command line": json.loads(again.out), "python": told(recheck(homes["python"], "latest"))})
     for home in homes.values():
@@ -241,7 +251,7 @@ def test_pytest_decides_and_drives_alike(world: World, dialect: str, pytester: p
     driven = proctor.run(suite, home=world.home("python", dialect))
     assert outcomes("--proctor-live") == words_for(driven)
     home = world.home("pytest", dialect)
-    kept = [case for id in reversed(RunFiles(home).list_ids()) for case in told(open_run(home, id)[0])["cases"]]
+    kept = [case for id in reversed(RunFiles(home).list_ids()) for case in told(add_exchanges(*open_run(home, id)))["cases"]]
     assert not list(differences(bare(kept), bare(told(driven)["cases"])))
 
 

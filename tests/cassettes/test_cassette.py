@@ -75,6 +75,7 @@ EXCHANGES = st.lists(st.tuples(st.sampled_from(("a", "b")), st.integers(0, 1), K
 
 @given(EXCHANGES)
 @settings(max_examples=60, deadline=None)
+@pytest.mark.timeout(60)
 def test_what_was_recorded_is_played_exactly_and_twice(tmp_path_factory: pytest.TempPathFactory, exchanges: list[Any]) -> None:
     path = tmp_path_factory.mktemp("cassette") / "c.jsonl"
     record(path, *exchanges)

@@ -60,6 +60,6 @@ def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
     ids=lambda text: text[:20],
 )  # fmt: skip
 def test_hostile_text_does_not_stall_it(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     Scrubber([SECRET]).scrub_text(text)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2

@@ -81,9 +81,9 @@ def test_a_schema_that_doubles_its_work_with_the_depth_of_the_value_is_bounded()
     branches = {"anyOf": [{"items": {"$ref": "#"}, "minItems": 1, "type": "array"}, {"items": {"$ref": "#"}, "type": "array"}]}
     assert decide(branches, nested(5)).outcome == "fail"
     for body in (nested(12), [nested(8)] * 100):
-        began = time.monotonic()
+        began = time.process_time()
         assert decide(branches, body).outcome == "fail"
-        assert time.monotonic() - began < 2
+        assert time.process_time() - began < 2
     with pytest.raises(CheckFault) as caught:
         decide(branches, nested(40))
     assert caught.value.code == "schema_limit"
@@ -139,10 +139,10 @@ def test_circles_of_references_end() -> None:
 
 
 def test_many_errors_are_not_collected_one_by_one() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     verdict = decide({"items": {"type": "string"}}, list(range(200_000)))
     assert verdict.outcome == "fail" and "too large to say where" in verdict.reason
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_text_that_is_no_unicode_is_a_fault() -> None:

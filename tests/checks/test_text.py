@@ -59,6 +59,7 @@ def test_the_place_counts_the_flags_that_were_dropped() -> None:
     assert caught.value.offset == 6
 
 
+@pytest.mark.timeout(60)
 def test_a_pattern_that_runs_away_is_a_fault_and_no_verdict() -> None:
     with pytest.raises(CheckFault) as caught:
         decide("response_matches", {"pattern": "(a+)+$"}, "a" * 40 + "!")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def decide(check: str, spec: msgspec.Struct, calls: tuple[ToolCall, ...]) -> Ver
 
 @settings(max_examples=150, deadline=None)
 @given(CALLS, NAMES, ARGUMENTS | st.none(), MATCH, READ, st.integers(0, 5), ARGUMENTS)
+@pytest.mark.timeout(60)
 def test_an_unrelated_call_never_changes_tool_called(
     calls: tuple[ToolCall, ...], name: str, arguments: Any, match: Any, values: Any, at: int, others: Any
 ) -> None:
@@ -48,6 +50,7 @@ def test_an_unrelated_call_never_changes_tool_called(
 
 @settings(max_examples=150, deadline=None)
 @given(CALLS, NAMES, ARGUMENTS | st.none(), MATCH, READ)
+@pytest.mark.timeout(60)
 def test_called_and_not_called_never_agree(calls: tuple[ToolCall, ...], name: str, arguments: Any, match: Any, values: Any) -> None:
     called = decide("tool_called", ToolCalled(name=name, arguments=arguments, match=match, values=values), calls)
     not_called = decide("tool_not_called", ToolNotCalled(name=name, arguments=arguments, match=match, values=values), calls)
@@ -56,6 +59,7 @@ def test_called_and_not_called_never_agree(calls: tuple[ToolCall, ...], name: st
 
 @settings(max_examples=150, deadline=None)
 @given(CALLS, NAMES, ARGUMENTS, READ)
+@pytest.mark.timeout(60)
 def test_the_quick_way_and_the_careful_way_agree(calls: tuple[ToolCall, ...], name: str, arguments: Any, values: Any) -> None:
     quick = ToolCalled(name=name, arguments=arguments, values=values)
     # A bound that cannot be reached forces the careful way.
@@ -74,6 +78,7 @@ def test_all_called_ignores_order(calls: tuple[ToolCall, ...], names: list[str],
 
 @settings(max_examples=100, deadline=None)
 @given(CALLS, st.data())
+@pytest.mark.timeout(60)
 def test_any_subsequence_of_the_calls_is_in_order(calls: tuple[ToolCall, ...], data: st.DataObject) -> None:
     kept = data.draw(st.lists(st.booleans(), min_size=len(calls), max_size=len(calls)))
     names = tuple(entry.name for entry, keep in zip(calls, kept, strict=True) if keep)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from proctor.checks.registry import default_registry
 from proctor.decide.prepare import PreparedSuite, decide_guarded
-from proctor.errors import CheckFault
+from proctor.errors import CheckFault, SpecError
 from proctor.evidence.reading import read_document
 from proctor.formats.suites import read_suite
 from proctor.model.evidence import Evidence
@@ -61,6 +62,11 @@ def patients(count: int, **more: Any) -> dict[str, Any]:
 
 
 ATTACKS: dict[str, tuple[str, Callable[[], dict[str, Any]], Callable[[], dict[str, Any]]]] = {
+    "arguments by values of a list": (
+        "that",
+        lambda: {"expression": "tool_calls[*].arguments.q not in context.rows"},
+        lambda: {**calls(20_000), "context": {"rows": [[number] for number in range(20_000)]}},
+    ),
     "phrases by turns": (
         "voice_said",
         lambda: {"contains": [f"never said {number}" for number in range(5_000)], "match": "normalized"},
@@ -186,6 +192,21 @@ ATTACKS: dict[str, tuple[str, Callable[[], dict[str, Any]], Callable[[], dict[st
         lambda: {"path": "$.items[?search(@, '(a|aa)+b')]", "equals": "nowhere"},
         lambda: {"body": {"items": ["a" * 12] * 20_000}},
     ),
+    "characters by characters": (
+        "similar_to",
+        lambda: {"text": ["ab" * 25_000], "at_least": 0.5},
+        lambda: {"text": "ba c" * 12_500},
+    ),
+    "words by words": (
+        "similar_to",
+        lambda: {"text": ["a b c " * 12_000], "at_least": 0.5, "measure": "rouge_l"},
+        lambda: {"text": "c b a d " * 12_000},
+    ),
+    "texts by an answer": (
+        "similar_to",
+        lambda: {"text": names(5_000), "at_least": 1},
+        lambda: {"text": "some answer " * 1_000},
+    ),
 }
 """Name, spec, evidence."""
 
@@ -195,6 +216,36 @@ QUICK: dict[str, tuple[str, Callable[[], dict[str, Any]], Callable[[], dict[str,
         "tools_in_order",
         lambda: {"names": [f"s:{name}" for name in names(5_000)], "server_prefix": True},
         lambda: calls(20_000),
+        "fail",
+    ),
+    "lists of tools with the name of their server": (
+        "tools_exactly",
+        lambda: {"any_of": [[f"s:{name}"] for name in names(20_000)], "server_prefix": True},
+        lambda: calls(20_000),
+        "fail",
+    ),
+    "forbidden arguments by calls": (
+        "tool_called",
+        lambda: {"name": "search", "forbidden_arguments": names(50_000)},
+        lambda: calls(20_000),
+        "pass",
+    ),
+    "forbidden arguments by nodes": (
+        "node_called",
+        lambda: {"name": "agent", "forbidden_arguments": names(50_000)},
+        lambda: {"nodes": [{"name": "agent", "output": {"a": 1}}] * 5_000},
+        "pass",
+    ),
+    "forbidden arguments by tools of nodes": (
+        "node_called",
+        lambda: {"name": "agent", "tool_calls": [{"name": "c", "forbidden_arguments": names(50_000)}]},
+        lambda: {"nodes": [{"name": "agent", "tool_calls": [{"name": "c", "arguments": {"a": 1}}]}] * 5_000},
+        "pass",
+    ),
+    "words by calls": (
+        "tool_argument",
+        lambda: {"tool": "search", "argument": "q", "value": {"$one_of": names(50_000)}},
+        lambda: calls(5_000),
         "fail",
     ),
     "numbers that share a place in a table": (
@@ -222,6 +273,19 @@ QUICK: dict[str, tuple[str, Callable[[], dict[str, Any]], Callable[[], dict[str,
         lambda: calls(300),
         "pass",
     ),
+    "two long texts": (
+        "similar_to",
+        lambda: {"text": ["abc " * 5_000], "at_least": 0.5},
+        lambda: {"text": "abd " * 5_000},
+        "pass",
+    ),
+    "a very long text that is equal": (
+        "similar_to",
+        lambda: {"text": ["abc " * 250_000], "at_least": 1},
+        lambda: {"text": "abc " * 250_000},
+        "pass",
+    ),
+    "a long answer full of what looks like accounts": ("no_pii", dict, lambda: {"text": "DE89 3704 " * 50_000}, "pass"),
 }
 """What could be much work and is not, and how it ends."""
 
@@ -235,6 +299,7 @@ def decided(check: str, spec: dict[str, Any], evidence: Evidence) -> tuple[Verdi
 
 
 @pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.timeout(60)
 def test_a_product_of_two_inputs_is_bounded(name: str) -> None:
     check, spec, evidence = ATTACKS[name]
     verdict, took = decided(check, spec(), read_document(evidence(), format="plain")[0])
@@ -244,11 +309,64 @@ def test_a_product_of_two_inputs_is_bounded(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.timeout(60)
 def test_what_only_looks_like_much_work_is_decided(name: str) -> None:
     check, spec, evidence, outcome = QUICK[name]
     verdict, took = decided(check, spec(), read_document(evidence(), format="plain")[0])
     assert verdict.outcome == outcome, verdict.reason
     assert took < CPU_S
+
+
+def list_fields() -> Iterator[tuple[str, str]]:
+    """Yield every check with each field of its spec that holds as many values as the author likes."""
+    for entry in default_registry():
+        for field in msgspec.structs.fields(entry.spec):
+            if re.match(r"(tuple|dict|list)\[", str(field.type).removeprefix("typing.")):
+                yield entry.name, field.name
+
+
+def fill_field(check: str, field: str) -> dict[str, Any]:
+    """Return the check's own example with twenty thousand values in one of its fields."""
+    entry = default_registry().get(check)
+    written = yaml.safe_load(entry.example)[check]
+    spec: dict[str, Any] = written if isinstance(written, dict) else {entry.shorthand: written}
+    kind = str({one.name: one for one in msgspec.structs.fields(entry.spec)}[field].type)
+    first = spec.get(field)
+    if kind.startswith("dict"):
+        spec[field] = dict.fromkeys(names(20_000), next(iter(first.values())) if isinstance(first, dict) and first else "x")
+    else:
+        spec[field] = [first[0]] * 20_000 if isinstance(first, list) and first and not isinstance(first[0], str) else names(20_000)
+    return spec
+
+
+@pytest.fixture(scope="module")
+def much_evidence() -> Evidence:
+    told = {"q": "shoes", "limit": 3, "order": "A17", "id": "A17"}
+    tools = ("search", "refund", "lookup_order", "send_mail", "browse")
+    run = [{"name": name, "arguments": told, "result": {"ok": True}} for name in tools] * 1_000
+    document: dict[str, Any] = {
+        "text": "The order has left the house. " * 2_000,
+        "body": {"rows": [told] * 5_000},
+        "tool_calls": run,
+        "nodes": [{"name": name, "output": told, "tool_calls": run[:5]} for name in ("agent", "AI Agent", "search", "Search")] * 500,
+        "state": {
+            **voice(*["could I have your date of birth"] * 2_000)["state"],
+            **files(2_000)["state"],
+            **hl7(2_000)["state"],
+            **x12(2_000)["state"],
+            **patients(2_000)["state"],
+        },
+    }
+    return read_document(document, format="plain")[0]
+
+
+@pytest.mark.parametrize(("check", "field"), list(list_fields()))
+def test_a_long_list_in_any_field_of_any_check_is_bounded(check: str, field: str, much_evidence: Evidence) -> None:
+    try:
+        verdict, took = decided(check, fill_field(check, field), much_evidence)
+    except (msgspec.ValidationError, SpecError):
+        return  # a list of that length, or of such values, is refused when the suite is read
+    assert took < CPU_S, f"{verdict.outcome} {verdict.code} after {took:.1f} s"
 
 
 def test_every_check_that_multiplies_is_attacked() -> None:
@@ -269,6 +387,7 @@ def test_steps_are_counted_by_assertion_and_only_inside_of_one() -> None:
     spend(10 * MOST_STEPS)
 
 
+@pytest.mark.timeout(60)
 def test_too_much_work_of_one_assertion_is_no_error_of_the_others() -> None:
     check, spec, evidence = ATTACKS["expected by actual calls"]
     text = msgspec.json.encode(

@@ -119,6 +119,7 @@ JSON = st.recursive(
     ),
     st.booleans(),
 )
+@pytest.mark.timeout(60)
 def test_a_search_never_breaks_on_odd_resources(resources, bundled):
     store = [{**resource, "resourceType": "Bundle" if bundled else "Appointment"} for resource in resources]
     search = {"patient": "Patient/1", "status:not": "booked", "date": "ge2026", "identifier": "a|b", "_tag": "x", "_sort": "-date,status"}

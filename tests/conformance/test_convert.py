@@ -188,6 +188,7 @@ VERIAL = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(MCPLAB, MIBO, MCPJAM, VERIAL), EVIDENCE)
+@pytest.mark.timeout(60)
 def test_a_suite_nobody_has_written_keeps_its_verdicts(document: Any, evidence: dict[str, Any]) -> None:
     try:
         suite = read_suite(json.dumps(document), file="suite.json")
@@ -210,6 +211,7 @@ def test_any_text_is_a_suite_or_an_input_error(text: str, dialect: str | None, f
 
 @settings(max_examples=150, deadline=None)
 @given(VALUES | MCPLAB | MIBO | MCPJAM | VERIAL, st.sampled_from(["native", "mcplab", "mibo", "verial", "mcpjam"]))
+@pytest.mark.timeout(60)
 def test_any_document_is_a_suite_of_a_dialect_or_an_input_error(document: Any, dialect: str) -> None:
     try:
         proctor.check(read_suite(json.dumps(document), file="s.json", dialect=dialect), {"text": "x"})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+import pytest
+
 import proctor
 from proctor.decide.captures import prepare_captures
 from proctor.formats.suites import read_suite
@@ -29,6 +31,7 @@ def test_a_number_with_thousands_of_digits_is_too_large_to_be_one() -> None:
         assert captured(literal, ".*") is None
 
 
+@pytest.mark.timeout(60)
 def test_a_capture_that_takes_too_long_is_told_and_does_not_decide_the_case() -> None:
     suite = read_suite(
         "{proctor: 1, cases: [{id: c, expect: [response_contains: aaa], extract: {slow: '^(?=(a+)+$)a', quick: '(a)'}}]}", name="s"

@@ -56,6 +56,7 @@ def as_told(result: CaseResult) -> tuple[object, ...]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(CLAIMS), min_size=1, max_size=6, unique=True), st.lists(pieces, min_size=1, max_size=6))
+@pytest.mark.timeout(60)
 def test_the_quick_road_and_the_careful_one_agree_on_everything(claims: list[str], seen: list[Evidence]) -> None:
     prepared = PreparedSuite(suite_of(claims))
     quick, careful = prepared.decides[0], prepared.cases[0].decide

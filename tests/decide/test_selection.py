@@ -8,8 +8,8 @@ from proctor.decide.selection import compile_selection, select
 from proctor.errors import InputError
 from proctor.model.case import Case, Suite
 
-REFUND = Case(id="refund-1", name="Slow refund", tags={"test_dimension": "billing", "smoke": True})
-LOGIN = Case(id="login", name="Log in")
+REFUND = Case(id="refund-1", name="Slow refund", tags={"test_dimension": "billing", "smoke": True, "area": ["pay", "back"]})
+LOGIN = Case(id="login", name="Log in", tags={"area": "sign in"})
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,15 @@ LOGIN = Case(id="login", name="Log in")
         ('"log in"', "login"),
         ("not (refund or login)", ""),
         ("not not login", "login"),
+        ("id=refund-1", "refund-1"),
+        ("id=REFUND-1 or id=login", "refund-1 login"),
+        ("id=refund", ""),
+        ('name="slow refund"', "refund-1"),
+        ("name='Log in' and not id=refund-1", "login"),
+        ("not id=login", "refund-1"),
+        ('test_dimension="billing"', "refund-1"),
+        ("area=pay", "refund-1"),
+        ("area='sign in'", "login"),
     ],
 )
 def test_cases_are_chosen_by_id_name_and_tags(expression: str, chosen: str) -> None:

@@ -107,6 +107,7 @@ def test_a_server_is_connected_left_and_connected_again() -> None:
     use({"shop": shop()}, work, lazy_connect=True)
 
 
+@pytest.mark.timeout(60)
 def test_a_child_process_that_died_is_told_and_started_again() -> None:
     async def work(manager: MCPClientManager) -> None:
         assert await manager.ping_server("shop")

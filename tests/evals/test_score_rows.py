@@ -90,6 +90,7 @@ def test_no_digit_of_a_number_is_lost(value: float) -> None:
 @given(
     st.recursive(st.none() | st.booleans() | st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 )
+@pytest.mark.timeout(60)
 def test_the_text_reads_as_the_value_whatever_the_order_of_members(value: Any) -> None:
     assert json.loads(canonical_json(value)) == value
 

@@ -96,6 +96,9 @@ def named_marks() -> Iterator[tuple[str, Mark]]:
 
 
 def shortened(document: Any) -> Messages | None:
-    """The last message of a list, where a document holds one."""
+    """The question and the last message of a list, where a document holds one."""
     listed = document.get("messages") if isinstance(document, dict) else document
-    return listed[-1:] if isinstance(listed, list) and listed and isinstance(listed[-1], dict) else None
+    if not isinstance(listed, list) or not listed or not all(isinstance(entry, dict) for entry in listed):
+        return None
+    asked = next(entry for entry in listed if entry.get("role") != "system")
+    return [asked, listed[-1]]

@@ -8,7 +8,7 @@ import pytest
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp_groups import receive_json, receive_text
-from tests.service.traces import new_trace, request, root
+from tests.service.trace_world import new_trace, request, root
 
 
 def broken(*documents: object) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proctor.errors import EvidenceError, InputError, MissingExtra
@@ -250,6 +250,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 @settings(max_examples=250, deadline=None)
 @given(JSON | SHAPED, st.sampled_from([None, *FORMATS]))
+@pytest.mark.timeout(60)
 def test_any_json_is_read_as_any_format_or_refused(document: Any, format: str | None) -> None:
     try:
         found = read_bytes(msgspec.json.encode(document), format=format)
@@ -283,6 +284,7 @@ def spoiled(draw: st.DrawFn) -> Any:
 
 @settings(max_examples=250, deadline=None)
 @given(spoiled(), st.sampled_from([None, None, None, *FORMATS]))
+@pytest.mark.timeout(60)
 def test_a_good_document_with_one_value_spoiled_is_read_or_refused(document: Any, format: str | None) -> None:
     try:
         found = read_document(document, format=format)
@@ -305,6 +307,9 @@ def _written(found: list[Evidence]) -> Any:
 
 @settings(max_examples=200, deadline=None)
 @given(LINES)
+@example({"text": "x", "body": [{"usage": 5}]})
+@example({"text": "x", "body": [{"usage": {"total_tokens": 5}}]})
+@pytest.mark.timeout(60)
 def test_the_hot_path_and_the_general_path_agree(document: dict[str, Any]) -> None:
     line = msgspec.json.encode(document)
     try:
@@ -357,6 +362,7 @@ def many_results_nobody_asked_for(count: int) -> Any:
 
 
 @pytest.mark.parametrize("made", [many_nested_tools, many_models_far_down, many_runs_of_a_loop, many_results_nobody_asked_for])
+@pytest.mark.timeout(60)
 def test_the_work_grows_with_the_size_of_a_document_and_not_with_its_square(made: Callable[[int], Any]) -> None:
     document = made(10_000)
     before = time.process_time()

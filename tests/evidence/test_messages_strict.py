@@ -87,6 +87,7 @@ def all_documents() -> Iterator[tuple[str, Any, str | None]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.timeout(60)
 def test_no_change_of_any_key_of_a_recorded_message_list_makes_a_failing_check_pass(name: str) -> None:
     document = documents(name).get("error") or documents(name)["sequential"]
     evidence = one(document)
@@ -127,7 +128,7 @@ def passes_about_tools(document: Any, failing: Failing, format: str) -> list[str
     return [claim for claim in passes_after(document, failing, format) if claim != "response_not_contains"]
 
 
-def test_without_its_mark_a_shortened_message_list_passes_what_it_does_not_show() -> None:
+def test_without_its_mark_a_list_that_was_shortened_behind_the_question_passes_what_it_does_not_show() -> None:
     # No reader can tell: this is why the docs say that the whole list matters, and it shows that the marks above decide.
     blind = {name for name in NAMES if (kept := shortened(documents(name)["sequential"])) is not None and is_blind(name, kept)}
     assert {"openai-chat", "openai-responses", "pydantic-ai-messages", "langchain-lc", "agent-framework"} <= blind
@@ -155,6 +156,7 @@ def prepared_sample(index: int) -> tuple[Failing, list[Mutation]]:
 
 @given(data=st.data())
 @settings(max_examples=2000, deadline=None)
+@pytest.mark.timeout(60)
 def test_no_two_changes_make_a_failing_check_pass_whoever_reads_them(data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(_SAMPLES) - 1))
     _, document, format = _SAMPLES[index]

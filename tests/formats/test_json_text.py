@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def test_a_lone_surrogate_can_be_shown() -> None:
 
 @given(VALUES, st.sampled_from([None, 1, "\t"]), st.booleans())
 @settings(max_examples=150, deadline=None)
+@pytest.mark.timeout(60)
 def test_whatever_json_writes_is_read_back(value: Any, indent: Any, ascii_only: bool) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     document, reading = reading_of(text)
@@ -109,6 +111,7 @@ def _assert_places(node: Located, lines: list[str]) -> None:
 
 @given(VALUES, st.data())
 @settings(max_examples=200, deadline=None)
+@pytest.mark.timeout(60)
 def test_a_damaged_text_is_accepted_exactly_when_the_standard_library_accepts_it(value: Any, data: st.DataObject) -> None:
     text = json.dumps(value)
     at = data.draw(st.integers(0, len(text)))

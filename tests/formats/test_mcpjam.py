@@ -324,6 +324,7 @@ DOCUMENTS = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(DOCUMENTS)
+@pytest.mark.timeout(60)
 def test_any_document_is_read_or_reported_and_never_breaks_the_reader(document: Any) -> None:
     try:
         suite = read_document(document)

@@ -419,6 +419,7 @@ DOCUMENTS = st.recursive(
 
 @given(st.dictionaries(WORDS, DOCUMENTS, max_size=6) | DOCUMENTS)
 @settings(max_examples=200, deadline=None)
+@pytest.mark.timeout(60)
 def test_any_document_is_read_or_reported(value: Any) -> None:
     text = msgspec.json.encode(value).decode()
     reading = Reading(file="suite.json", text=text)

@@ -159,11 +159,14 @@ class Handler(BaseHTTPRequestHandler):
         else:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
         try:
-            kind, parts = answer(self.path, json.loads(body or b"{}"), self.script)
+            kind, parts = self.answer(json.loads(body or b"{}"))
         except LookupError as error:
             self.send(404, "application/json", [json.dumps({"error": {"message": str(error)}}).encode()])
             return
         self.send(200, kind, parts)
+
+    def answer(self, request: dict[str, Any]) -> tuple[str, Iterable[bytes]]:
+        return answer(self.path, request, self.script)
 
     def chunks(self) -> Iterator[bytes]:
         while size := int(self.rfile.readline().strip() or b"0", 16):

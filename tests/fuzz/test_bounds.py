@@ -67,6 +67,7 @@ def test_the_same_seed_makes_the_same_examples_and_changes_no_good_document() ->
     assert repr(GOOD) == before
 
 
+@pytest.mark.timeout(60)
 def test_there_are_good_suites_of_every_dialect_and_many_recordings() -> None:
     assert {dialect: len(suites(dialect)) >= 10 for dialect in DIALECTS} == dict.fromkeys(DIALECTS, True)
     assert len(recordings()) > 100

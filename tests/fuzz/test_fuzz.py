@@ -29,7 +29,7 @@ from tests.fuzz import seeds
 from tests.fuzz.bounds import EXAMPLES, SEED, examine_all
 from tests.fuzz.mutating import Mutator
 from tests.rest.services import Service
-from tests.service.traces import logs, logs_protobuf, new_trace, protobuf, record, request, root, span
+from tests.service.trace_world import logs, logs_protobuf, new_trace, protobuf, record, request, root, span
 
 pytestmark = pytest.mark.timeout(120 + EXAMPLES // 10)
 JSON = {"content-type": "application/json"}

@@ -150,6 +150,19 @@ def test_a_broken_header_costs_its_own_line_of_the_list(place: Path) -> None:
     assert [(row["run_id"], row["header"] is None, row["planned"]) for row in rows] == [(latest.name, True, None), (first, False, 3)]
 
 
+def test_a_header_that_is_a_folder_costs_its_own_line_of_the_list(place: Path) -> None:
+    assert proctor("run", "suite.yaml", "--quiet").code == 0
+    (place / ".proctor" / "runs" / "20260101-000002-folder" / "run.json").mkdir(parents=True)
+    listed = proctor("list")
+    assert listed.code == 0 and any(line.startswith("20260101-000002-folder  broken: ") for line in listed.out.splitlines()), listed
+
+
+@pytest.mark.parametrize("number", ["1_0", "٣", " 5", "1e3", "9" * 30])
+def test_numbers_of_flags_are_plain_digits(place: Path, number: str) -> None:
+    done = proctor("run", "suite.yaml", "-n", number)
+    assert done.code == 4 and "expected a whole number" in done.err, done
+
+
 @pytest.mark.parametrize("lost", ["results.jsonl", "suite.yaml"])
 def test_other_broken_files_cost_their_own_line_too(place: Path, lost: str) -> None:
     broken = broken_off(place, kept=2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.calibrate import starter_labels
+from proctor.actions.calibrate import rubric_labels, starter_labels
 from tests.integration.judge_server import Judge, data_of, judge_server
 from tests.integration.running import proctor
 
@@ -138,6 +138,10 @@ def test_bad_labels_are_told_before_anybody_is_asked(labels: Path, judge: Judge)
         (("judge", "calibrate", "--starter", "--threshold", "7"), "from 0 to 1"),
         (("judge", "calibrate", "--starter", "--samples", "0"), "at least 1"),
         (("judge", "calibrate", "nothing.jsonl"), "cannot read 'nothing.jsonl'"),
+        (("judge", "calibrate", "--rubric", "tones"), "nearest: tone"),
+        (("judge", "calibrate", "--rubric", "tone", "--starter"), "a set of its own"),
+        (("judge", "calibrate", "--rubric", "summary_covers", "--threshold", "0.5"), "has no threshold"),
+        (("judge", "calibrate", "--rubric", "tone", "labels.jsonl"), "an item of a rubric needs 'evidence'"),
     ],
 )
 def test_a_wrong_command_line_says_what_is_meant(labels: Path, arguments: tuple[str, ...], told: str) -> None:
@@ -151,3 +155,24 @@ def test_the_starter_set_can_be_printed_and_used(labels: Path, judge: Judge) -> 
     assert printed.out == starter_labels().read_text(encoding="utf-8")
     done = proctor("judge", "calibrate", "--starter", labels, "--format", "json", "-j", "32")
     assert json.loads(done.out)["items"] == len(printed.out.splitlines()) + 4
+
+
+def test_a_judge_is_measured_on_the_set_of_a_rubric(labels: Path, judge: Judge) -> None:
+    items = [json.loads(line) for line in rubric_labels("tone").read_text(encoding="utf-8").splitlines()]
+    done = proctor("judge", "calibrate", "--rubric", "tone", "--format", "json", "-j", "32")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert (found["items"], found["threshold"], len(judge.asked)) == (len(items), None, len(items))
+    assert {"name": "tone", "version": "1"} in [one["details"]["rubric"] for one in found["results"] if one["outcome"] != "error"]
+    asked = json.dumps(judge.asked, ensure_ascii=False)
+    assert "tone, rubric version 1" in asked and not [item["why"] for item in items if item["why"] in asked]
+
+
+def test_a_rubric_is_measured_on_labels_of_the_users_own(labels: Path, judge: Judge) -> None:
+    own = labels.with_name("own.jsonl")
+    own.write_text(proctor("judge", "starter", "--rubric", "sql_equivalent").out, encoding="utf-8")
+    with own.open("a", encoding="utf-8") as file:
+        file.write('{"with": {"to": "SELECT 1"}, "evidence": {"text": "SELECT 2"}, "label": false}\n')
+    done = proctor("judge", "calibrate", "--rubric", "sql_equivalent", own, "--threshold", "0.5", "--format", "json", "-j", "32")
+    found = json.loads(done.out)
+    assert (found["items"], found["threshold"]) == (len(own.read_text(encoding="utf-8").splitlines()), 0.5)

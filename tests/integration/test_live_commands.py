@@ -106,7 +106,7 @@ def test_two_runs_are_compared_and_gate(place: Path, monkeypatch: pytest.MonkeyP
     assert done.code == 1
     assert json.loads(done.out)["comparison"]["newly_failing"] == ["c7"]
     told = proctor("compare", base, candidate)
-    assert told.code == 0 and "newly failing: c7" in told.out
+    assert told.code == 0 and "newly failing:\n    c7  3/3 -> 0/3  response_contains" in told.out
 
 
 def test_reports_of_a_kept_run(place: Path) -> None:
@@ -118,6 +118,7 @@ def test_reports_of_a_kept_run(place: Path) -> None:
     assert "<testsuite" in (place / "r.xml").read_text()
 
 
+@pytest.mark.timeout(60)
 def test_a_killed_run_is_resumed_and_no_finished_case_is_driven_again(place: Path) -> None:
     (place / "suite.yaml").write_text(suite_text(200))
     environment = {**os.environ, "AGENT_SECONDS": "0.02"}
@@ -230,6 +231,7 @@ def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]
     assert "b\\x1b[31m" in shown, "hostile names are shown, not obeyed"
 
 
+@pytest.mark.timeout(60)
 def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(place: Path) -> None:
     (place / "suite.yaml").write_text(suite_text(200))
     # A limit on the size of files is a full disk for whoever writes beyond it.

@@ -52,7 +52,7 @@ def workspace(tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_all_agent_checks_of_a_scenario_are_one_request_of_the_named_agent(workspace: Path, judge: Judge) -> None:
-    done = proctor("check", "evals/refunds.yaml", "evidence.json", "--format", "json")
+    done = proctor("check", "evals/refunds.yaml", "evidence.json", "--format", "json", "--trust")
     assert done.code == 0, done.err + done.out
     (asked,) = judge.asked
     assert (asked["model"], asked["temperature"], asked["max_tokens"]) == ("judge-1", 0.5, 900)
@@ -84,6 +84,6 @@ def test_a_run_without_a_judge_is_refused_before_anything_starts(workspace: Path
 def test_a_fault_of_the_judge_is_told_in_the_words_of_mcplab(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with judge_server(lambda body: "nonsense") as broken:
         monkeypatch.setenv("OPENAI_BASE_URL", broken.url)
-        done = proctor("check", "evals/refunds.yaml", "evidence.json", "--format", "json")
+        done = proctor("check", "evals/refunds.yaml", "evidence.json", "--format", "json", "--trust")
     reasons = {each["reason"] for each in json.loads(done.out)["cases"][0]["assertions"] if each["outcome"] == "error"}
     assert reasons == {'Agent check failed: judge "grader" returned invalid JSON for batched agent checks'}

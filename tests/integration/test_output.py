@@ -72,6 +72,7 @@ def test_a_folder_or_a_missing_folder_as_output_is_exit_4_and_leaves_nothing(giv
     ],
 )
 @pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.timeout(60)
 def test_a_full_disk_is_exit_4_and_says_so(given: tuple[Path, Path], arguments: list[str], buffered: str) -> None:
     suite, runs = given
     command = [sys.executable, "-m", "proctor", *(word.format(suite=suite, runs=runs) for word in arguments)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,7 +43,7 @@ class _Agent(BaseHTTPRequestHandler):
 def agent() -> Iterator[ThreadingHTTPServer]:
     _Agent.asked = 0
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Agent)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     yield server
     server.shutdown()
@@ -58,6 +59,7 @@ def told(text: str) -> Any:
     return document
 
 
+@pytest.mark.timeout(60)
 def test_fifty_recorded_cases_are_replayed_twice_alike_and_offline(
     agent: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,3 +111,28 @@ def test_recordings_that_are_never_asked_for_are_told_in_one_line(
     assert less.code == 0
     assert line.startswith("3 recorded exchanges were never asked for, the agent does less than when tape.jsonl was recorded: case 'talk'")
     assert "never asked for" not in proctor("run", "suite.yaml", "--replay", "tape.jsonl", "--quiet").err
+
+
+COUNTING = """\
+import pathlib
+def answer(message):
+    file = pathlib.Path("count")
+    file.write_text(str(int(file.read_text()) + 1 if file.exists() else 1))
+    return "hello"
+"""
+
+
+@pytest.mark.parametrize("target", ("fn:answer", "python prog.py"))
+def test_of_a_target_without_a_wire_recording_says_so_and_replaying_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "fn", raising=False)
+    (tmp_path / "fn.py").write_text(COUNTING)
+    (tmp_path / "prog.py").write_text("import fn\nprint(fn.answer(''))\n")
+    (tmp_path / "suite.yaml").write_text("proctor: 1\ncases: [{id: a, input: hi, expect: [response_contains: hello]}]\n")
+    recorded = proctor("run", "suite.yaml", "--target", target, "--record", "tape.jsonl")
+    assert recorded.code == 0 and "nothing of" in recorded.err and "can be recorded: a Python function or a program" in recorded.err
+    replayed = proctor("run", "suite.yaml", "--target", target, "--replay", "tape.jsonl")
+    assert replayed.code == 4 and "nothing can be played back" in replayed.err and "proctor recheck latest" in replayed.err
+    assert (tmp_path / "count").read_text() == "1"

@@ -93,6 +93,7 @@ def test_a_suite_that_repeats_so_is_refused_with_its_line(repeat: float) -> None
         ("many.yaml", "[" + "1," * MAX_VALUES + "1]"),
     ],
 )
+@pytest.mark.timeout(60)
 def test_a_suite_too_large_to_be_taken_apart_is_refused_with_the_limit(name: str, text: str) -> None:
     Path(name).write_text(text)
     done = proctor("validate", name)

@@ -104,6 +104,10 @@ def test_runs_rechecks_and_comparisons_are_summed_up(place: Path, github: Path, 
     github.unlink()
     assert proctor("compare", base, "latest", "--fail-on", "new-failure", summary=github).code == 1
     text = github.read_text()
-    assert "Live: " in text and "### Newly failing\n\n- `c7`\n" in text and "| pass rate over 10 cases | 100.0% | 90.0% |" in text
+    assert (
+        "Live: " in text
+        and "### Newly failing\n\n- `c7` 3/3 → 0/3: response_contains" in text
+        and "| pass rate over 10 cases | 100.0% | 90.0% |" in text
+    )
     assert proctor("compare", base, "latest", "--format", "markdown").out.strip() == text.strip()
     assert proctor("compare", base, "latest", "--fail-on", "new-failure", summary=place / "no" / "where").code == 1

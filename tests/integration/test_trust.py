@@ -8,131 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
+import os
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 import proctor as library
 from proctor.errors import InputError
-from tests.integration.judge_server import Judge, judge_server
-from tests.integration.running import Done, proctor
+from tests.integration.running import proctor
+from tests.integration.trust_world import (
+    CLAIM,
+    EVIDENCE,
+    JUDGES,
+    PLAIN,
+    SECRET,
+    TARGETS,
+    VARIABLE,
+    World,
+    describe_model,
+    judges,
+    kept_run,
+    refused,
+    suite_with,
+    targets,
+    world,
+)
 from tests.mcp_server.clients import connected
 
-SECRET = "sk-of-the-cloud-account-77"
-VARIABLE = "SOME_CLOUD_SECRET"
-CLAIM = {"judged": {"criteria": "is friendly"}}
-PLAIN = {"response_contains": "hello"}
-EVIDENCE = '{"case": "one", "input": "hi", "text": "hello, a good day"}\n'
-
-
-class World(NamedTuple):
-    """Where the traps are."""
-
-    folder: Path
-    """The working folder."""
-    outside: Path
-    """A folder of somebody else."""
-    trap: Judge
-
-    @property
-    def mark(self) -> Path:
-        return self.outside / "mark"
-
-    def untouched(self) -> bool:
-        return not self.trap.asked and not self.mark.exists()
-
-
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    folder, outside = tmp_path / "here", tmp_path / "elsewhere"
-    folder.mkdir()
-    outside.mkdir()
-    monkeypatch.chdir(folder)
-    for name in ("PROCTOR_TRUST", "PROCTOR_JUDGE_MODEL", "PROCTOR_JUDGE_BASE_URL", "PROCTOR_MODEL", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(VARIABLE, SECRET)
-    (folder / "runs.jsonl").write_text(EVIDENCE)
-    with judge_server() as trap:
-        # A provider of the user's own must not be asked on a stranger's word either.
-        monkeypatch.setenv("OPENAI_BASE_URL", trap.url)
-        monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-        yield World(folder, outside, trap)
-
-
-def _model(world: World) -> dict[str, Any]:
-    return {"provider": "openai", "model": "stub-1", "base_url": world.trap.url, "api_key": f"${{{VARIABLE}}}"}
-
-
-def _program(world: World) -> dict[str, Any]:
-    return {
-        "id": "s",
-        "transport": "stdio",
-        "command": sys.executable,
-        "args": ["-c", f"open({str(world.mark)!r}, 'w')"],
-        "env": {"KEY": f"${{{VARIABLE}}}"},
-    }
-
-
-def judges(world: World) -> dict[str, dict[str, Any]]:
-    """Every way in which a suite names somebody who judges."""
-    return {
-        "a model at an address": {"models": {"m": _model(world)}, "judge": {"model": "m"}},
-        "a jury": {"models": {"m": _model(world), "n": _model(world)}, "judge": {"model": ["m", "n"]}},
-        "a provider": {"judge": {"model": "openai/stub-1"}},
-        "a model and a file": {"models": {"m": _model(world)}, "judge": {"model": "m", "prompt": "prompt.md"}},
-    }
-
-
-def targets(world: World) -> dict[str, dict[str, Any]]:
-    """Every kind of target, described by a suite."""
-    url, key = world.trap.url, f"${{{VARIABLE}}}"
-    (world.outside / "strange_agent.py").write_text(
-        f"import pathlib\n\npathlib.Path({str(world.mark)!r}).touch()\n\ndef answer(message):\n    return 'hello'\n"
-    )
-    model = {"models": {"m": _model(world)}}
-    return {
-        "http": {"targets": {"t": {"type": "http", "url": url, "auth": {"type": "bearer", "token": key}}}},
-        "n8n": {"targets": {"t": {"type": "n8n", "webhook": f"{url}/hook", "api": url, "api_key": key}}},
-        "flowise": {"targets": {"t": {"type": "flowise", "url": url, "flow": "f1", "api_key": key}}},
-        "callable": {"targets": {"t": {"type": "callable", "function": "strange_agent:answer"}}},
-        "recorded": {"targets": {"t": {"type": "recorded", "evidence": ["../here/runs.jsonl"]}}},
-        "a program": {**model, "targets": {"t": {"type": "mcp_agent", "model": "m", "servers": [_program(world)]}}},
-        "a server": {
-            **model,
-            "targets": {"t": {"type": "mcp_agent", "model": "m", "servers": [{"id": "s", "transport": "http", "url": url}]}},
-        },
-    }
-
-
-JUDGES = ("a model at an address", "a jury", "a provider", "a model and a file")
-TARGETS = ("http", "n8n", "flowise", "callable", "recorded", "a program", "a server")
-
-
-def suite_with(settings: dict[str, Any], place: Path, *claims: dict[str, Any]) -> Path:
-    document = {"proctor": 1, "name": "strange", "cases": [{"id": "one", "input": "hi", "expect": list(claims) or [PLAIN]}], **settings}
-    place.write_text(json.dumps(document))
-    (place.parent / "prompt.md").write_text("Judge. {checks} {data}")
-    return place
-
-
-def kept_run(world: World) -> None:
-    """A run of the user's own, to be decided again."""
-    own = {"targets": {"t": {"type": "recorded", "evidence": ["runs.jsonl"]}}}
-    suite_with(own, world.folder / "own.json")
-    assert proctor("run", "own.json", "--quiet").code == 0
-
-
-def refused(done: Done, world: World) -> None:
-    assert done.code == 4, done
-    assert "nothing was started and nothing was sent" in done.err
-    assert "--trust" in done.err
-    assert SECRET not in done.err + done.out
-    assert world.untouched()
-
+__all__ = ["world"]
 
 # --- doors that only read ------------------------------------------------------------------------------------------------
 
@@ -162,6 +65,26 @@ def test_recheck_asks_no_judge_on_the_word_of_a_suite(world: World, name: str) -
     kept_run(world)
     path = suite_with(judges(world)[name], world.folder / "s.json", CLAIM)
     refused(proctor("recheck", "latest", "--suite", path), world)
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_kept_copy_is_not_trusted_for_the_path_that_it_claims(world: World, name: str) -> None:
+    (world.folder / "proctor.yaml").write_text('trust: ["own.json"]\n')
+    kept_run(world)
+    (kept,) = (world.folder / ".proctor" / "runs").glob("*/suite.yaml")
+    suite_with(judges(world)[name], kept, CLAIM)
+    refused(proctor("recheck", "latest"), world)
+
+
+def test_a_kept_run_that_names_a_pipe_or_a_place_elsewhere_is_shown_from_its_copy(world: World) -> None:
+    kept_run(world)
+    (header,) = (world.folder / ".proctor" / "runs").glob("*/run.json")
+    written = json.loads(header.read_text())
+    os.mkfifo(world.folder / "pipe.yaml")
+    for place in (world.folder / "pipe.yaml", world.outside, Path("/dev/zero")):
+        header.write_text(json.dumps({**written, "suite_path": str(place)}))
+        for command in ("show", "recheck"):
+            assert proctor(command, "latest").code == 0, (command, place)
 
 
 @pytest.mark.parametrize("name", [*JUDGES, *TARGETS])
@@ -197,34 +120,60 @@ def test_an_assistant_checks_evidence_without_a_strange_judge(world: World, name
     assert world.untouched()
 
 
+@pytest.mark.parametrize("place", ["outside", "folder"])
+def test_no_model_plays_a_user_on_the_word_of_a_suite_from_elsewhere(world: World, place: str) -> None:
+    (world.folder / "proctor.yaml").write_text(json.dumps({"targets": {"t": {"type": "http", "url": world.trap.url}}}))
+    case = {"id": "one", "user": {"goal": "a refund", "model": "m"}, "expect": [PLAIN]}
+    path = getattr(world, place) / "s.json"
+    path.write_text(json.dumps({"proctor": 1, "models": {"m": describe_model(world)}, "cases": [case]}))
+    if place == "outside":
+        done = proctor("run", path)
+        refused(done, world)
+        assert world.trap.url in done.err and f"reads the variable  {VARIABLE}  (models.m.api_key)" in done.err
+    assert proctor("run", path, *(("--trust",) if place == "outside" else ())).code == 1
+    assert world.trap.asked
+
+
 # --- what the workspace says ----------------------------------------------------------------------------------------------
 
 
 def test_a_judge_that_the_workspace_describes_is_asked(world: World) -> None:
-    (world.folder / "proctor.yaml").write_text(json.dumps({"models": {"m": _model(world)}}))
+    (world.folder / "proctor.yaml").write_text(json.dumps({"models": {"m": describe_model(world)}}))
     path = suite_with({"judge": {"model": "m", "samples": 1}}, world.outside / "s.json", CLAIM)
     assert proctor("check", path, "runs.jsonl").code == 0
     assert world.trap.asked
 
 
 def test_a_suite_that_describes_the_same_model_as_the_workspace_changes_nothing(world: World) -> None:
-    (world.folder / "proctor.yaml").write_text(json.dumps({"models": {"m": _model(world)}}))
+    (world.folder / "proctor.yaml").write_text(json.dumps({"models": {"m": describe_model(world)}}))
     path = suite_with(judges(world)["a model at an address"], world.outside / "s.json", CLAIM)
     assert proctor("check", path, "runs.jsonl").code == 0
 
 
 def test_a_suite_that_describes_another_model_under_the_same_name_is_refused(world: World) -> None:
-    ours = {**_model(world), "base_url": "http://127.0.0.1:9/v1", "api_key": "ours"}
+    ours = {**describe_model(world), "base_url": "http://127.0.0.1:9/v1", "api_key": "ours"}
     (world.folder / "proctor.yaml").write_text(json.dumps({"models": {"m": ours}}))
     path = suite_with(judges(world)["a model at an address"], world.outside / "s.json", CLAIM)
     refused(proctor("check", path, "runs.jsonl"), world)
 
 
-@pytest.mark.parametrize(("listed", "code"), [("suites/*.json", 0), ("other/*.json", 4)])
-def test_the_workspace_lists_the_suites_it_trusts(world: World, listed: str, code: int) -> None:
+@pytest.mark.parametrize(
+    ("listed", "place", "code"),
+    [
+        ("suites/*.json", "suites/s.json", 0),
+        ("./suites/*.json", "suites/s.json", 0),
+        ("other/*.json", "suites/s.json", 4),
+        ("suites/*.json", "suites/deep/x/s.json", 4),
+        ("suites/*/s.json", "suites/deep/x/s.json", 4),
+        ("*", "suites/s.json", 4),
+        ("suites/**/*.json", "suites/deep/x/s.json", 0),
+        ("suites/**", "suites/deep/x/s.json", 0),
+    ],
+)
+def test_the_workspace_lists_the_suites_it_trusts(world: World, listed: str, place: str, code: int) -> None:
     (world.folder / "proctor.yaml").write_text(json.dumps({"trust": [listed]}))
-    (world.folder / "suites").mkdir()
-    path = suite_with(judges(world)["a model at an address"], world.folder / "suites" / "s.json", CLAIM)
+    (world.folder / place).parent.mkdir(parents=True)
+    path = suite_with(judges(world)["a model at an address"], world.folder / place, CLAIM)
     assert proctor("check", path, "runs.jsonl").code == code
     assert bool(world.trap.asked) is (code == 0)
 
@@ -308,7 +257,7 @@ def test_an_assistant_runs_no_suite_that_it_sends_or_finds_elsewhere(world: Worl
     async def ask() -> None:
         async with connected(world.folder / ".proctor") as (client, _):
             result = await client.call_tool("run_suite", sent)
-            assert result.is_error and "not trusted" in str(result.content)
+            assert result.is_error and ("not trusted" if by == "document" else "leads out of the working folder") in str(result.content)
 
     asyncio.run(ask())
     assert world.untouched()
@@ -325,20 +274,32 @@ def test_an_mcplab_workspace_from_elsewhere_is_not_run(world: World) -> None:
     refused(proctor("run", path, "--quiet"), world)
 
 
-@pytest.mark.parametrize("granted", [False, True])
-def test_pytest_runs_suites_of_the_working_folder_alone(world: World, granted: bool) -> None:
-    suite_with(targets(world)["http"], world.outside / "strange.proctor.json")
-    document = (world.outside / "strange.proctor.json").read_text()
-    (world.outside / "strange.proctor.yaml").write_text(document)
-    (world.folder / "own.proctor.yaml").write_text(document)
+@pytest.mark.parametrize("listed", ["", "*a" * 30, "x" * 600])
+def test_a_pattern_that_cannot_be_used_is_told_where_it_stands(world: World, listed: str) -> None:
+    (world.folder / "proctor.yaml").write_text(json.dumps({"trust": [listed]}))
+    path = suite_with(judges(world)["a model at an address"], world.folder / "s.json", CLAIM)
+    done = proctor("check", path, "runs.jsonl")
+    assert done.code == 4 and "proctor.yaml:1:" in done.err and "trust: " in done.err
+    assert world.untouched()
 
-    def session(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--proctor-live", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=world.folder, timeout=120, check=False)
 
-    done = session(str(world.outside / "strange.proctor.yaml"), *(["--proctor-trust"] if granted else []))
-    assert bool(world.trap.asked) is granted, done.stdout
-    assert ("not trusted" in done.stdout) is not granted
-    world.trap.asked.clear()
-    session("own.proctor.yaml")
-    assert world.trap.asked
+# --- models that a suite describes by their provider alone ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("provider", "variables"),
+    [
+        ("openai", ("OPENAI_API_KEY", "OPENAI_BASE_URL", "https://api.openai.com/v1")),
+        ("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "https://api.anthropic.com")),
+        ("azure", ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT")),
+        ("groq", ("GROQ_API_KEY",)),
+        ("google", ("GOOGLE_API_KEY", "GEMINI_API_KEY")),
+    ],
+)
+def test_a_model_for_a_target_of_the_workspace_is_named_with_its_variables(world: World, provider: str, variables: tuple[str, ...]) -> None:
+    target = {"type": "mcp_agent", "model": "m", "servers": [{"id": "s", "transport": "http", "url": world.trap.url}]}
+    (world.folder / "proctor.yaml").write_text(json.dumps({"targets": {"t": target}}))
+    path = suite_with({"models": {"m": {"provider": provider, "model": "stub-1"}}}, world.outside / "s.json")
+    done = proctor("run", path, "--quiet")
+    refused(done, world)
+    assert all(variable in done.err for variable in variables), done.err

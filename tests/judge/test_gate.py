@@ -9,88 +9,73 @@ import pytest
 from proctor.judge.gate import RequestGate
 
 
-def test_refusals_of_one_round_halve_the_number_once_and_successes_raise_it_again() -> None:
-    async def scenario() -> None:
-        gate = RequestGate(8)
-        tickets = [await gate.enter() for _ in range(8)]
-        for ticket in tickets:
-            gate.slow_down(ticket)
-            gate.leave()
-        assert gate.limit == 4
-        later = await gate.enter()
-        gate.slow_down(later)
+async def test_refusals_of_one_round_halve_the_number_once_and_successes_raise_it_again() -> None:
+    gate = RequestGate(8)
+    tickets = [await gate.enter() for _ in range(8)]
+    for ticket in tickets:
+        gate.slow_down(ticket)
         gate.leave()
-        assert gate.limit == 2
-        for expected in (2, 3, 3, 3, 4):
-            gate.note_success()
-            assert gate.limit == expected
-        for _ in range(100):
-            gate.note_success()
-        assert gate.limit == 8
-
-    asyncio.run(scenario())
-
-
-def test_one_is_always_let_through() -> None:
-    async def scenario() -> None:
-        gate = RequestGate(1)
-        for _ in range(3):
-            gate.slow_down(await gate.enter())
-            gate.leave()
-        assert gate.limit == 1
-
-    asyncio.run(scenario())
+    assert gate.limit == 4
+    later = await gate.enter()
+    gate.slow_down(later)
+    gate.leave()
+    assert gate.limit == 2
+    for expected in (2, 3, 3, 3, 4):
+        gate.note_success()
+        assert gate.limit == expected
+    for _ in range(100):
+        gate.note_success()
+    assert gate.limit == 8
 
 
-def test_places_are_given_in_order_and_never_more_than_there_are() -> None:
-    async def scenario() -> None:
-        gate, order = RequestGate(2), list[int]()
-
-        async def one(number: int) -> None:
-            await gate.enter()
-            order.append(number)
-            assert gate.inside <= 2
-            await asyncio.sleep(0)
-            gate.leave()
-
-        await asyncio.gather(*(one(number) for number in range(10)))
-        assert order == list(range(10))
-        assert gate.inside == 0
-
-    asyncio.run(scenario())
-
-
-def test_a_pause_holds_everybody_back_and_ends_by_itself() -> None:
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        gate = RequestGate(4)
-        started = loop.time()
-        gate.slow_down(await gate.enter(), 0.05)
+async def test_one_is_always_let_through() -> None:
+    gate = RequestGate(1)
+    for _ in range(3):
+        gate.slow_down(await gate.enter())
         gate.leave()
-        async with asyncio.timeout(5):
-            await asyncio.gather(gate.enter(), gate.enter())
-        assert loop.time() - started >= 0.045
+    assert gate.limit == 1
 
-    asyncio.run(scenario())
+
+async def test_places_are_given_in_order_and_never_more_than_there_are() -> None:
+    gate, order = RequestGate(2), list[int]()
+
+    async def one(number: int) -> None:
+        await gate.enter()
+        order.append(number)
+        assert gate.inside <= 2
+        await asyncio.sleep(0)
+        gate.leave()
+
+    await asyncio.gather(*(one(number) for number in range(10)))
+    assert order == list(range(10))
+    assert gate.inside == 0
+
+
+async def test_a_pause_holds_everybody_back_and_ends_by_itself() -> None:
+    loop = asyncio.get_running_loop()
+    gate = RequestGate(4)
+    started = loop.time()
+    gate.slow_down(await gate.enter(), 0.05)
+    gate.leave()
+    async with asyncio.timeout(5):
+        await asyncio.gather(gate.enter(), gate.enter())
+    assert loop.time() - started >= 0.045
 
 
 @pytest.mark.parametrize("given_first", [False, True])
-def test_whoever_is_cancelled_while_waiting_takes_no_place(given_first: bool) -> None:
-    async def scenario() -> None:
-        gate = RequestGate(1)
-        await gate.enter()
-        waiting = asyncio.ensure_future(gate.enter())
-        next_one = asyncio.ensure_future(gate.enter())
-        await asyncio.sleep(0)
-        if given_first:
-            gate.leave()
-            waiting.cancel()
-        else:
-            waiting.cancel()
-            gate.leave()
-        async with asyncio.timeout(5):
-            await next_one
-        assert waiting.cancelled()
-        assert gate.inside == 1
-
-    asyncio.run(scenario())
+async def test_whoever_is_cancelled_while_waiting_takes_no_place(given_first: bool) -> None:
+    gate = RequestGate(1)
+    await gate.enter()
+    waiting = asyncio.ensure_future(gate.enter())
+    next_one = asyncio.ensure_future(gate.enter())
+    await asyncio.sleep(0)
+    if given_first:
+        gate.leave()
+        waiting.cancel()
+    else:
+        waiting.cancel()
+        gate.leave()
+    async with asyncio.timeout(5):
+        await next_one
+    assert waiting.cancelled()
+    assert gate.inside == 1

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from proctor.cassettes.ports import LIVE
-from proctor.judge import bounds, fence
+from proctor.judge import bounds
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
 from proctor.judge.reply import Item, read_reply
 from proctor.judge.request import render_request
 from proctor.judge.settings import JudgeSettings
+from proctor.llm import fence
 from proctor.model.judgement import Material, Question
 from tests.judge.injections import CRITERIA, HARMLESS, MAX_CHARS, ask, attempts, texts_in, violations
 from tests.judge.obedient_judge import ObedientJudge
@@ -193,6 +194,7 @@ MUTATIONS = [
 
 
 @pytest.mark.parametrize(("mutate", "noticed", "by"), MUTATIONS, ids=lambda value: getattr(value, "__name__", str(value)).strip("_"))
+@pytest.mark.timeout(60)
 def test_a_weaker_fence_is_noticed(
     mutate: Callable[[pytest.MonkeyPatch], None], noticed: str, by: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,32 +250,30 @@ def test_a_limit_of_none_at_all_still_reads_what_is_remembered() -> None:
     assert opinion.outcome == "pass"
 
 
-def test_cancelling_ends_everything_under_way_and_gives_the_places_back() -> None:
-    async def scenario() -> None:
-        started = asyncio.Event()
-        ended: list[str] = []
+async def test_cancelling_ends_everything_under_way_and_gives_the_places_back() -> None:
+    before = asyncio.all_tasks()
+    started = asyncio.Event()
+    ended: list[str] = []
 
-        async def reply(_: ChatRequest) -> str:
-            try:
-                started.set()
-                await asyncio.Event().wait()
-            finally:
-                ended.append("ended")
-            return ""
+    async def reply(_: ChatRequest) -> str:
+        try:
+            started.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+        return ""
 
-        judge = LlmJudge([ScriptedModel(reply)], quick(samples=3, concurrency=2))
-        work = asyncio.ensure_future(judge.judge(ask("a"), case="c", attempt=0, tape=LIVE))
-        await started.wait()
-        await asyncio.sleep(0)
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-        assert ended == ["ended", "ended"]
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        judge_again = LlmJudge([model_of(says(True))], quick())
-        assert (await judge_again.judge(ask("a"), case="c", attempt=0, tape=LIVE))[0].outcome == "pass"
-
-    asyncio.run(scenario())
+    judge = LlmJudge([ScriptedModel(reply)], quick(samples=3, concurrency=2))
+    work = asyncio.ensure_future(judge.judge(ask("a"), case="c", attempt=0, tape=LIVE))
+    await started.wait()
+    await asyncio.sleep(0)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert ended == ["ended", "ended"]
+    assert asyncio.all_tasks() == before
+    judge_again = LlmJudge([model_of(says(True))], quick())
+    assert (await judge_again.judge(ask("a"), case="c", attempt=0, tape=LIVE))[0].outcome == "pass"
 
 
 # --- replies of no use, and their repair ---
@@ -559,18 +557,17 @@ def test_what_was_not_recorded_is_an_error_that_says_so(tmp_path: Path) -> None:
     assert (opinion.outcome, opinion.code) == ("error", "cassette_miss")
 
 
-def test_a_tape_that_cannot_be_written_ends_the_judging_and_everything_under_way() -> None:
+async def test_a_tape_that_cannot_be_written_ends_the_judging_and_everything_under_way() -> None:
+    before = asyncio.all_tasks()
+
     class Full:
         async def exchange(self, kind: str, request: Any, send: Any) -> Any:
             raise StoreError("the disk is full")
 
-    async def scenario() -> None:
-        judge = LlmJudge([model_of(says(True))], quick(samples=2))
-        with pytest.raises(StoreError, match="full"):
-            await judge.judge(ask("a"), case="c", attempt=0, tape=Full())
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(scenario())
+    judge = LlmJudge([model_of(says(True))], quick(samples=2))
+    with pytest.raises(StoreError, match="full"):
+        await judge.judge(ask("a"), case="c", attempt=0, tape=Full())
+    assert asyncio.all_tasks() == before
 
 
 def test_a_reply_without_usage_has_no_cost() -> None:

@@ -8,8 +8,8 @@ from hashlib import sha256
 import pytest
 
 from proctor.errors import SpecError
-from proctor.judge import fence
 from proctor.judge.prompt import Prompt, load_prompt
+from proctor.llm import fence
 
 FROZEN = {"1": "e738c5711a2d0f7e"}
 """A released version of the prompt is never changed: verdicts say by it what was asked. Change the words in a new folder."""

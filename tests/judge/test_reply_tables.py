@@ -55,7 +55,7 @@ def decided(text: str, dialect: str, evidence: Evidence, judge: Judge) -> CaseRe
 def test_a_row_of_the_reply_table_affects_the_checks_that_it_affects_in_the_original(row: dict[str, Any]) -> None:
     script = list(read_script(row["replies"]))
     model = ScriptedModel(lambda _: script.pop(0) if len(script) > 1 else script[0], name="m")
-    judge = LlmJudge([model], JudgeSettings(name="grader", backoff_s=0.0))
+    judge = LlmJudge([model], JudgeSettings(name="grader", backoff_s=0.0), takes_first_entry=True)
     result = decided(MCPLAB_CASE, "mcplab", evidence_of({"text": "Hello", "tool_calls": []}), judge)
     plain, *judged = result.verdicts
     assert plain.outcome == "pass"
@@ -69,25 +69,22 @@ def test_a_row_of_the_reply_table_affects_the_checks_that_it_affects_in_the_orig
         assert (verdict.details["judge"], verdict.details["models"], verdict.details["provider"]) == ("grader", ["m"], "scripted")
 
 
-def test_cancelling_goes_through_as_in_the_original() -> None:
-    async def scenario() -> None:
-        asked = asyncio.Event()
+async def test_cancelling_goes_through_as_in_the_original() -> None:
+    asked = asyncio.Event()
 
-        async def silence(_: ChatRequest) -> str:
-            asked.set()
-            await asyncio.Event().wait()
-            return ""
+    async def silence(_: ChatRequest) -> str:
+        asked.set()
+        await asyncio.Event().wait()
+        return ""
 
-        judge = LlmJudge([ScriptedModel(silence)], JudgeSettings())
-        case = case_of(MCPLAB_CASE, "mcplab")
-        deliberation = PreparedCase(case, default_registry()).deliberate(evidence_of({"text": "Hello", "tool_calls": []}))
-        work = asyncio.ensure_future(settle(deliberation, lambda questions: judge.judge(questions, case="c", attempt=0, tape=LIVE)))
-        await asked.wait()
-        work.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await work
-
-    asyncio.run(scenario())
+    judge = LlmJudge([ScriptedModel(silence)], JudgeSettings())
+    case = case_of(MCPLAB_CASE, "mcplab")
+    deliberation = PreparedCase(case, default_registry()).deliberate(evidence_of({"text": "Hello", "tool_calls": []}))
+    work = asyncio.ensure_future(settle(deliberation, lambda questions: judge.judge(questions, case="c", attempt=0, tape=LIVE)))
+    await asked.wait()
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
 
 
 @rows("conformance/mibo/semantic_scores.yaml")

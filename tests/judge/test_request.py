@@ -15,7 +15,7 @@ from proctor.judge.prompt import load_prompt
 from proctor.judge.request import RenderedRequest, render_request, reply_schema
 from proctor.model.judgement import Material, Question
 from tests.judge.injections import broken_rules
-from tests.judge.test_fence import ANY_TEXT, HOSTILE_TEXT
+from tests.llm.test_fence import ANY_TEXT, HOSTILE_TEXT
 
 HELLO = Material(subject="Hello, the price is 40.")
 ANY_JSON = st.recursive(
@@ -255,6 +255,7 @@ def test_what_json_cannot_carry_is_shown_all_the_same() -> None:
 
 @given(ANY_JSON, st.dictionaries(st.one_of(st.sampled_from(["tool_results", "conversation"]), HOSTILE_TEXT), ANY_JSON, max_size=3))
 @settings(deadline=None, max_examples=80)
+@pytest.mark.timeout(60)
 def test_anything_at_all_stays_behind_the_fence(subject: Any, context: dict[str, Any]) -> None:
     material = Material(subject=subject, context=context)
     assert list(broken_rules([], material, max_chars=300)) == []
@@ -280,6 +281,7 @@ def test_a_text_is_never_longer_than_its_room(text: str, room: int) -> None:
 
 @given(ANY_TEXT, ANY_TEXT)
 @settings(deadline=None)
+@pytest.mark.timeout(60)
 def test_whatever_an_author_writes_can_be_sent(criterion: str, reference: str) -> None:
     rendered = ask(Question(criterion=criterion, material=HELLO, reference=reference, rubric=(criterion,)))
     assert data_of(rendered) == {"final_answer": "Hello, the price is 40."}

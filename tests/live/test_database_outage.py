@@ -25,7 +25,7 @@ from tests.databases import TestDatabase
 from tests.live.serving import Serving, serving
 from tests.live.test_ingest_crash import AGENT, FLAGS, memory, prepare, settle
 from tests.postgres import Cluster, programs
-from tests.service.traces import new_trace, protobuf, request, root
+from tests.service.trace_world import new_trace, protobuf, request, root
 
 SECONDS = float(os.environ.get("PROCTOR_OUTAGE_S", "8"))
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120 + 4 * SECONDS)]

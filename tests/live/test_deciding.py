@@ -106,9 +106,9 @@ def started_task(server: Serving, criteria: list[dict[str, Any]], state: dict[st
 
 def test_patterns_of_a_run_keep_nobody_waiting(server: Serving) -> None:
     with letter_agent() as target, Watch(server.url) as watch:
-        run = ended_run(server, start_run(server, target, pattern_suite(40, "a", "b", "c", "d")))
+        run = ended_run(server, start_run(server, target, pattern_suite(40, "a", "b")))
     print(f"slowest answer: {watch.slowest:.3f} s")
-    assert run["status"] == "completed" and run["counts"]["error"] == 4, run
+    assert run["status"] == "completed" and run["counts"]["error"] == 2, run
     assert watch.slowest < UNNOTICED_S
     _, page = server.ask("GET", f"/api/runs/{run['id']}/results")
     assert {row["code"] for row in page["data"]} == {"time_limit"}
@@ -120,11 +120,11 @@ def test_patterns_of_a_run_keep_nobody_waiting(server: Serving) -> None:
 def test_patterns_of_a_check_over_mcp_keep_nobody_waiting(server: Serving) -> None:
     began = time.monotonic()
     with Watch(server.url) as watch:
-        status, answer = server.ask("POST", "/mcp", check_call(pattern_suite(40), count=3), MCP)
+        status, answer = server.ask("POST", "/mcp", check_call(pattern_suite(40), count=2), MCP)
     print(f"slowest answer: {watch.slowest:.3f} s, the check took {time.monotonic() - began:.1f} s")
     assert status == 200 and watch.slowest < UNNOTICED_S
     result = answer["result"]["structuredContent"]
-    assert result["counts"]["error"] == 3 and {case["code"] for case in result["cases"]} == {"time_limit"}
+    assert result["counts"]["error"] == 2 and {case["code"] for case in result["cases"]} == {"time_limit"}
 
 
 def test_patterns_of_a_judged_check_keep_nobody_waiting(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import signal
 import socket
 import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from tests.databases import TestDatabase
 from tests.evidence.test_wire_format import field, request_with
 from tests.live.serving import Serving, serving
 from tests.live.test_ingest_crash import FLAGS, PROTOBUF, memory, prepare
-from tests.service.traces import new_trace, protobuf, request, root
+from tests.service.trace_world import new_trace, protobuf, request, root
 
 ROUNDS = int(os.environ.get("PROCTOR_CROWD_ROUNDS", "2"))
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300 + 60 * ROUNDS)]
@@ -124,6 +125,9 @@ def settled_memory(server: Serving, most: float) -> int:
     return found
 
 
+# What a slow crowd costs is a matter of the connections, the same on either database; the long run tries both.
+@pytest.mark.parametrize("database_url", ["sqlite", "postgresql"] if ROUNDS > 2 else ["sqlite"], indirect=True)
+@pytest.mark.quiet
 @pytest.mark.parametrize("kind", list(SLOW))
 def test_a_slow_crowd_costs_another_client_nothing(kind: str, database: TestDatabase, tmp_path: Path) -> None:
     with serving(tmp_path, database=database.url, flags=FLAGS) as server:
@@ -178,3 +182,85 @@ def test_what_becomes_large_is_refused_or_read_and_its_memory_given_back(name: s
 def peak_memory(pid: int) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM:"))) * 1024
+
+
+def many(head: bytes, one: bytes, count: int, tail: bytes) -> bytes:
+    return head + one + (b"," + one) * (count - 1) + tail
+
+
+CALL = b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"validate_suite","arguments":{"document":{"x":['
+JSON_BOMBS: dict[str, tuple[str, bytes]] = {
+    "a case of lists": ("/api/cases", many(b'{"project_id":"p","document":{"x":[', b"[]", 3_200_000, b"]}}")),
+    "a call of lists": ("/mcp", many(CALL, b"[]", 3_200_000, b"]}}}}")),
+    "a trace of lists": ("/public/traces", many(b'{"data":{"x":[', b"[]", 3_200_000, b"]}}")),
+    "spans of nothing": (
+        "/v1/traces",
+        many(b'{"pad":"' + os.urandom(40_000).hex().encode() + b'","resourceSpans":[', b"{}", 3_000_000, b"]}"),
+    ),
+    "a case of as many lists as are allowed": ("/api/cases", many(b'{"project_id":"p","document":{"x":[', b"[]", 24_900, b"]}}")),
+    "spans of as much of nothing as is allowed": ("/v1/traces", many(b'{"resourceSpans":[', b"{}", 249_900, b"]}")),
+}
+"""Where it is sent, and what: JSON of which every two bytes become a hundred."""
+JSON = {"content-type": "application/json", "accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
+
+
+# Squeezed, it is the same once it is measured; the long run tries that, too.
+@pytest.mark.parametrize("squeezed", [False, True] if ROUNDS > 2 else [False])
+@pytest.mark.parametrize("name", list(JSON_BOMBS))
+def test_json_that_becomes_large_holds_nobody_up(name: str, squeezed: bool, tmp_path: Path) -> None:
+    path, body = JSON_BOMBS[name]
+    sent = gzip.compress(body) if squeezed else body
+    headers = {**JSON, "content-encoding": "gzip"} if squeezed else JSON
+    with serving(tmp_path, flags=FLAGS) as server:
+        prepare(server)
+        times(server)
+        server.ask("POST", path, sent, headers)  # what is imported at the first of its kind stays
+        before = memory(server.process.pid)
+        statuses: list[int] = []
+
+        def attack() -> None:
+            for _ in range(ROUNDS):
+                # A crowd that is sent away before its bodies are read may hear no more than that the connection has ended.
+                with contextlib.suppress(OSError, HTTPException):
+                    statuses.append(server.ask("POST", path, sent, headers)[0])
+
+        attackers = [threading.Thread(target=attack) for _ in range(8)]
+        for attacker in attackers:
+            attacker.start()
+        told: list[tuple[float, int, object]] = []
+        while any(attacker.is_alive() for attacker in attackers):
+            started = time.monotonic()
+            status, answer = server.ask("GET", "/health")
+            told.append((time.monotonic() - started, status, answer))
+            time.sleep(0.02)
+        after = settled_memory(server, 1.3 * before)
+        print(f"{name}: health {max(told)[0]:.2f} s, {before >> 20} MB before, {after >> 20} after; {set(statuses)}")
+        assert set(statuses) <= {200, 400, 413, 503}  # the last: all at once hold more than `--waiting-bytes`
+        assert max(took for took, _, _ in told) < 2
+        assert all(status == 200 for _, status, _ in told), told
+        assert after <= 1.3 * before
+
+
+def test_a_service_ends_in_time_under_json_that_becomes_large(tmp_path: Path) -> None:
+    path, body = JSON_BOMBS["a case of as many lists as are allowed"]
+    with serving(tmp_path, flags=FLAGS) as server:
+        prepare(server)
+        stop = threading.Event()
+
+        def attack() -> None:
+            with contextlib.suppress(OSError, HTTPException):
+                while not stop.is_set():
+                    server.ask("POST", path, body, JSON)
+
+        attackers = [threading.Thread(target=attack) for _ in range(8)]
+        for attacker in attackers:
+            attacker.start()
+        stop.wait(1)
+        started = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(25) == 0
+        stop.set()
+        for attacker in attackers:
+            attacker.join(30)
+        print(f"ended after {time.monotonic() - started:.1f} s")
+        assert "Exception in ASGI" not in server.log.read_text(errors="replace")

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from tests.live.serving import serving
 from tests.live.test_ingest_crash import FLAGS, prepare
-from tests.service.traces import new_trace, protobuf, request, root
+from tests.service.trace_world import new_trace, protobuf, request, root
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

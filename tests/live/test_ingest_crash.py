@@ -20,7 +20,7 @@ from proctor.store.tables import results, traces
 from tests.databases import TestDatabase
 from tests.live.serving import Serving, serving
 from tests.postgres import Cluster, programs
-from tests.service.traces import SUITE, new_trace, protobuf, request, root
+from tests.service.trace_world import SUITE, new_trace, protobuf, request, root
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(1800)]
 ROUNDS = int(os.environ.get("PROCTOR_CRASH_ROUNDS", "3"))
@@ -70,6 +70,13 @@ class Load:
                 self._stop.wait(0.1)
         connection.close()
 
+    def wait(self) -> None:
+        """Wait until something was acknowledged."""
+        end = time.monotonic() + 60
+        while not self.acknowledged:
+            assert time.monotonic() < end, "nothing was acknowledged"
+            time.sleep(0.01)
+
     def stop(self) -> list[str]:
         self._stop.set()
         for thread in self._threads:
@@ -117,20 +124,23 @@ def settle(database: TestDatabase, acknowledged: list[str]) -> None:
 
 
 def crash_rounds(database: TestDatabase, url: str | None) -> None:
+    """Kill a server under load again and again; the next one, which has found everything, is killed after it."""
     acknowledged: list[str] = []
-    with serving(database.home, database=url, flags=FLAGS) as server:
+    server = Serving(database.home, database=url, flags=FLAGS)
+    try:
         prepare(server)
-    for number in range(ROUNDS):
-        with serving(database.home, database=url, flags=FLAGS) as server:
+        for number in range(ROUNDS):
             load = Load(server.url)
-            time.sleep(random.Random(number).uniform(0.8, 2.0))
+            load.wait()
+            time.sleep(random.Random(number).uniform(0.2, 1.2))
             server.kill()
-            mine = load.stop()
-        assert mine, "nothing was sent before the crash"
-        acknowledged += mine
-        with serving(database.home, database=url, flags=FLAGS) as server:
+            acknowledged += load.stop()
+            server = Serving(database.home, database=url, flags=FLAGS)
             settle(database, acknowledged)
-            assert server.stop() == 0
+        assert server.stop() == 0
+    finally:
+        if server.process.poll() is None:
+            server.kill()
 
 
 def test_kill_9_under_load_loses_nothing_that_was_acknowledged_on_sqlite(tmp_path: Path) -> None:
@@ -154,7 +164,9 @@ def test_two_servers_on_one_postgresql_evaluate_every_trace_once(tmp_path: Path)
         with serving(homes[0], database=url, flags=FLAGS) as one, serving(homes[1], database=url, flags=FLAGS) as two:
             prepare(one)
             loads = [Load(one.url), Load(two.url)]
-            time.sleep(2)
+            for load in loads:
+                load.wait()
+            time.sleep(1)
             acknowledged = [id for load in loads for id in load.stop()]
             settle(TestDatabase(url, tmp_path), acknowledged)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from tests.foreign import install_from_npm
 from tests.mcp_server.clients import ERAS
 from tests.mcp_server.scenario import author_and_verify, call
 
@@ -40,16 +40,13 @@ def over_stdio(folder: Path, *flags: str) -> StdioServerParameters:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_both_examples_over_stdio(tmp_path: Path, mode: Any) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(120):
-            async with Client(over_stdio(tmp_path), mode=mode) as client:
-                await author_and_verify(client)
-            # What one server kept the next one finds.
-            async with Client(over_stdio(tmp_path, "--home", str(tmp_path / ".proctor")), mode=mode) as client:
-                assert len((await call(client, "criteria", action="list"))["data"]) == 2
-
-    asyncio.run(main())
+async def test_both_examples_over_stdio(tmp_path: Path, mode: Any) -> None:
+    async with asyncio.timeout(120):
+        async with Client(over_stdio(tmp_path), mode=mode) as client:
+            await author_and_verify(client)
+        # What one server kept the next one finds.
+        async with Client(over_stdio(tmp_path, "--home", str(tmp_path / ".proctor")), mode=mode) as client:
+            assert len((await call(client, "criteria", action="list"))["data"]) == 2
 
 
 def test_a_workspace_is_used_over_stdio(tmp_path: Path) -> None:
@@ -90,17 +87,13 @@ def service(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("mode", ERAS)
-def test_both_examples_over_http(service: tuple[str, str], mode: Any) -> None:
+async def test_both_examples_over_http(service: tuple[str, str], mode: Any) -> None:
     url, key = service
-
-    async def main() -> None:
-        async with asyncio.timeout(120), httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"}, timeout=60) as web:
-            async with Client(streamable_http_client(f"{url}/mcp", http_client=web), mode=mode) as client:
-                await author_and_verify(client)
-            task_runs = (await web.get(f"{url}/task-runs")).json()["data"]
-            assert sorted(run["verdict"] for run in task_runs) == ["fail", "partial", "pass"]
-
-    asyncio.run(main())
+    async with asyncio.timeout(120), httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"}, timeout=60) as web:
+        async with Client(streamable_http_client(f"{url}/mcp", http_client=web), mode=mode) as client:
+            await author_and_verify(client)
+        task_runs = (await web.get(f"{url}/task-runs")).json()["data"]
+        assert sorted(run["verdict"] for run in task_runs) == ["fail", "partial", "pass"]
 
 
 def test_a_wrong_key_is_refused_over_http(service: tuple[str, str]) -> None:
@@ -148,19 +141,8 @@ INSPECTOR = "@modelcontextprotocol/inspector"
 @pytest.fixture(scope="session")
 def inspector(pytestconfig: pytest.Config) -> str:
     """The inspector of the protocol's authors, a client in another language; installed once into pytest's cache."""
-    if shutil.which("npm") is None or shutil.which("node") is None:
-        pytest.skip("npm and node are not installed")
     folder = Path(pytestconfig.cache.mkdir("live-mcp-inspector"))  # type: ignore[union-attr]
-    program = folder / "node_modules" / ".bin" / "mcp-inspector"
-    if not program.exists():
-        command = ["npm", "install", "--no-fund", "--no-audit", "--prefix", str(folder), INSPECTOR]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            pytest.skip(f"cannot install the inspector: {error}")
-        if done.returncode != 0:
-            pytest.skip(f"cannot install the inspector: {done.stderr[-300:]}")
-    return str(program)
+    return str(install_from_npm(folder, INSPECTOR) / ".bin" / "mcp-inspector")
 
 
 def test_a_client_in_another_language_is_served(tmp_path: Path, inspector: str) -> None:

@@ -6,10 +6,8 @@ They are installed once into pytest's cache folder. Where npm or the package ind
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +24,7 @@ from proctor.model.evidence import Evidence
 from proctor.targets.mcp_agent import McpAgent
 from proctor.targets.mcp_servers import McpServers
 from proctor.targets.mcp_settings import Era, ServerSettings
+from tests.foreign import install_from_index, install_from_npm
 from tests.targets.mcp_twins import ScriptedModel, attempt, calls, run
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
@@ -34,34 +33,15 @@ EVERYTHING = "@modelcontextprotocol/server-everything"
 FILESYSTEM = "@modelcontextprotocol/server-filesystem"
 
 
-def install(command: list[str], folder: Path) -> None:
-    try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        pytest.skip(f"cannot install the servers: {error}")
-    if done.returncode != 0:
-        pytest.skip(f"cannot install the servers: {' '.join(command)} ended with {done.returncode}: {done.stderr[-500:]}")
-
-
 @pytest.fixture(scope="session")
 def npm_servers(pytestconfig: pytest.Config) -> Path:
-    if shutil.which("npm") is None or shutil.which("node") is None:
-        pytest.skip("npm and node are not installed")
-    folder = Path(pytestconfig.cache.mkdir("live-npm-servers"))  # type: ignore[union-attr]
-    packages = folder / "node_modules"
-    if not all((packages / name / "dist" / "index.js").exists() for name in (EVERYTHING, FILESYSTEM)):
-        install(["npm", "install", "--no-fund", "--no-audit", "--prefix", str(folder), EVERYTHING, FILESYSTEM], folder)
-    return packages
+    return install_from_npm(Path(pytestconfig.cache.mkdir("live-npm-servers")), EVERYTHING, FILESYSTEM)  # type: ignore[union-attr]
 
 
 @pytest.fixture(scope="session")
 def time_server(pytestconfig: pytest.Config) -> str:
     folder = Path(pytestconfig.cache.mkdir("live-python-servers"))  # type: ignore[union-attr]
-    program = folder / "bin" / "mcp-server-time"
-    if not program.exists():
-        install([sys.executable, "-m", "venv", str(folder)], folder)
-        install([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "mcp-server-time"], folder)
-    return str(program)
+    return str(install_from_index(folder, "mcp-server-time") / "mcp-server-time")
 
 
 def node(id: str, packages: Path, name: str, *args: str, era: Era = "auto") -> ServerSettings:

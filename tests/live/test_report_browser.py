@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import proctor
+from proctor.model.run import RunEntry
 from proctor.report.html import render_html
 from tests.report.html_samples import hostile_run, large_run, live_run
 
@@ -110,6 +112,30 @@ def test_filter_search_and_a_case_answer_to_clicks(opened: Any) -> None:
     assert page.is_visible("#notice") and page.inner_text("#shown") == "0 cases"
     assert watched.complaints == []
     assert len(watched.requests) == 1 or all(url.startswith("data:") for url in watched.requests[1:])
+
+
+def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, tmp_path: Path) -> None:
+    suite = proctor.parse_suite(
+        "proctor: 1\nname: s\ncases:\n"
+        "  - {id: a, expect: [response_not_contains: secret, json_field: {field: status, value: {$contains: ok}}]}\n"
+    )
+    evidence = proctor.read_evidence({"case": "a", "text": "the </script><b>secret</b> " * 3, "body": {"status": "it is ok"}})
+    run = proctor.check(suite, evidence)
+    entry = RunEntry(case="a", outcome="fail", verdicts=run.cases[0].verdicts, evidence=evidence)
+    (tmp_path / "marked.html").write_text(render_html(run, {("a", 0): entry}), encoding="utf-8")
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    watched = Watched(context.new_page())
+    page = watched.page
+    page.goto((tmp_path / "marked.html").as_uri())
+    page.click("#cases .head")
+    assert page.locator("mark.fail").count() == 3 and page.locator("mark.pass").inner_text().startswith("ok")
+    page.click("text=marked in the text >> nth=0")
+    assert page.locator("mark.pointed").count() == 1 and page.evaluate("document.activeElement.tagName") == "MARK"
+    page.click("mark.pass .back")
+    assert page.evaluate("document.activeElement.dataset.assertion") == "2"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert watched.complaints == []
+    context.close()
 
 
 def test_attempts_of_a_flaky_case_can_be_compared(opened: Any) -> None:
@@ -214,7 +240,7 @@ def test_a_served_report_is_one_request(browser: Any, files: Path) -> None:
             asked.append(self.path)
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
         context = browser.new_context()

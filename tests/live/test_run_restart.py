@@ -26,7 +26,8 @@ CASES = tuple(f"case-{number}" for number in range(40))
 AT_ONCE = 4
 UNDER_WAY = 2 * AT_ONCE + 1
 LEASE_S = 2
-KILLS = 3
+KILLS = min(4, int(os.environ.get("PROCTOR_CRASH_ROUNDS", "2")))
+"""How often the service is killed in the middle of one run; `make torture` has more."""
 
 
 class CountingAgent:

@@ -36,6 +36,8 @@ class Provider:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.url = ""
+        self.connections = 0
+        self.none_open = asyncio.Event()
 
 
 @asynccontextmanager
@@ -48,6 +50,8 @@ async def provider(answers: Sequence[Said] | Callable[[Asked], Said]) -> AsyncIt
         task = asyncio.current_task()
         assert task is not None
         handlers.add(task)
+        seen.connections += 1
+        seen.none_open.clear()
         try:
             while True:
                 asked = await _request(reader)
@@ -56,7 +60,8 @@ async def provider(answers: Sequence[Said] | Callable[[Asked], Said]) -> AsyncIt
                 seen.asked.append(asked)
                 said = answers(asked) if callable(answers) else answers[min(len(seen.asked), len(answers)) - 1]
                 if said.silent:
-                    await asyncio.Event().wait()
+                    await reader.read()  # until the one who asks gives up
+                    break
                 await _answer(writer, said)
                 if said.cut:
                     break
@@ -64,6 +69,8 @@ async def provider(answers: Sequence[Said] | Callable[[Asked], Said]) -> AsyncIt
             pass
         finally:
             handlers.discard(task)
+            if not handlers:
+                seen.none_open.set()
             writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)

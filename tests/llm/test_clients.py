@@ -33,23 +33,19 @@ async def ask(seen: Provider, request: ChatRequest = HI, **settings: Any) -> Cha
 
 
 @rows("llm/cases/dialects.yaml")
-def test_request_and_answer_in_the_providers_words(row: dict[str, Any]) -> None:
+async def test_request_and_answer_in_the_providers_words(row: dict[str, Any]) -> None:
     request = msgspec.convert(row["request"], ChatRequest)
-
-    async def run() -> None:
-        async with provider([Said(body=row["answer"])]) as seen:
-            reply = await ask(seen, request, **row["settings"])
-        (asked,) = seen.asked
-        assert asked.path == row["path"]
-        assert asked.body == row["sent"]
-        assert {name: asked.headers.get(name) for name in row.get("headers", {})} == row.get("headers", {})
-        assert "api_key" in row["settings"] or not {"authorization", "x-api-key", "api-key"} & set(asked.headers)
-        assert reply.raw_request == row["sent"] and reply.raw_response == row["answer"]
-        assert reply.duration_ms is not None and reply.duration_ms > 0
-        told = json.loads(msgspec.json.encode(msgspec.structs.replace(reply, raw_request=None, raw_response=None, duration_ms=None)))
-        assert told == row["reply"]
-
-    asyncio.run(run())
+    async with provider([Said(body=row["answer"])]) as seen:
+        reply = await ask(seen, request, **row["settings"])
+    (asked,) = seen.asked
+    assert asked.path == row["path"]
+    assert asked.body == row["sent"]
+    assert {name: asked.headers.get(name) for name in row.get("headers", {})} == row.get("headers", {})
+    assert "api_key" in row["settings"] or not {"authorization", "x-api-key", "api-key"} & set(asked.headers)
+    assert reply.raw_request == row["sent"] and reply.raw_response == row["answer"]
+    assert reply.duration_ms is not None and reply.duration_ms > 0
+    told = json.loads(msgspec.json.encode(msgspec.structs.replace(reply, raw_request=None, raw_response=None, duration_ms=None)))
+    assert told == row["reply"]
 
 
 @rows("llm/cases/faults.yaml")
@@ -72,131 +68,96 @@ def test_what_goes_wrong_has_a_word(row: dict[str, Any]) -> None:
     assert KEY not in str(fault)
 
 
-def test_nobody_there_is_a_transport_fault_that_names_the_address() -> None:
-    async def run() -> None:
-        async with provider([]) as gone:
-            pass
-        with pytest.raises(ModelFault, match=r"cannot talk to http://127\.0\.0\.1:\d+/chat/completions") as caught:
-            await ask(gone, timeout_s=5)
-        assert caught.value.code == "transport" and caught.value.safe
-
-    asyncio.run(run())
+async def test_nobody_there_is_a_transport_fault_that_names_the_address() -> None:
+    async with provider([]) as gone:
+        pass
+    with pytest.raises(ModelFault, match=r"cannot talk to http://127\.0\.0\.1:\d+/chat/completions") as caught:
+        await ask(gone, timeout_s=5)
+    assert caught.value.code == "transport" and caught.value.safe
 
 
 @pytest.mark.parametrize("host", ["a..b\u00fc.example", "a..b", ".com", "a" * 70])
-def test_an_address_that_only_the_client_can_refuse_is_a_fault_too(host: str) -> None:
-    async def run() -> None:
-        model = build_model(ModelSettings(provider="openai", model="m", base_url=f"http://{host}/v1"))
-        with pytest.raises(ModelFault, match="not an address that can be reached") as caught:
-            await model.complete(HI)
-        assert caught.value.code == "bad_request"
-        await model.close()
-
-    asyncio.run(run())
+async def test_an_address_that_only_the_client_can_refuse_is_a_fault_too(host: str) -> None:
+    model = build_model(ModelSettings(provider="openai", model="m", base_url=f"http://{host}/v1"))
+    with pytest.raises(ModelFault, match="not an address that can be reached") as caught:
+        await model.complete(HI)
+    assert caught.value.code == "bad_request"
+    await model.close()
 
 
-def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_ANSWER", 1024 * 1024)
+    async with provider([Said(body=b" " * (1024 * 1024 + 1))]) as seen:
+        with pytest.raises(ModelFault, match="more than 1 MB") as caught:
+            await ask(seen)
+    assert caught.value.code == "bad_answer"
 
-    async def run() -> None:
-        async with provider([Said(body=b" " * (1024 * 1024 + 1))]) as seen:
-            with pytest.raises(ModelFault, match="more than 1 MB") as caught:
+
+async def test_an_answer_that_nests_without_end_is_refused() -> None:
+    deep = b'{"choices":' + b"[" * 3000 + b"]" * 3000 + b"}"
+    for body in (deep, b'{"choices":' + b"[" * 400 + b"]" * 400 + b"}"):
+        async with provider([Said(body=body)]) as seen:
+            with pytest.raises(ModelFault, match="nested") as caught:
                 await ask(seen)
         assert caught.value.code == "bad_answer"
 
-    asyncio.run(run())
+
+async def test_a_redirect_never_carries_the_key_to_another_host() -> None:
+    async with provider([openai_answer()]) as other:
+        async with provider([Said(status=307, headers={"location": f"{other.url}/chat/completions"})]) as seen:
+            with pytest.raises(ModelFault, match="not followed"):
+                await ask(seen, api_key=KEY)
+        assert other.asked == []
 
 
-def test_an_answer_that_nests_without_end_is_refused() -> None:
-    async def run() -> None:
-        deep = b'{"choices":' + b"[" * 3000 + b"]" * 3000 + b"}"
-        for body in (deep, b'{"choices":' + b"[" * 400 + b"]" * 400 + b"}"):
-            async with provider([Said(body=body)]) as seen:
-                with pytest.raises(ModelFault, match="nested") as caught:
-                    await ask(seen)
-            assert caught.value.code == "bad_answer"
-
-    asyncio.run(run())
+async def test_a_redirect_to_nonsense_is_still_a_fault() -> None:
+    async with provider([Said(status=302, headers={"location": "http://[half"})]) as seen:
+        with pytest.raises(ModelFault, match="redirects to another address"):
+            await ask(seen)
 
 
-def test_a_redirect_never_carries_the_key_to_another_host() -> None:
-    async def run() -> None:
-        async with provider([openai_answer()]) as other:
-            async with provider([Said(status=307, headers={"location": f"{other.url}/chat/completions"})]) as seen:
-                with pytest.raises(ModelFault, match="not followed"):
-                    await ask(seen, api_key=KEY)
-            assert other.asked == []
-
-    asyncio.run(run())
-
-
-def test_a_redirect_to_nonsense_is_still_a_fault() -> None:
-    async def run() -> None:
-        async with provider([Said(status=302, headers={"location": "http://[half"})]) as seen:
-            with pytest.raises(ModelFault, match="redirects to another address"):
-                await ask(seen)
-
-    asyncio.run(run())
+async def test_cancelling_leaves_no_connection_behind() -> None:
+    async with provider([Said(silent=True)]) as seen:
+        model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url))
+        task = asyncio.create_task(model.complete(HI))
+        while not seen.asked:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await model.close()
+        await model.close()
 
 
-def test_cancelling_leaves_no_connection_behind() -> None:
-    async def run() -> None:
-        async with provider([Said(silent=True)]) as seen:
-            model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url))
-            task = asyncio.create_task(model.complete(HI))
-            while not seen.asked:
-                await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            await model.close()
-            await model.close()
-
-    asyncio.run(run())
+async def test_own_headers_win_whatever_their_case() -> None:
+    async with provider([openai_answer()]) as seen:
+        await ask(seen, api_key=KEY, headers={"Authorization": "Token mine", "X-Team": "a"})
+    assert seen.asked[0].headers["authorization"] == "Token mine"
+    assert seen.asked[0].headers["x-team"] == "a"
 
 
-def test_own_headers_win_whatever_their_case() -> None:
-    async def run() -> None:
-        async with provider([openai_answer()]) as seen:
-            await ask(seen, api_key=KEY, headers={"Authorization": "Token mine", "X-Team": "a"})
-        assert seen.asked[0].headers["authorization"] == "Token mine"
-        assert seen.asked[0].headers["x-team"] == "a"
-
-    asyncio.run(run())
-
-
-def test_the_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-
-    async def run() -> None:
-        async with provider([openai_answer()]) as seen:
-            assert (await ask(seen)).text == "Hello."
-
-    asyncio.run(run())
+    async with provider([openai_answer()]) as seen:
+        assert (await ask(seen)).text == "Hello."
 
 
-def test_a_proxy_in_the_settings_is() -> None:
-    async def run() -> None:
-        async with provider([openai_answer("by proxy")]) as seen:
-            model = build_model(ModelSettings(provider="openai", model="m", base_url="http://model.invalid/v1", proxy=seen.url))
-            assert (await model.complete(HI)).text == "by proxy"
-            await model.close()
-        assert seen.asked[0].path == "http://model.invalid/v1/chat/completions"
-
-    asyncio.run(run())
+async def test_a_proxy_in_the_settings_is() -> None:
+    async with provider([openai_answer("by proxy")]) as seen:
+        model = build_model(ModelSettings(provider="openai", model="m", base_url="http://model.invalid/v1", proxy=seen.url))
+        assert (await model.complete(HI)).text == "by proxy"
+        await model.close()
+    assert seen.asked[0].path == "http://model.invalid/v1/chat/completions"
 
 
-def test_half_a_surrogate_pair_and_huge_integers_can_be_sent() -> None:
-    async def run() -> None:
-        async with provider([openai_answer()]) as seen:
-            arguments = {"n": 10**30, "s": "half \ud83d"}
-            message = ChatMessage(role="user", text="half \ud83d")
-            await ask(seen, ChatRequest(messages=(message,), answer_schema={"const": arguments}))
-        assert seen.asked[0].body["messages"][0]["content"] == "half \ud83d"
-        assert seen.asked[0].body["response_format"]["json_schema"]["schema"]["const"] == arguments
-
-    asyncio.run(run())
+async def test_half_a_surrogate_pair_and_huge_integers_can_be_sent() -> None:
+    async with provider([openai_answer()]) as seen:
+        arguments = {"n": 10**30, "s": "half \ud83d"}
+        message = ChatMessage(role="user", text="half \ud83d")
+        await ask(seen, ChatRequest(messages=(message,), answer_schema={"const": arguments}))
+    assert seen.asked[0].body["messages"][0]["content"] == "half \ud83d"
+    assert seen.asked[0].body["response_format"]["json_schema"]["schema"]["const"] == arguments
 
 
 # --- what a model refuses -----------------------------------------------------------------------------------------------------
@@ -224,80 +185,65 @@ NO_TEMPERATURE = (
 NO_MAX_TOKENS = ("max_tokens", "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.")
 
 
-def test_a_refused_temperature_is_dropped_and_noted_and_not_sent_again() -> None:
-    async def run() -> None:
-        async with provider(picky(NO_TEMPERATURE, NO_MAX_TOKENS)) as seen:
-            model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url, temperature=0.2, max_tokens=9))
-            first = await model.complete(HI)
-            second = await model.complete(HI)
-            plain = await model.complete(HI)
-            await model.close()
-        assert [sorted(set(asked.body) - {"model", "messages"}) for asked in seen.asked] == [
-            ["max_tokens", "temperature"],
-            ["max_tokens"],
-            ["max_completion_tokens"],
-            ["max_completion_tokens"],
-            ["max_completion_tokens"],
-        ]
-        assert seen.asked[-1].body["max_completion_tokens"] == 9
-        assert first.notes == second.notes == plain.notes
-        assert "max_tokens was sent as max_completion_tokens" in first.notes[0]
-        assert first.notes[1].startswith("temperature was left out, the model refused it: ")
-        assert first.raw_request == seen.asked[-1].body
-
-    asyncio.run(run())
+async def test_a_refused_temperature_is_dropped_and_noted_and_not_sent_again() -> None:
+    async with provider(picky(NO_TEMPERATURE, NO_MAX_TOKENS)) as seen:
+        model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url, temperature=0.2, max_tokens=9))
+        first = await model.complete(HI)
+        second = await model.complete(HI)
+        plain = await model.complete(HI)
+        await model.close()
+    assert [sorted(set(asked.body) - {"model", "messages"}) for asked in seen.asked] == [
+        ["max_tokens", "temperature"],
+        ["max_tokens"],
+        ["max_completion_tokens"],
+        ["max_completion_tokens"],
+        ["max_completion_tokens"],
+    ]
+    assert seen.asked[-1].body["max_completion_tokens"] == 9
+    assert first.notes == second.notes == plain.notes
+    assert "max_tokens was sent as max_completion_tokens" in first.notes[0]
+    assert first.notes[1].startswith("temperature was left out, the model refused it: ")
+    assert first.raw_request == seen.asked[-1].body
 
 
-def test_nothing_is_noted_where_the_refused_part_was_not_asked_for() -> None:
-    async def run() -> None:
-        async with provider(picky(NO_TEMPERATURE)) as seen:
-            model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url))
-            await model.complete(msgspec.structs.replace(HI, temperature=0.2))
-            assert (await model.complete(HI)).notes == ()
-            await model.close()
-
-    asyncio.run(run())
+async def test_nothing_is_noted_where_the_refused_part_was_not_asked_for() -> None:
+    async with provider(picky(NO_TEMPERATURE)) as seen:
+        model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url))
+        await model.complete(msgspec.structs.replace(HI, temperature=0.2))
+        assert (await model.complete(HI)).notes == ()
+        await model.close()
 
 
 @pytest.mark.parametrize(
     "message",
     ["temperature: Input should be less than or equal to 1", "Invalid 'temperature': decimal above maximum value. Expected a value <= 2"],
 )
-def test_a_value_out_of_range_is_the_users_mistake(message: str) -> None:
-    async def run() -> None:
-        async with provider(picky(("temperature", message))) as seen:
-            with pytest.raises(ModelFault, match="temperature") as caught:
-                await ask(seen, temperature=9)
-        assert caught.value.code == "bad_request" and len(seen.asked) == 1
-
-    asyncio.run(run())
+async def test_a_value_out_of_range_is_the_users_mistake(message: str) -> None:
+    async with provider(picky(("temperature", message))) as seen:
+        with pytest.raises(ModelFault, match="temperature") as caught:
+            await ask(seen, temperature=9)
+    assert caught.value.code == "bad_request" and len(seen.asked) == 1
 
 
-def test_a_refusal_that_stays_is_given_up_after_one_more_try() -> None:
-    async def run() -> None:
-        async with provider(picky(NO_MAX_TOKENS, ("max_completion_tokens", "Unknown parameter: 'max_completion_tokens'"))) as seen:
-            model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url, max_tokens=9))
-            for _ in range(2):
-                with pytest.raises(ModelFault, match="max_completion_tokens"):
-                    await model.complete(HI)
-            await model.close()
-        assert len(seen.asked) == 4
-
-    asyncio.run(run())
+async def test_a_refusal_that_stays_is_given_up_after_one_more_try() -> None:
+    async with provider(picky(NO_MAX_TOKENS, ("max_completion_tokens", "Unknown parameter: 'max_completion_tokens'"))) as seen:
+        model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url, max_tokens=9))
+        for _ in range(2):
+            with pytest.raises(ModelFault, match="max_completion_tokens"):
+                await model.complete(HI)
+        await model.close()
+    assert len(seen.asked) == 4
 
 
-def test_a_refused_seed_and_a_refused_shape_are_left_out() -> None:
-    async def run() -> None:
-        async with provider(picky(("seed", "Extra inputs are not permitted"), ("response_format", "json_schema is not supported"))) as seen:
-            reply = await ask(seen, msgspec.structs.replace(HI, seed=1, answer_schema={"type": "object"}))
-        assert [note.split()[0] for note in reply.notes] == ["answer_schema", "seed"]
-        assert set(seen.asked[-1].body) == {"model", "messages"}
-
-    asyncio.run(run())
+async def test_a_refused_seed_and_a_refused_shape_are_left_out() -> None:
+    async with provider(picky(("seed", "Extra inputs are not permitted"), ("response_format", "json_schema is not supported"))) as seen:
+        reply = await ask(seen, msgspec.structs.replace(HI, seed=1, answer_schema={"type": "object"}))
+    assert [note.split()[0] for note in reply.notes] == ["answer_schema", "seed"]
+    assert set(seen.asked[-1].body) == {"model", "messages"}
 
 
 @pytest.mark.parametrize("with_tools", [False, True])
-def test_anthropic_without_structured_output_answers_through_a_tool(with_tools: bool) -> None:
+async def test_anthropic_without_structured_output_answers_through_a_tool(with_tools: bool) -> None:
     refusal = ("output_config", "output_config: Extra inputs are not permitted")
     request = msgspec.convert(
         {
@@ -308,27 +254,20 @@ def test_anthropic_without_structured_output_answers_through_a_tool(with_tools: 
         },
         ChatRequest,
     )
-
-    async def run() -> None:
-        async with provider(picky(refusal)) as seen:
-            reply = await ask(seen, request, provider="anthropic")
-        body = seen.asked[-1].body
-        assert body["tool_choice"] == ({"type": "any"} if with_tools else {"type": "tool", "name": "verdict"})
-        assert body["tools"][-1]["input_schema"] == {"type": "object"}
-        assert json.loads(reply.text) == {"ok": True}
-        assert reply.tool_calls == () and reply.finish == "stop"
-        assert reply.notes[0].startswith("answer_schema was asked for with a tool")
-
-    asyncio.run(run())
+    async with provider(picky(refusal)) as seen:
+        reply = await ask(seen, request, provider="anthropic")
+    body = seen.asked[-1].body
+    assert body["tool_choice"] == ({"type": "any"} if with_tools else {"type": "tool", "name": "verdict"})
+    assert body["tools"][-1]["input_schema"] == {"type": "object"}
+    assert json.loads(reply.text) == {"ok": True}
+    assert reply.tool_calls == () and reply.finish == "stop"
+    assert reply.notes[0].startswith("answer_schema was asked for with a tool")
 
 
-def test_fifty_requests_at_a_time_share_one_client() -> None:
-    async def run() -> None:
-        async with provider(picky(NO_TEMPERATURE)) as seen:
-            model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url, temperature=0.2))
-            replies = await asyncio.gather(*(model.complete(HI) for _ in range(50)))
-            await model.close()
-        assert {reply.text for reply in replies} == {"Hello."}
-        assert all(len(reply.notes) == 1 for reply in replies)
-
-    asyncio.run(run())
+async def test_fifty_requests_at_a_time_share_one_client() -> None:
+    async with provider(picky(NO_TEMPERATURE)) as seen:
+        model = build_model(ModelSettings(provider="openai", model="m", base_url=seen.url, temperature=0.2))
+        replies = await asyncio.gather(*(model.complete(HI) for _ in range(50)))
+        await model.close()
+    assert {reply.text for reply in replies} == {"Hello."}
+    assert all(len(reply.notes) == 1 for reply in replies)

@@ -20,7 +20,7 @@ from pydantic_ai.profiles import ModelProfile
 from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.usage import RequestUsage
 
-from proctor.actions.models import completed, model_settings
+from proctor.actions.models import fill_from_environment, model_settings
 from proctor.errors import MissingExtra, SpecError
 from proctor.evals.models import make_model
 from proctor.formats.references import References
@@ -200,22 +200,18 @@ def test_an_answer_in_a_shape_is_else_the_arguments_of_a_tool(tools: tuple[ToolD
     assert double.info.allow_text_output is bool(tools)
 
 
-def test_what_the_model_thought_goes_back_with_its_tool_call() -> None:
+async def test_what_the_model_thought_goes_back_with_its_tool_call() -> None:
     double = Double(ThinkingPart("hm", signature="s1"), TextPart("Looking."), ToolCallPart("look", '{"id": 3}', "c1"))
-
-    async def run() -> None:
-        model = ProviderModel("groq", double.model, ModelSettings(provider="groq", model="m"))
-        first = await model.complete(ChatRequest(messages=ASKED, tools=(LOOK,)))
-        said = ChatMessage(role="assistant", text=first.text, tool_calls=first.tool_calls)
-        result = ChatMessage(role="tool", call_id="c1", text="shipped")
-        await model.complete(ChatRequest(messages=(*ASKED, said, result), tools=(LOOK,)))
-        assert [part.part_kind for part in double.messages[1].parts] == ["thinking", "text", "tool-call"]
-        # A conversation that says something else under the same id is not that one.
-        other = msgspec.structs.replace(said, text="Guessing.")
-        await model.complete(ChatRequest(messages=(*ASKED, other, result), tools=(LOOK,)))
-        assert [part.part_kind for part in double.messages[1].parts] == ["text", "tool-call"]
-
-    asyncio.run(run())
+    model = ProviderModel("groq", double.model, ModelSettings(provider="groq", model="m"))
+    first = await model.complete(ChatRequest(messages=ASKED, tools=(LOOK,)))
+    said = ChatMessage(role="assistant", text=first.text, tool_calls=first.tool_calls)
+    result = ChatMessage(role="tool", call_id="c1", text="shipped")
+    await model.complete(ChatRequest(messages=(*ASKED, said, result), tools=(LOOK,)))
+    assert [part.part_kind for part in double.messages[1].parts] == ["thinking", "text", "tool-call"]
+    # A conversation that says something else under the same id is not that one.
+    other = msgspec.structs.replace(said, text="Guessing.")
+    await model.complete(ChatRequest(messages=(*ASKED, other, result), tools=(LOOK,)))
+    assert [part.part_kind for part in double.messages[1].parts] == ["text", "tool-call"]
 
 
 def test_attachments_are_told_apart() -> None:
@@ -274,22 +270,19 @@ def test_what_goes_wrong_has_a_word(error: Exception, code: str, status: int | N
     assert caught.value.message.startswith("groq, m: ")
 
 
-def test_a_model_that_never_answers_is_a_timeout() -> None:
+async def test_a_model_that_never_answers_is_a_timeout() -> None:
     class Stuck(TestModel):
         async def request(self, *arguments: Any, **more: Any) -> ModelResponse:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async def run() -> None:
-        model = ProviderModel("groq", Stuck(), ModelSettings(provider="groq", model="m", timeout_s=0.01))
-        with pytest.raises(ModelFault, match=r"no answer within 0\.01 s") as caught:
-            await model.complete(ChatRequest(messages=ASKED))
-        assert caught.value.code == "timeout" and caught.value.safe
-
-    asyncio.run(run())
+    model = ProviderModel("groq", Stuck(), ModelSettings(provider="groq", model="m", timeout_s=0.01))
+    with pytest.raises(ModelFault, match=r"no answer within 0\.01 s") as caught:
+        await model.complete(ChatRequest(messages=ASKED))
+    assert caught.value.code == "timeout" and caught.value.safe
 
 
-def test_connections_are_opened_once_and_given_back() -> None:
+async def test_connections_are_opened_once_and_given_back() -> None:
     class Counted(TestModel):
         entered = left = 0
 
@@ -300,17 +293,14 @@ def test_connections_are_opened_once_and_given_back() -> None:
         async def __aexit__(self, *error: Any) -> None:
             self.left += 1
 
-    async def run() -> None:
-        inner = Counted(custom_output_text="x")
-        model = ProviderModel("groq", inner, ModelSettings(provider="groq", model="m"))
-        await asyncio.gather(*(model.complete(ChatRequest(messages=ASKED)) for _ in range(3)))
-        await model.close()
-        await model.close()
-        assert (inner.entered, inner.left) == (1, 1)
-        await ProviderModel("groq", inner, ModelSettings(provider="groq", model="m")).close()
-        assert (inner.entered, inner.left) == (1, 1)
-
-    asyncio.run(run())
+    inner = Counted(custom_output_text="x")
+    model = ProviderModel("groq", inner, ModelSettings(provider="groq", model="m"))
+    await asyncio.gather(*(model.complete(ChatRequest(messages=ASKED)) for _ in range(3)))
+    await model.close()
+    await model.close()
+    assert (inner.entered, inner.left) == (1, 1)
+    await ProviderModel("groq", inner, ModelSettings(provider="groq", model="m")).close()
+    assert (inner.entered, inner.left) == (1, 1)
 
 
 def test_it_can_be_recorded_and_replayed_like_any_model() -> None:
@@ -410,7 +400,7 @@ def test_python_evals_name_such_a_provider_too(monkeypatch: pytest.MonkeyPatch) 
 def test_the_key_of_the_environment_goes_to_the_providers_own_address_only(
     settings: dict[str, str], environment: dict[str, str], key: str | None
 ) -> None:
-    assert completed(ModelSettings(model="m", **settings), environment).api_key == key
+    assert fill_from_environment(ModelSettings(model="m", **settings), environment).api_key == key
 
 
 @pytest.mark.parametrize(

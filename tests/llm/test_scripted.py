@@ -15,20 +15,17 @@ def said(*roles: str) -> ChatRequest:
     return ChatRequest(messages=tuple(ChatMessage(role=role, text=role) for role in roles))  # type: ignore[arg-type]
 
 
-def test_a_list_is_said_line_by_line_and_then_it_is_a_fault() -> None:
-    async def run() -> None:
-        model = ScriptedModel(["one", ChatReply(tool_calls=(ModelCall(id="a", name="look"),))])
-        assert (await model.complete(said("user"))).text == "one"
-        assert model.remaining == 1
-        second = await model.complete(said("user"))
-        assert second.finish == "tool_calls" and second.model == "scripted"
-        with pytest.raises(ModelFault, match="has 2 replies, and was asked for one more"):
-            await model.complete(said("user"))
-        assert len(model.requests) == 3 and model.remaining == 0
-        await model.close()
-        assert model.closed
-
-    asyncio.run(run())
+async def test_a_list_is_said_line_by_line_and_then_it_is_a_fault() -> None:
+    model = ScriptedModel(["one", ChatReply(tool_calls=(ModelCall(id="a", name="look"),))])
+    assert (await model.complete(said("user"))).text == "one"
+    assert model.remaining == 1
+    second = await model.complete(said("user"))
+    assert second.finish == "tool_calls" and second.model == "scripted"
+    with pytest.raises(ModelFault, match="has 2 replies, and was asked for one more"):
+        await model.complete(said("user"))
+    assert len(model.requests) == 3 and model.remaining == 0
+    await model.close()
+    assert model.closed
 
 
 def test_a_function_sees_the_request_and_may_be_async() -> None:
@@ -42,23 +39,19 @@ def test_a_function_sees_the_request_and_may_be_async() -> None:
     asyncio.run(run())
 
 
-def test_settings_write_a_script_that_many_conversations_share() -> None:
+async def test_settings_write_a_script_that_many_conversations_share() -> None:
     replies = (
         {"tool_calls": [{"name": "look", "arguments": {"id": 1}}], "usage": {"input_tokens": 5, "output_tokens": 2}},
         "done",
         {"fault": "rate_limited", "message": "slow down", "retry_after_s": 3},
     )
-
-    async def run() -> None:
-        model = build_model(ModelSettings(provider="scripted", replies=replies))
-        for _ in range(2):
-            first = await model.complete(said("user"))
-            assert first.tool_calls == (ModelCall(id="call_0", name="look", arguments={"id": 1}),)
-            assert first.usage is not None and first.usage.input_tokens == 5
-            assert (await model.complete(said("user", "assistant", "tool"))).text == "done"
-        for _ in range(2):
-            with pytest.raises(ModelFault, match="slow down") as caught:
-                await model.complete(said("user", "assistant", "tool", "assistant", "user"))
-            assert caught.value.code == "rate_limited" and caught.value.retry_after_s == 3
-
-    asyncio.run(run())
+    model = build_model(ModelSettings(provider="scripted", replies=replies))
+    for _ in range(2):
+        first = await model.complete(said("user"))
+        assert first.tool_calls == (ModelCall(id="call_0", name="look", arguments={"id": 1}),)
+        assert first.usage is not None and first.usage.input_tokens == 5
+        assert (await model.complete(said("user", "assistant", "tool"))).text == "done"
+    for _ in range(2):
+        with pytest.raises(ModelFault, match="slow down") as caught:
+            await model.complete(said("user", "assistant", "tool", "assistant", "user"))
+        assert caught.value.code == "rate_limited" and caught.value.retry_after_s == 3

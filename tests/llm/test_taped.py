@@ -82,38 +82,32 @@ def settled(reply: Any) -> Any:
 
 @given(st.lists(st.tuples(REQUESTS, REPLIES | FAULTS), min_size=1, max_size=4))
 @settings(max_examples=60, deadline=None)
-def test_recorded_then_replayed_gives_identical_replies(tmp_path_factory: pytest.TempPathFactory, exchanges: list[Any]) -> None:
+@pytest.mark.timeout(60)
+async def test_recorded_then_replayed_gives_identical_replies(tmp_path_factory: pytest.TempPathFactory, exchanges: list[Any]) -> None:
     path = tmp_path_factory.mktemp("cassette") / "c.jsonl"
     script = [reply for _, reply in exchanges]
-
-    async def run() -> None:
-        direct = ScriptedModel(script)
-        expected = [await hear(direct, request) for request, _ in exchanges]
-        with open_tape(path, "record") as cassette:
-            taped = TapedModel(ScriptedModel(script), cassette.scope("a"))
-            assert [await hear(taped, request) for request, _ in exchanges] == expected
-        silent = ScriptedModel([])
-        player = open_tape(path, "replay")
-        for _ in range(2):
-            taped = TapedModel(silent, player.scope("a"))
-            assert [await hear(taped, request) for request, _ in exchanges] == expected
-        assert silent.requests == []
-
-    asyncio.run(run())
+    direct = ScriptedModel(script)
+    expected = [await hear(direct, request) for request, _ in exchanges]
+    with open_tape(path, "record") as cassette:
+        taped = TapedModel(ScriptedModel(script), cassette.scope("a"))
+        assert [await hear(taped, request) for request, _ in exchanges] == expected
+    silent = ScriptedModel([])
+    player = open_tape(path, "replay")
+    for _ in range(2):
+        taped = TapedModel(silent, player.scope("a"))
+        assert [await hear(taped, request) for request, _ in exchanges] == expected
+    assert silent.requests == []
 
 
-def test_a_live_tape_changes_nothing() -> None:
-    async def run() -> None:
-        reply = ChatReply(text="a", tool_calls=(ModelCall(id="1", name="t", arguments="not json"),), raw_response={"x": [1]}, notes=("n",))
-        taped = TapedModel(ScriptedModel([reply], name="m"), LIVE)
-        assert await taped.complete(HI) == settled(msgspec.structs.replace(reply, model="m"))
-        assert (taped.provider, taped.name) == ("scripted", "m")
-        await taped.close()
-
-    asyncio.run(run())
+async def test_a_live_tape_changes_nothing() -> None:
+    reply = ChatReply(text="a", tool_calls=(ModelCall(id="1", name="t", arguments="not json"),), raw_response={"x": [1]}, notes=("n",))
+    taped = TapedModel(ScriptedModel([reply], name="m"), LIVE)
+    assert await taped.complete(HI) == settled(msgspec.structs.replace(reply, model="m"))
+    assert (taped.provider, taped.name) == ("scripted", "m")
+    await taped.close()
 
 
-def test_a_provider_is_replayed_without_a_network_and_without_its_key(tmp_path: Path) -> None:
+async def test_a_provider_is_replayed_without_a_network_and_without_its_key(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     key = "sk-test-0123456789abcdef"
     answer = {
@@ -121,28 +115,24 @@ def test_a_provider_is_replayed_without_a_network_and_without_its_key(tmp_path: 
         "choices": [{"message": {"content": f"your key is {key}"}, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
     }
-
-    async def run() -> None:
-        async with provider([Said(body=answer), Said(status=429, headers={"retry-after": "4"})]) as seen:
-            known = ModelSettings(provider="openai", model="m", base_url=seen.url, api_key=key, temperature=0.3)
-            model = build_model(known)
-            with open_tape(path, "record", secrets=known.list_secrets()) as cassette:
-                taped = TapedModel(model, cassette.scope("a"))
-                live = [await hear(taped, HI), await hear(taped, HI)]
-            await model.close()
-        assert key not in path.read_text(encoding="utf-8")
-        elsewhere = build_model(ModelSettings(provider="openai", model="m", base_url="http://127.0.0.1:1", temperature=0.3))
-        player = open_tape(path, "replay")
-        taped = TapedModel(elsewhere, player.scope("a"))
-        again = [await hear(taped, HI), await hear(taped, HI)]
-        assert again[0].text == "your key is [redacted]"
-        assert again[0].usage == live[0].usage and again[0].raw_response["usage"] == answer["usage"]
-        assert again[1] == live[1] and again[1][0] == "rate_limited" and again[1][2] == 4
-        colder = build_model(ModelSettings(provider="openai", model="m", base_url="http://127.0.0.1:1", temperature=0.1))
-        with pytest.raises(CassetteMiss, match=r"differs at \$\.temperature\n    recorded 0\.3\n    now      0\.1"):
-            await TapedModel(colder, player.scope("a")).complete(HI)
-
-    asyncio.run(run())
+    async with provider([Said(body=answer), Said(status=429, headers={"retry-after": "4"})]) as seen:
+        known = ModelSettings(provider="openai", model="m", base_url=seen.url, api_key=key, temperature=0.3)
+        model = build_model(known)
+        with open_tape(path, "record", secrets=known.list_secrets()) as cassette:
+            taped = TapedModel(model, cassette.scope("a"))
+            live = [await hear(taped, HI), await hear(taped, HI)]
+        await model.close()
+    assert key not in path.read_text(encoding="utf-8")
+    elsewhere = build_model(ModelSettings(provider="openai", model="m", base_url="http://127.0.0.1:1", temperature=0.3))
+    player = open_tape(path, "replay")
+    taped = TapedModel(elsewhere, player.scope("a"))
+    again = [await hear(taped, HI), await hear(taped, HI)]
+    assert again[0].text == "your key is [redacted]"
+    assert again[0].usage == live[0].usage and again[0].raw_response["usage"] == answer["usage"]
+    assert again[1] == live[1] and again[1][0] == "rate_limited" and again[1][2] == 4
+    colder = build_model(ModelSettings(provider="openai", model="m", base_url="http://127.0.0.1:1", temperature=0.1))
+    with pytest.raises(CassetteMiss, match=r"differs at \$\.temperature\n    recorded 0\.3\n    now      0\.1"):
+        await TapedModel(colder, player.scope("a")).complete(HI)
 
 
 @pytest.mark.parametrize("kept", [{"reply": {"text": 3}}, {}, {"fault": {"code": "no such"}}, "text", None])

@@ -55,6 +55,7 @@ def best_pairs(expected: list[ToolCall], actual: list[ToolCall]) -> int:
 
 @settings(max_examples=150, deadline=None)
 @given(CALLS, CALLS)
+@pytest.mark.timeout(60)
 def test_as_many_pairs_as_possible_and_never_fewer_than_greedy(expected: list[ToolCall], actual: list[ToolCall]) -> None:
     found = match(expected, actual)
     paired = len(expected) - len(found.missing) - len(found.argument_mismatches)
@@ -63,6 +64,7 @@ def test_as_many_pairs_as_possible_and_never_fewer_than_greedy(expected: list[To
 
 @settings(max_examples=150, deadline=None)
 @given(CALLS, CALLS, ORDERS, MODES)
+@pytest.mark.timeout(60)
 def test_every_call_is_accounted_for_once(expected: list[ToolCall], actual: list[ToolCall], order: Any, mode: Any) -> None:
     found = match(expected, actual, order=order, arguments=mode)
     pairs = len(expected) - len(found.missing) - len(found.argument_mismatches)

@@ -196,6 +196,7 @@ def test_json_values_are_equal_or_not(a: Any, b: Any, same: bool) -> None:
     assert (find_difference(a, b) is None) is same
 
 
+@pytest.mark.timeout(60)
 def test_deep_values_are_compared_without_exhausting_the_stack() -> None:
     assert deep_equal(nested(100_000), nested(100_000))
     assert find_difference(nested(20_000), nested(20_000)) is None
@@ -224,6 +225,7 @@ def test_the_first_difference_is_told(expected: Any, actual: Any, said: str) -> 
 
 @settings(max_examples=150, deadline=None)
 @given(JSON, JSON)
+@pytest.mark.timeout(60)
 def test_equality_is_symmetric_and_agrees_with_the_explanation(a: Any, b: Any) -> None:
     assert deep_equal(a, b) == deep_equal(b, a)
     assert deep_equal(a, b) == (find_difference(a, b) is None)
@@ -240,12 +242,14 @@ def shuffled(value: Any, source: random.Random) -> Any:
 
 @settings(max_examples=150, deadline=None)
 @given(JSON, st.randoms(use_true_random=False))
+@pytest.mark.timeout(60)
 def test_the_order_of_lists_never_matters(value: Any, source: random.Random) -> None:
     assert compile_expected(value).find_mismatch(shuffled(value, source), NO_SCOPE) is None
 
 
 @settings(max_examples=150, deadline=None)
 @given(JSON, JSON)
+@pytest.mark.timeout(60)
 def test_what_is_equal_fits_and_the_answer_repeats_exactly(expected: Any, actual: Any) -> None:
     compiled = compile_expected(expected)
     first = compiled.find_mismatch(actual, NO_SCOPE)

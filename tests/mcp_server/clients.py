@@ -30,13 +30,13 @@ ERAS = ("2026-07-28", "legacy")
 
 @contextlib.asynccontextmanager
 async def connected(
-    home: Path, *, caller: Caller = LOCAL, local: bool = True, mode: Any = "auto", url: str | None = None
+    home: Path, *, caller: Caller = LOCAL, local: bool = True, mode: Any = "auto", url: str | None = None, trust: bool | None = None
 ) -> AsyncGenerator[tuple[Client, Hub]]:
     """A client of a server on `home`: as on its user's machine, or (`local=False`) as over HTTP."""
     database = await open_database(url or str(home / "proctor.db"))
     hub = Hub(database=database, settings=ServiceSettings(home=home), clock=time.time)
-    runs = LocalRuns(home, home.parent) if local else ServiceRuns(hub)
-    server = McpServer(hub, runs, lambda context: caller, folder=home.parent if local else None)
+    runs = LocalRuns(home, home.parent, trust=trust) if local else ServiceRuns(hub)
+    server = McpServer(hub, runs, lambda context: caller, folder=home.parent if local else None, trust=trust)
     try:
         async with Client(server.protocol, mode=mode) as client:
             yield client, hub

@@ -13,14 +13,17 @@ from tests.mcp_server.scenario import APPOINTMENT, PRIOR_AUTH, a_task, author_an
 
 
 @pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.timeout(60)
 def test_both_examples_are_authored_and_verified(tmp_path: Path, mode: str) -> None:
     use(tmp_path / "home", author_and_verify, mode=mode)
 
 
+@pytest.mark.timeout(60)
 def test_both_examples_are_verified_on_every_database(database_url: str, tmp_path: Path) -> None:
     use(tmp_path, author_and_verify, url=database_url)
 
 
+@pytest.mark.timeout(60)
 def test_an_eval_is_a_criterion_whose_assertion_is_text(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
         benchmark_id, task_id = await a_task(client)
@@ -105,6 +108,7 @@ def test_environments_take_simulators(tmp_path: Path) -> None:
     use(tmp_path / "home", doing)
 
 
+@pytest.mark.timeout(60)
 def test_a_published_version_is_run_as_it_was(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
         benchmark_id, task_id = await a_task(client)

@@ -17,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from proctor.rest.app import make_app
 from proctor.rest.settings import ServeSettings
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import create_key
+from proctor.service.access.keys import KeySpec, create_key
 from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
@@ -64,9 +64,10 @@ def serving(home: Path, doing: Callable[[Running], Awaitable[None]], *, with_wor
 
 
 @pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.timeout(60)
 def test_both_examples_are_authored_and_verified_with_a_key(tmp_path: Path, mode: str) -> None:
     async def doing(running: Running) -> None:
-        _, key = await create_key(running.hub, LOCAL, "organization", "ci")
+        _, key = await create_key(running.hub, LOCAL, KeySpec(kind="organization", name="ci"))
         async with running.client(key, mode) as client:
             await author_and_verify(client)
         async with running.web(key) as web:
@@ -81,7 +82,7 @@ def test_the_local_user_needs_no_key_until_there_is_one(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         async with running.client() as client:
             assert (await call(client, "criteria", action="list"))["data"] == []
-        await create_key(running.hub, LOCAL, "organization", "ci")
+        await create_key(running.hub, LOCAL, KeySpec(kind="organization", name="ci"))
         async with running.web() as web:
             answer = await web.post("/mcp", json=LIST)
             assert answer.status_code == 401 and answer.headers["www-authenticate"].startswith("Bearer")
@@ -104,6 +105,7 @@ def test_the_local_user_needs_no_key_until_there_is_one(tmp_path: Path) -> None:
     ],
     ids=str,
 )
+@pytest.mark.timeout(60)
 def test_requests_from_elsewhere_are_refused(tmp_path: Path, headers: dict[str, str], status: int) -> None:
     async def doing(running: Running) -> None:
         async with running.web() as web:
@@ -114,6 +116,7 @@ def test_requests_from_elsewhere_are_refused(tmp_path: Path, headers: dict[str, 
     serving(tmp_path, doing)
 
 
+@pytest.mark.timeout(60)
 def test_nonsense_is_answered_as_nonsense(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         async with running.web(accept="application/json, text/event-stream") as web:
@@ -131,6 +134,7 @@ def test_nonsense_is_answered_as_nonsense(tmp_path: Path) -> None:
     serving(tmp_path, doing)
 
 
+@pytest.mark.timeout(60)
 def test_nothing_of_another_organization_is_seen(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         keys = await make_keys(running.hub)
@@ -183,6 +187,7 @@ BY_KIND = {
 }
 
 
+@pytest.mark.timeout(60)
 def test_each_kind_of_key_may_do_what_the_table_says(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         keys = await make_keys(running.hub)
@@ -203,14 +208,15 @@ def test_each_kind_of_key_may_do_what_the_table_says(tmp_path: Path) -> None:
     serving(tmp_path, doing)
 
 
+@pytest.mark.timeout(60)
 def test_the_token_of_a_run_cannot_grade_itself(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
-        _, key = await create_key(running.hub, LOCAL, "organization", "author")
+        _, key = await create_key(running.hub, LOCAL, KeySpec(kind="organization", name="author"))
         async with running.client(key) as author:
             benchmark_id, task_id = await a_task(author)
             await call(author, "criteria", action="create", taskId=task_id, label="x", assertion=APPOINTMENT)
             run = await call(author, "benchmark_runs", action="start", benchmarkId=benchmark_id, scored=True)
-        _, token = await create_key(running.hub, LOCAL, "run", "token", benchmark_run_id=run["id"])
+        _, token = await create_key(running.hub, LOCAL, KeySpec(kind="run", name="token", benchmark_run_id=run["id"]))
         task_run = run["taskRuns"][0]["id"]
         async with running.client(token) as agent:
             for arguments in (
@@ -225,6 +231,7 @@ def test_the_token_of_a_run_cannot_grade_itself(tmp_path: Path) -> None:
     serving(tmp_path, doing)
 
 
+@pytest.mark.timeout(60)
 def test_a_suite_is_run_by_the_service(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         async with an_agent() as agent, running.client() as client:
@@ -241,6 +248,10 @@ def test_a_suite_is_run_by_the_service(tmp_path: Path) -> None:
             assert shown["result"]["cases"][0]["assertions"][0]["check"] == "response_contains"
             compared = await call(client, "compare_runs", base=first["id"], candidate=second["id"])
             assert compared["comparison"]["newly_failing"] == ["a"]
+            assert (await call(client, "compare_runs"))["chosen"] == [f"previous is {first['id']}", f"latest is {second['id']}"]
+            third = await call(client, "run_suite", document=suite("a"), target=agent.target["url"], name="v3", tags=["nightly"])
+            assert (await call(client, "get_run", id="@nightly"))["id"] == (await call(client, "get_run", id="v3"))["id"] == third["id"]
+            assert [run["id"] for run in (await call(client, "list_runs", name="v3"))["data"]] == [third["id"]]
             page = (await client.read_resource(f"proctor://runs/{second['id']}")).contents[0]
             assert "greetings" in page.text
             told = await refusal(client, "run_suite", document=suite("a"), target=agent.target, select="nothing")
@@ -251,6 +262,7 @@ def test_a_suite_is_run_by_the_service(tmp_path: Path) -> None:
     serving(tmp_path, doing, with_workers=True, allowed_addresses=LOOPBACK)
 
 
+@pytest.mark.timeout(60)
 def test_a_run_that_goes_on_is_followed(tmp_path: Path) -> None:
     async def doing(running: Running) -> None:
         await create_project(running.hub, LOCAL, name="shop")

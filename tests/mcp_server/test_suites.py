@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 from pathlib import Path
@@ -11,8 +10,11 @@ from typing import Any
 import pytest
 from mcp.client import Client
 
+from proctor.store.baselines import Baselines
+from proctor.store.run_files import RunFiles
 from tests.mcp_server.clients import connected, use
 from tests.mcp_server.scenario import call, refusal
+from tests.service.agents import an_agent
 
 SUITE = """\
 proctor: 1
@@ -144,6 +146,18 @@ def test_a_judged_claim_without_a_judge_is_an_error_of_the_case(workspace: Path)
     use(workspace, doing, local=False)
 
 
+def test_an_address_is_driven_as_the_command_line_drives_one(workspace: Path) -> None:
+    document = "proctor: 1\ncases: [{id: a, input: hello, expect: [response_contains: hello]}]\n"
+
+    async def doing(client: Client) -> None:
+        async with an_agent() as agent:
+            done = await call(client, "run_suite", document=document, target=agent.target["url"])
+        assert (done["status"], done["counts"]) == ("completed", {"pass": 1})
+        assert done["target"] == agent.target["url"]
+
+    use(workspace, doing)
+
+
 def test_a_suite_is_run_kept_shown_and_compared(workspace: Path) -> None:
     async def doing(client: Client) -> None:
         assert (await call(client, "list_runs"))["data"] == []
@@ -168,6 +182,31 @@ def test_a_suite_is_run_kept_shown_and_compared(workspace: Path) -> None:
     use(workspace, doing)
 
 
+def test_runs_are_found_by_what_the_command_line_understands(workspace: Path) -> None:
+    async def doing(client: Client) -> None:
+        first = await call(client, "run_suite", path="suite.yaml", name="v1", tags=["nightly"])
+        second = await call(client, "run_suite", path="suite.yaml", name="v2")
+        assert (await refusal(client, "compare_runs"))["code"] == "NOT_FOUND", "there is no baseline yet"
+        set_baseline(workspace, first["id"])
+        for given, chosen in (
+            ({}, [f"the baseline is {first['id']}", f"latest is {second['id']}"]),
+            ({"candidate": "v2"}, [f"the baseline is {first['id']}", f"v2 is {second['id']}"]),
+            ({"base": "previous"}, [f"previous is {first['id']}", f"latest is {second['id']}"]),
+            ({"base": "@nightly", "candidate": second["id"]}, [f"@nightly is {first['id']}"]),
+        ):
+            found = await call(client, "compare_runs", **given)
+            assert (found["base"]["run_id"], found["candidate"]["run_id"], found["chosen"]) == (first["id"], second["id"], chosen)
+        assert [run["id"] for run in (await call(client, "list_runs", name="v2"))["data"]] == [second["id"]]
+        assert [run["id"] for run in (await call(client, "list_runs", tag="@nightly"))["data"]] == [first["id"]]
+        assert (await call(client, "get_run", id="@nightly"))["id"] == first["id"]
+
+    use(workspace, doing)
+
+
+def set_baseline(workspace: Path, run_id: str) -> None:
+    Baselines(workspace).set(RunFiles(workspace).open(run_id).header.suite_name, run_id)
+
+
 def test_a_run_goes_on_while_the_caller_does_something_else(workspace: Path) -> None:
     slow = AGENT.replace(
         "def agent(message):", "import asyncio\nasync def agent(message):\n    await asyncio.sleep(float(message.split()[0]))"
@@ -183,13 +222,9 @@ def test_a_run_goes_on_while_the_caller_does_something_else(workspace: Path) -> 
     use(workspace, doing)
 
 
-def test_a_run_is_interrupted_with_its_server_and_kept(workspace: Path) -> None:
+async def test_a_run_is_interrupted_with_its_server_and_kept(workspace: Path) -> None:
     put_agent(workspace.parent, "import asyncio\nasync def agent(message):\n    await asyncio.sleep(1000)\n")
-
-    async def whole() -> None:
-        async with connected(workspace) as (client, _):
-            started = await call(client, "run_suite", path="suite.yaml", waitS=0)
-        async with connected(workspace) as (client, _):
-            assert (await call(client, "get_run", id=started["id"]))["status"] == "interrupted"
-
-    asyncio.run(whole())
+    async with connected(workspace) as (client, _):
+        started = await call(client, "run_suite", path="suite.yaml", waitS=0)
+    async with connected(workspace) as (client, _):
+        assert (await call(client, "get_run", id=started["id"]))["status"] == "interrupted"

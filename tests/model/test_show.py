@@ -85,6 +85,7 @@ _JSON = st.recursive(
 
 @given(_JSON)
 @settings(max_examples=100, deadline=None)
+@pytest.mark.timeout(60)
 def test_a_small_value_is_its_json(value: Any) -> None:
     text = show(value, 10_000)
     try:

@@ -140,15 +140,11 @@ def test_a_redirect_into_the_machine_is_refused_when_it_is_followed(target: str)
     asyncio.run(run())
 
 
-def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
-
-    async def run() -> None:
-        async with small_server(OK) as (port, _), guarded_client(Guard(["127.0.0.1"]), timeout_s=5) as client:
-            assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 200
-
-    asyncio.run(run())
+    async with small_server(OK) as (port, _), guarded_client(Guard(["127.0.0.1"]), timeout_s=5) as client:
+        assert (await client.get(f"http://127.0.0.1:{port}/")).status_code == 200
 
 
 def test_a_name_that_nobody_knows_is_a_connection_that_failed() -> None:

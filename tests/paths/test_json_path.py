@@ -42,12 +42,14 @@ def nested(depth: int) -> Any:
     return value
 
 
+@pytest.mark.timeout(60)
 def test_a_document_nested_thousands_deep_is_walked() -> None:
     document = nested(50_000)
     assert compile_path("$..leaf").find(document) == [1]
     assert compile_path("$[?@ == @]").find(document) == [document["a"]]
 
 
+@pytest.mark.timeout(60)
 def test_a_path_that_visits_too_much_is_given_up() -> None:
     document = [[[[0] * 10] * 10] * 10] * 10
     for path in ("$..*..*..*..*", "$..[?count(@..*) == count($..*)]"):
@@ -118,6 +120,7 @@ PIECES = st.lists(
 
 @given(PIECES, st.sampled_from(["rfc9535", "mcplab"]), JSON)
 @settings(max_examples=300, deadline=None)
+@pytest.mark.timeout(60)
 def test_path_like_text_is_a_path_or_a_spec_error(text: str, syntax: str, document: Any) -> None:
     try:
         found = compile_path(text, syntax).find(document)
@@ -141,6 +144,7 @@ ORACLE = jsonpath.JSONPathEnvironment(strict=True)
 
 @given(st.lists(SEGMENTS, max_size=3).map(lambda parts: "$" + "".join(parts)), SMALL)
 @settings(max_examples=300, deadline=None)
+@pytest.mark.timeout(60)
 def test_an_independent_implementation_selects_the_same(path: str, document: Any) -> None:
     if not isinstance(document, (dict, list)):
         document = [document]  # that implementation would read a text as JSON

@@ -80,9 +80,9 @@ def test_a_deeply_nested_pattern_is_an_error_and_no_crash() -> None:
 
 
 def test_costly_classes_compile_in_time() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     compile_pattern("[^\\u0000-\\uffff\\s\\W]" * 400, "iu")
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_halves_of_surrogate_pairs_do_not_crash() -> None:

@@ -24,6 +24,8 @@ print(child.pid, stray.pid, GUARD.pid, flush=True)
 sys.stdin.read()
 if sys.argv[1] == "tidy":
     child.kill(); child.wait(); GUARD.forget_group(child.pid)
+if sys.argv[1] == "interrupted":
+    GUARD.note_interruption()
 if sys.argv[1] == "at once":
     os._exit(3)
 """
@@ -46,9 +48,10 @@ def gone_within(pids: list[int], seconds: float = 10.0) -> bool:
     return True
 
 
+@pytest.mark.timeout(30)
 @pytest.mark.parametrize(
     ("ending", "stray_stays"),
-    [("SIGKILL", False), ("SIGTERM", False), ("SIGHUP", False), ("at once", False), ("well", True), ("tidy", True)],
+    [("SIGKILL", False), ("SIGTERM", False), ("SIGHUP", False), ("at once", False), ("interrupted", False), ("well", True), ("tidy", True)],
 )
 def test_whatever_ends_a_process_ends_its_children(ending: str, stray_stays: bool) -> None:
     command = [sys.executable, "-c", PARENT, ending]

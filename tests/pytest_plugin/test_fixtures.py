@@ -83,14 +83,20 @@ def test_mistakes_are_told_without_a_traceback(project: pytest.Pytester, session
     result.stdout.no_fnmatch_line("*fixtures.py*")
 
 
-def test_a_check_that_decides_nothing_skips_the_test(project: pytest.Pytester, session: Session) -> None:
+def test_a_check_without_any_evidence_fails_the_test(project: pytest.Pytester, session: Session) -> None:
     write(
         project,
         'def test_it(proctor_check):\n    proctor_check("desk.yaml", "good.jsonl", case="refund-1")\n    proctor_check("desk.yaml", [])\n',
     )
-    result = session("-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED *no evidence answers this case*"])
+    result = session()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["error: no evidence answers any case of the suite, so that nothing was decided*"])
+
+
+def test_a_check_that_its_suite_skips_skips_the_test(project: pytest.Pytester, session: Session) -> None:
+    suite = "proctor: 1\ncases: [{id: a, expect: [{tokens_within: {total: 5}, when_missing: skip}]}]\n# \n"
+    write(project, f"def test_it(proctor_check):\n    proctor_check({suite!r}, [{{'case': 'a', 'text': 'x'}}])\n")
+    session("-rs").assert_outcomes(skipped=1)
 
 
 def test_a_target_is_driven_by_name_over_several_turns(project: pytest.Pytester, session: Session) -> None:
@@ -103,6 +109,9 @@ def test_a_target_is_driven_by_name_over_several_turns(project: pytest.Pytester,
     write(
         project,
         """
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 def test_one(proctor_target):
     assert proctor_target("echo", "hi", context={"A": 1}).text == "0 hi {'A': 1}"
 
@@ -110,11 +119,30 @@ def test_default_and_turns(proctor_target):
     run = proctor_target(None, "hi", "there")
     assert [turn.text for turn in run.turns] == ["0 hi {}", "1 there {}"]
 
+def test_address(proctor_target):
+    class Agent(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.end_headers()
+            self.wfile.write(b'{"text": "hello over HTTP"}')
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Agent)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    assert proctor_target(f"http://127.0.0.1:{server.server_port}/chat", "hi").text == "hello over HTTP"
+    server.shutdown()
+    server.server_close()
+
 def test_function(proctor_target):
     assert proctor_target(lambda message: message.upper(), "hi").text == "HI"
+
+def test_captured(proctor_target):
+    run = proctor_target(lambda message: message.upper(), "hi", capture="otel")
+    assert "no span was recorded" in run.account.unknown["tool_calls"]
 """,
     )
-    session().assert_outcomes(passed=3)
+    session().assert_outcomes(passed=5)
 
 
 def test_an_agent_that_breaks_fails_the_test_with_its_reason(project: pytest.Pytester, session: Session) -> None:

@@ -70,6 +70,20 @@ def record(desk: pytest.Pytester, *records: object, name: str = "desk.evidence.j
 # --- collection -----------------------------------------------------------------------------------------------------------
 
 
+def test_cases_that_are_made_when_asked_for_find_their_records(
+    pytester: pytest.Pytester, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proctor.formats.native_rows.HELD", 1)
+    files = {
+        "desk.proctor.yaml": "proctor: 1\ncases: {from: rows.csv, as: {input: 'Order {n}', expect: [response_contains: 'order {n}']}}\n",
+        "rows.csv": "n\n1\n2\n3\n",
+        "desk.evidence.jsonl": lines({"case": "rows-1", "text": "order 1"}, {"input": "Order 2", "text": "no idea"}),
+    }
+    for name, text in files.items():
+        (pytester.path / name).write_text(text, encoding="utf-8")
+    session("-q").assert_outcomes(passed=1, failed=1, skipped=1)
+
+
 def test_every_case_is_one_item(desk: pytest.Pytester, session: Session) -> None:
     session("--collect-only", "-q").stdout.fnmatch_lines(["desk.proctor.yaml::refund-1", "desk.proctor.yaml::greeting"])
 
@@ -85,7 +99,7 @@ def test_other_yaml_files_are_left_alone(pytester: pytest.Pytester, session: Ses
     assert session("-q").ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
-@pytest.mark.parametrize("entry", ["suites/desk.yaml", "./suites/desk.yaml", "suites/*.yaml", "*.yaml"])
+@pytest.mark.parametrize("entry", ["suites/desk.yaml", "./suites/desk.yaml", "suites/*.yaml", "**/*.yaml"])
 def test_listed_suites_are_collected(pytester: pytest.Pytester, session: Session, entry: str) -> None:
     (pytester.mkdir("suites") / "desk.yaml").write_text(SUITE, encoding="utf-8")
     (pytester.path / "proctor.yaml").write_text("targets: {}\n", encoding="utf-8")
@@ -159,12 +173,29 @@ def test_evidence_that_is_not_there_is_a_usage_error(desk: pytest.Pytester, sess
     result.stderr.fnmatch_lines(["*no evidence at '*nowhere.jsonl': no such file or folder"])
 
 
-def test_a_case_that_nothing_was_recorded_of_is_skipped_with_the_next_step(desk: pytest.Pytester, session: Session) -> None:
-    result = session("-rs")
+def test_a_suite_without_any_evidence_is_an_error_with_the_next_step(desk: pytest.Pytester, session: Session) -> None:
+    result = session()
+    result.assert_outcomes(failed=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["error: no evidence for this suite: put it into desk.evidence.jsonl, *--proctor-live*"])
+    record(desk, {**HELLO, "case": "other"})
+    session().assert_outcomes(failed=2)
+
+
+def test_a_suite_without_any_evidence_is_skipped_where_the_ini_file_says_so(desk: pytest.Pytester, session: Session) -> None:
+    result = session("-rs", "-o", "proctor_without_evidence=skip")
     result.assert_outcomes(skipped=2)
     result.stdout.fnmatch_lines(
         ["SKIPPED * desk.proctor.yaml:4: no evidence for this suite: put it into desk.evidence.jsonl, *--proctor-live*"]
     )
+    assert session("-o", "proctor_without_evidence=pass").ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_a_case_that_nothing_was_recorded_of_is_skipped_beside_others(desk: pytest.Pytester, session: Session) -> None:
+    record(desk, HELLO)
+    result = session("-rs")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED * desk.proctor.yaml:4: no evidence answers this case; drive the agent with --proctor-live"])
 
 
 def test_a_skipped_case_names_evidence_that_is_probably_its_own(desk: pytest.Pytester, session: Session) -> None:
@@ -304,6 +335,7 @@ def test_a_bug_keeps_its_traceback(desk: pytest.Pytester, session: Session, monk
     session().stdout.fnmatch_lines(["*items.py*", "*ZeroDivisionError*"])
 
 
+@pytest.mark.timeout(60)
 def test_cases_are_spread_over_processes(desk: pytest.Pytester, session: Session) -> None:
     record(desk, BAD, HELLO)
     result = session("-p", "xdist", "-n", "2", "--proctor-evidence", "desk.evidence.jsonl")
@@ -330,7 +362,7 @@ def live_desk(desk: pytest.Pytester) -> pytest.Pytester:
 
 
 def test_nothing_is_driven_without_being_asked_for(live_desk: pytest.Pytester, session: Session) -> None:
-    session().assert_outcomes(skipped=2)
+    session().assert_outcomes(failed=2)
     assert not (live_desk.path / ".proctor").exists()
 
 
@@ -359,8 +391,9 @@ def test_a_target_that_nobody_described_is_told_without_a_traceback(live_desk: p
     result.stdout.no_fnmatch_line("*Traceback*")
 
 
+@pytest.mark.timeout(30)
 def test_an_interrupted_run_interrupts_the_session(live_desk: pytest.Pytester, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def interrupted(suite: object, **options: object) -> LiveRun:
+    async def interrupted(suite: object, options: object, **place: object) -> LiveRun:
         return LiveRun(result=RunResult(suite_name=""), ended="interrupted", folder=live_desk.path, entries={})
 
     monkeypatch.setattr("proctor.pytest_plugin.live.drive", interrupted)
@@ -371,6 +404,7 @@ def test_an_interrupted_run_interrupts_the_session(live_desk: pytest.Pytester, s
 # --- weight ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(60)
 def test_a_session_without_suites_loads_nothing_of_the_engine(pytester: pytest.Pytester, session: Session) -> None:
     pytester.makepyfile(
         """
@@ -384,3 +418,13 @@ def test_a_session_without_suites_loads_nothing_of_the_engine(pytester: pytest.P
     )
     result = pytester.runpytest_subprocess("-p", "proctor.pytest_plugin.plugin")
     result.assert_outcomes(passed=1)
+
+
+def test_checks_of_the_file_that_the_workspace_names_are_known(pytester: pytest.Pytester, session: Session) -> None:
+    checks = "import proctor\n\n@proctor.check\ndef short(evidence, *, most: int):\n    return len(evidence.text) <= most\n"
+    suite = "proctor: 1\ncases:\n  - {id: a, expect: [{short: 3}]}\n  - {id: b, expect: [{short: 3}]}\n"
+    for name, text in (("proctor.yaml", "checks: checks.py\n"), ("checks.py", checks), ("own.proctor.yaml", suite)):
+        pytester.path.joinpath(name).write_text(text, encoding="utf-8")
+    beside = lines({"case": "a", "text": "hi"}, {"case": "b", "text": "hello"})
+    pytester.path.joinpath("own.evidence.jsonl").write_text(beside, encoding="utf-8")
+    session().assert_outcomes(passed=1, failed=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -174,12 +175,12 @@ def large_run(cases: int = 10_000, failures: int = 500, *, seed: int = 3) -> tup
     """A run of many conversations in which no two are alike; words follow the frequencies of a language, ids are random."""
     chance = random.Random(seed)
     words = _vocabulary(chance)
-    weights = [1 / rank for rank in range(1, len(words) + 1)]
+    weights = list(itertools.accumulate(1 / rank for rank in range(1, len(words) + 1)))
     entries: Entries = {}
     results: list[CaseResult] = []
 
     def text(count: int) -> str:
-        return " ".join(chance.choices(words, weights, k=count)).capitalize() + "."
+        return " ".join(chance.choices(words, cum_weights=weights, k=count)).capitalize() + "."
 
     broken = set(chance.sample(range(cases), failures))
     for number in range(cases):

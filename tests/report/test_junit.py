@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+import pytest
 from hypothesis import given, settings
 from junitparser import Error, Failure, JUnitXml, Skipped, TestSuite
 
@@ -150,6 +151,7 @@ def test_an_empty_run_is_an_empty_suite() -> None:
 
 @given(runs())
 @settings(max_examples=25, deadline=None)
+@pytest.mark.timeout(60)
 def test_any_run_is_well_formed_with_right_counts_and_unique_names(run: RunResult) -> None:
     document = ET.fromstring(render_junit(run).encode())
     found = list(document.iter("testcase"))

@@ -149,6 +149,7 @@ def test_a_hostile_case_breaks_neither_table_nor_list() -> None:
 
 @given(runs())
 @settings(max_examples=25, deadline=None)
+@pytest.mark.timeout(60)
 def test_any_run_renders_with_whole_tables_and_nothing_of_strangers(run: RunResult) -> None:
     text = render_markdown(run)
     text.encode()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from proctor.actions.check_stream import prepared
+from proctor.actions.check_stream import prepare_once
 from proctor.actions.mcplab_config import rules_of
 from proctor.actions.suites import parse_suite
 from proctor.evidence import mcplab
@@ -76,7 +76,7 @@ def call(name: str, arguments: Any = None, **more: Any) -> ToolCall:
 
 
 def decided(seen: Evidence, attempt: int = 0) -> tuple[RunEntry, CaseResult]:
-    result = prepared(suite()).cases[0].decide(seen, attempt=attempt)
+    result = prepare_once(suite()).cases[0].decide(seen, attempt=attempt)
     return make_entry(result, seen, started_at="2026-11-15T09:00:00.000Z", duration_ms=1500.0), result
 
 
@@ -157,7 +157,7 @@ def test_failures_are_worded_as_in_mcplab(row: dict[str, Any]) -> None:
     rules = textwrap.indent(row["rules"], "      ")
     whole = parse_suite(f"scenarios:\n  - id: lookup\n    prompt: p\n    eval:\n{rules}\n")
     seen = msgspec.convert({"case": "lookup", "text": "", **row["given"]}, Evidence)
-    result = prepared(whole).cases[0].decide(seen)
+    result = prepare_once(whole).cases[0].decide(seen)
     entry = make_entry(result, seen, started_at="2026-11-15T09:00:00.000Z", duration_ms=1.0)
     run = json.loads(texts((entry, result))["results.json"])["scenarios"][0]["runs"][0]
     assert run["failures"] == row["expect"] == row["original"]

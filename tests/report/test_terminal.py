@@ -176,6 +176,7 @@ def test_escapes_of_a_hostile_suite_reach_the_terminal_as_text() -> None:
 
 @given(runs())
 @settings(max_examples=25, deadline=None)
+@pytest.mark.timeout(60)
 def test_any_text_renders_within_the_width_and_without_harm(run: RunResult) -> None:
     text = rendered(run, width=100)
     text.encode()

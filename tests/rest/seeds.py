@@ -13,7 +13,19 @@ from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
 from proctor.store.bodies import pack
-from proctor.store.tables import alert_rules, audit, case_versions, cases, keys, results, run_entries, run_events, runs, traces
+from proctor.store.tables import (
+    alert_rules,
+    annotation_rows,
+    audit,
+    case_versions,
+    cases,
+    keys,
+    results,
+    run_entries,
+    run_events,
+    runs,
+    traces,
+)
 from tests.rest.services import FOREIGN
 from tests.rest.verification_seeds import seed_verification
 
@@ -98,14 +110,30 @@ async def seed_runs(hub: Hub, caller: Caller, place: str) -> None:
     entry = {"id": f"att_{place}", "run_id": f"run_{place}", "case_id": "greets", "attempt": 0, "outcome": "pass", "created_at": hub.now()}
     async with hub.database.writing() as connection:
         done = {"status": "completed", "outcome": "pass", "counts": {"pass": 1}, "settings": {"attempts": 1}, "note": ""}
+        done |= {"name": f"named-{place}", "tags": f",tagged-{place},"}
         await connection.execute(runs.insert().values(**run, dialect="native", document=SUITE, **done))
+        second = {**run, "id": f"run_{place}_2", **done, "name": None, "tags": None}
+        await connection.execute(runs.insert().values(**second, dialect="native", document=SUITE))
         await connection.execute(run_entries.insert().values(**entry, body=pack({"case": "greets", "outcome": "pass", "reason": place})))
         for number, kind in enumerate(("queued", "running", "completed"), 1):
             event = {"run_id": f"run_{place}", "number": number, "kind": kind, "body": {"of": place}, "at": hub.now()}
             await connection.execute(run_events.insert().values(event))
 
 
-SEEDS: list[Seed] = [seed_cases, seed_traces, seed_keys, seed_verification, seed_secrets, seed_alerts, seed_runs]
+async def seed_annotations(hub: Hub, caller: Caller, place: str) -> None:
+    at = {"created_at": hub.now(), "updated_at": hub.now(), "organization_id": caller.organization_id, "project_id": f"proj_{place}"}
+    said = {"label": "fail", "note": f"of {place}", "author": "local"}
+    async with hub.database.writing() as connection:
+        for mark, agent, subject, subject_id, parent in (
+            ("", f"agent_{place}_1", "result", f"res_{place}", f"trc_{place}"),
+            ("_2", f"agent_{place}_2", "trace", f"trc_{place}_2", f"trc_{place}_2"),
+            ("_run", "", "attempt", f"att_{place}", f"run_{place}"),
+        ):
+            about = {"subject": subject, "subject_id": subject_id, "parent_id": parent, "agent_id": agent}
+            await connection.execute(annotation_rows.insert().values(id=f"ann_{place}{mark}", **about, **said, **at))
+
+
+SEEDS: list[Seed] = [seed_cases, seed_traces, seed_keys, seed_verification, seed_secrets, seed_alerts, seed_runs, seed_annotations]
 
 
 async def sow(hub: Hub) -> None:

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from proctor.rest.app import make_app
 from proctor.rest.settings import ServeSettings
 from proctor.service.access.callers import LOCAL, Caller
-from proctor.service.access.keys import create_key
+from proctor.service.access.keys import KeySpec, create_key
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
 from proctor.store.tables import agents, organizations, projects, records
@@ -93,12 +93,14 @@ async def make_keys(hub: Hub) -> dict[str, str]:
     found: dict[str, str] = {}
     for mark, caller, place in (("", LOCAL, "home"), ("foreign_", FOREIGN, "foreign")):
         await fill_place(hub, caller, place)
-        found[f"{mark}organization"] = (await create_key(hub, caller, "organization", "o"))[1]
-        found[f"{mark}project"] = (await create_key(hub, caller, "project", "p", project_id=f"proj_{place}"))[1]
+        found[f"{mark}organization"] = (await create_key(hub, caller, KeySpec(kind="organization", name="o")))[1]
+        found[f"{mark}project"] = (await create_key(hub, caller, KeySpec(kind="project", name="p", project_id=f"proj_{place}")))[1]
         one = [f"agent_{place}_1"]
-        found[f"{mark}agent"] = (await create_key(hub, caller, "project", "a", project_id=f"proj_{place}", agent_ids=one))[1]
-        found[f"{mark}solver"] = (await create_key(hub, caller, "solver", "s", solver_id=f"slv_{place}"))[1]
-        found[f"{mark}run"] = (await create_key(hub, caller, "run", "r", benchmark_run_id=f"br_{place}"))[1]
+        found[f"{mark}agent"] = (
+            await create_key(hub, caller, KeySpec(kind="project", name="a", project_id=f"proj_{place}", agent_ids=one))
+        )[1]
+        found[f"{mark}solver"] = (await create_key(hub, caller, KeySpec(kind="solver", name="s", solver_id=f"slv_{place}")))[1]
+        found[f"{mark}run"] = (await create_key(hub, caller, KeySpec(kind="run", name="r", benchmark_run_id=f"br_{place}")))[1]
     return found
 
 

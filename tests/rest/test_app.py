@@ -6,7 +6,9 @@ import asyncio
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,6 +56,28 @@ def test_a_healthy_service_says_so_to_anybody(service: Service) -> None:
     answer = service.get("/health")
     assert answer.status_code == 200
     assert answer.json() == {"status": "ok", "version": proctor.__version__, "database": "reachable", "reasons": []}
+
+
+@pytest.mark.timeout(30)
+def test_others_are_answered_while_the_document_is_made_and_it_is_made_once(service: Service) -> None:
+    made, may_go_on, asked = service.app.openapi, threading.Event(), 0
+
+    def make_slowly() -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        assert may_go_on.wait(5)
+        return made()
+
+    service.app.openapi = make_slowly
+    with ThreadPoolExecutor(2) as others:
+        documents = [others.submit(service.get, "/openapi.json") for _ in range(2)]
+        while not asked:
+            threading.Event().wait(0.01)
+        assert service.get("/health").status_code == 200
+        may_go_on.set()
+        answers = [document.result() for document in documents]
+    assert [answer.json() for answer in answers] == [made()] * 2 and asked == 1
+    assert answers[0].headers["content-type"] == "application/json"
 
 
 def test_without_its_database_the_service_is_unavailable_and_says_when_to_come_again(service: Service, monkeypatch: Any) -> None:
@@ -158,6 +182,7 @@ def test_a_request_is_logged_without_its_content(service: Service, lines: Any) -
     assert "private" not in text and "hidden" not in text and keys["organization"] not in text
 
 
+@pytest.mark.timeout(60)
 def test_content_is_logged_only_when_allowed_and_redacted_even_then(tmp_path: Path, lines: Any) -> None:
     with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, log_content=True) as service:
         service.post("/api/projects", json={"name": "visible", "description": "Bearer sk-abcdefghijklmnopqrstuvwxyz123456"})
@@ -264,7 +289,7 @@ def test_a_worker_that_fails_is_started_again_and_stops_when_told(lines: Any) ->
 
     async def main() -> None:
         stop = asyncio.Event()
-        task = asyncio.create_task(workers.supervised("w", worker, EMPTY, stop, first_s=0.001))
+        task = asyncio.create_task(workers.supervise_worker("w", worker, EMPTY, stop, first_s=0.001))
         while len(calls) < 3:
             await asyncio.sleep(0.001)
         stop.set()

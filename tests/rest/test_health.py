@@ -17,7 +17,7 @@ from proctor.service.hub import Hub
 from proctor.service.upkeep import health
 from proctor.store import database as store
 from tests.rest.services import Service
-from tests.service.traces import Clock, new_trace, request, root, send, world
+from tests.service.trace_world import Clock, new_trace, request, root, send, world
 
 QUICK_S = 3.0
 """Far less than a lock or a hanging database would take."""
@@ -53,6 +53,30 @@ def test_a_database_that_never_answers_is_told_within_a_second_or_two(service: S
 
     monkeypatch.setattr(service.hub.database, "reading", hangs)
     assert told(timed(service)) == (503, "failing", ["database_unreachable"])
+
+
+def test_an_event_loop_that_is_held_up_is_busy_and_the_database_is_not_to_blame(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = service.hub.database.reading
+
+    @contextlib.asynccontextmanager
+    async def held_up() -> AsyncIterator[Any]:
+        for _ in range(4):
+            time.sleep(0.45)  # as another request does that takes the loop for itself
+            await asyncio.sleep(0)
+        async with reading() as connection:
+            yield connection
+
+    monkeypatch.setattr(service.hub.database, "reading", held_up)
+    answer = timed(service)
+    assert told(answer) == (200, "degraded", ["service_busy"]) and answer.json()["database"] == "reachable"
+
+
+def test_a_lock_of_our_own_is_no_lock(service: Service) -> None:
+    async def look(hub: Hub) -> health.ServiceHealth:
+        async with hub.database.writing():
+            return await health.find_health(hub)
+
+    assert service.run(look).status == "ok"
 
 
 def test_traces_that_wait_long_are_told(database_url: str, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -16,19 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CHECKS, load_all_checks
 
-from proctor.rest.app import make_app
-from proctor.rest.settings import ServeSettings
 from proctor.service.access.agent_directory import forget_agents
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.settings import ServiceSettings
 from tests.rest import verification_seeds
 from tests.rest.listening import Listening
+from tests.rest.openapi_document import DOCUMENT
 from tests.rest.seeds import sow_place
 from tests.rest.services import fill_place, make_keys
 from tests.rest.test_authorization import ROWS, expected, route_of
 
-DOCUMENT: dict[str, Any] = make_app(ServeSettings(service=ServiceSettings(home=Path("unused")))).openapi()
 EXAMPLES = int(os.environ.get("PROCTOR_SCHEMA_EXAMPLES", "20"))
 """Requests that are generated for each operation; `make torture` has more."""
 OPERATIONS = sorted(f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods)
@@ -40,6 +36,7 @@ REAL: dict[str, Any] = {
     "project_id": "proj_home",
     "agent_id": "agent_home_1",
     "case_id": "case_home",
+    "annotation_id": "ann_home",
     "trace_id": "trc_home",
     "external_id": "home",
     "result_id": "res_home",
@@ -49,6 +46,7 @@ REAL: dict[str, Any] = {
     "base": "run_home",
     "alert_id": "alr_home",
     "version": 1,
+    "q": "home",
     **verification_seeds.REAL,
 }
 # What is called the same elsewhere.
@@ -62,7 +60,7 @@ REAL_AT: dict[str, dict[str, Any]] = {
 
 def in_place(place: str, value: Any) -> Any:
     """The same with the ids of another place than `home`."""
-    text = json.dumps(value).replace("_home", f"_{place}").replace("bench-home", f"bench-{place}")
+    text = json.dumps(value).replace("_home", f"_{place}").replace("-home", f"-{place}")
     return json.loads(text)
 
 
@@ -71,7 +69,7 @@ class Fuzzed:
 
     def __init__(self, running: Listening) -> None:
         self.key = running.run(make_keys)["organization"]
-        self.schema = schemathesis.openapi.from_url(f"{running.url}/openapi.json")
+        self.schema = schemathesis.openapi.from_url(f"{running.url}/openapi.json", timeout=60)
         self._running = running
         self._places = 0
 

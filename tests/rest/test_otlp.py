@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from proctor.errors import StoreError
 from proctor.rest import write_queue
 from tests.rest.services import Service
-from tests.service.traces import new_trace, protobuf, request, root, span
+from tests.service.trace_world import new_trace, protobuf, request, root, span
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}
@@ -111,6 +111,7 @@ BAD: list[tuple[str, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("why", "sent", "status"), BAD, ids=[row[0] for row in BAD])
+@pytest.mark.timeout(60)
 def test_what_cannot_be_used_is_answered_with_a_status_in_the_encoding_of_the_request(
     why: str, sent: dict[str, Any], status: int, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from proctor.cli.main import run
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import create_key
+from proctor.service.access.keys import KeySpec, create_key
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
 from proctor.store.database import open_database
@@ -37,7 +37,7 @@ def make_key(home: Path) -> str:
         database = await open_database(home / "proctor.db")
         try:
             hub = Hub(database=database, settings=ServiceSettings(home=home))
-            return (await create_key(hub, LOCAL, "organization", "x"))[1]
+            return (await create_key(hub, LOCAL, KeySpec(kind="organization", name="x")))[1]
         finally:
             await database.close()
 

@@ -8,7 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.service.hub import Hub
-from proctor.store.tables import METADATA, agents, case_versions, cases, keys, projects, results, trace_parts, traces
+from proctor.store.columns import METADATA
+from proctor.store.tables import agents, case_versions, cases, keys, projects, results, trace_parts, traces
 from tests.rest.seeds import SUITE, sow
 from tests.rest.services import Service
 
@@ -42,8 +43,11 @@ def test_lists_come_in_pages_newest_first(service: Service) -> None:
     assert [one["name"] for one in second["data"]] == ["p2", "p1"]
     back = service.get("/api/projects", params={"limit": 2, "cursor": second["_meta"]["prev"]}).json()
     assert back["data"] == first["data"]
-    assert service.get("/api/projects?limit=1000").json()["_meta"]["limit"] == 100
-    assert service.get("/api/projects?limit=0").json()["_meta"]["limit"] == 1
+    assert service.get("/api/projects?limit=100").json()["_meta"]["limit"] == 100
+    for limit in ("0", "-1", "101", "99999999999999999999", "1_0", "1e1", "٣", " 1"):
+        for path in ("/api/projects", "/api/results", "/public/traces"):
+            answer = service.get(path, params={"limit": limit})
+            assert answer.status_code == 400 and "limit" in answer.text and "1" in answer.text, (path, limit, answer.text)
 
 
 @pytest.mark.parametrize("query", ["cursor=nonsense", "limit=many", "cursor=WyJhIl0"])
@@ -177,7 +181,7 @@ def test_deleting_a_project_leaves_nothing_of_it_and_revokes_its_keys(service: S
 def test_every_table_that_hangs_on_a_project_is_known_to_its_deletion() -> None:
     # A new table with a project must be thought of in store/clearing.py.
     with_project = {name for name, table in METADATA.tables.items() if "project_id" in table.c}
-    assert with_project == {"agents", "cases", "keys", "traces", "results", "alert_rules", "runs", "secrets"}
+    assert with_project == {"agents", "cases", "keys", "traces", "results", "alert_rules", "runs", "secrets", "annotations"}
 
 
 def test_who_sends_finds_an_agent_as_it_is_and_not_as_it_was_a_moment_ago(service: Service) -> None:

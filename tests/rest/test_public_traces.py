@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from proctor.service.hub import Hub
 from proctor.service.traces.evaluator import evaluate_all
+from proctor.store.tables import traces
 from tests.rest.services import Service
-from tests.service.traces import new_trace, request, root, span
+from tests.service.trace_world import new_trace, request, root, span
 
 SPANS = {
     "spans": [{"span_id": "a", "parent_span_id": None, "name": "flow", "attributes": {"gen_ai.response.text": "hi"}, "status": {"code": 1}}]
@@ -151,6 +153,11 @@ RECORDED = [
 ]
 
 
+async def set_revision(hub: Hub, trace_id: str) -> None:
+    async with hub.database.writing() as connection:
+        await connection.execute(traces.update().where(traces.c.id == trace_id).values(revision=99))
+
+
 @pytest.mark.parametrize(("kind", "name", "node"), RECORDED, ids=[row[1].rpartition("/")[2] for row in RECORDED])
 def test_recorded_documents_of_the_platforms_are_evaluated_as_mibo_bodies(service: Service, kind: str, name: str, node: str | None) -> None:
     keys = service.keys()
@@ -171,6 +178,11 @@ def test_recorded_documents_of_the_platforms_are_evaluated_as_mibo_bodies(servic
     (result,) = service.get(f"/api/results?agent_id={agent}", key=keys["organization"]).json()["data"]
     whole = service.get(f"/api/results/{result['id']}", key=keys["organization"]).json()
     assert result["outcome"] == "pass", whole
+    (found,) = whole["result"]["assertions"][0]["ranges"]
+    assert found["pointer"] == "$.text" and found["end"] == found["start"] + 1
+    # A trace that came in anew since it was decided may say something else there.
+    service.run(lambda hub: set_revision(hub, result["trace_id"]))
+    assert "ranges" not in service.get(f"/api/results/{result['id']}", key=keys["organization"]).json()["result"]["assertions"][0]
 
 
 def test_traces_are_evaluated_again_on_request(service: Service) -> None:

@@ -27,6 +27,7 @@ class Agent:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.slow_s = 0.0
+        self.more: dict[str, Any] = {}
         agent = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -34,7 +35,7 @@ class Agent:
                 said = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
                 agent.asked.append(said)
                 time.sleep(agent.slow_s)
-                body = json.dumps({"text": f"hello {said}"}).encode()
+                body = json.dumps({"text": f"hello {said}", **agent.more}).encode()
                 self.send_response(200)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", str(len(body)))
@@ -129,7 +130,7 @@ def test_a_run_is_cancelled(driving: Service, agent: Agent) -> None:
     began = time.monotonic()
     assert driving.post(f"/api/runs/{run_id}/cancel").status_code == 200
     run = until(lambda: driving.get(f"/api/runs/{run_id}"), lambda run: run["status"] == "cancelled")
-    assert time.monotonic() - began < 1.0 and run["cancel_requested"] and 0 < run["finished"] < 200
+    assert time.monotonic() - began < 5.0 and run["cancel_requested"] and 0 < run["finished"] < 200
     assert parsed(driving.get(f"/api/runs/{run_id}/events").text)[-1]["event"] == "cancelled"
     assert driving.get("/api/audit?resource=run").json()["data"][0]["action"] == "cancel"
 
@@ -175,8 +176,81 @@ def test_runs_are_compared(service: Service) -> None:
     service.run(sow_runs)
     found = service.get("/api/runs/run_home/compare?base=run_home").json()
     assert found["comparison"]["verdict"] == "too_little_data" and found["base"]["run_id"] == "run_home"
-    assert service.get("/api/runs/run_home/compare").status_code == 400
+    assert service.get("/api/runs/run_home/compare").status_code == 404, "there is no run before it"
     assert service.get("/api/runs/run_home/compare?base=run_none").status_code == 404
+
+
+def drive(service: Service, project: str, target: dict[str, Any], **more: Any) -> str:
+    sent = service.post("/api/runs", json={"project_id": project, "suite": suite("a"), "target": target, **more})
+    assert sent.status_code == 202, sent.text
+    service.get(f"/api/runs/{sent.json()['id']}/events")  # ends with the run
+    return str(sent.json()["id"])
+
+
+def test_runs_are_found_by_their_names_and_tags(driving: Service, agent: Agent) -> None:
+    project, other = a_project(driving), a_project(driving)
+    first = drive(driving, project, agent.target, name="v1", tags=["nightly", "Release"])
+    second = drive(driving, project, agent.target, name="v1")
+    third = drive(driving, project, agent.target, tags=["nightly"])
+    elsewhere = drive(driving, other, agent.target, name="v1", tags=["nightly"])
+    shown = driving.get(f"/api/runs/{first}").json()
+    assert (shown["name"], shown["tags"]) == ("v1", ["nightly", "Release"])
+    assert (driving.get(f"/api/runs/{third}").json()["name"], driving.get(f"/api/runs/{second}").json()["tags"]) == ("", [])
+
+    def listed(query: str) -> list[str]:
+        return [run["id"] for run in driving.get(f"/api/runs?project_id={project}&{query}").json()["data"]]
+
+    assert listed("name=v1") == [second, first] and listed("tag=nightly") == [third, first] and listed("tag=Release") == [first]
+    assert listed("name=v1&tag=nightly") == [first] and listed("name=v") == listed("tag=night") == listed("tag=release") == []
+
+    def based(base: str) -> Any:
+        found = driving.get(f"/api/runs/{third}/compare", params={"base": base} if base else {})
+        return found.json()["base"]["run_id"] if found.status_code == 200 else found.status_code
+
+    assert [based(word) for word in ("", "previous", "v1", "@Release", "latest", first)] == [second, second, second, first, third, first]
+    assert [based(word) for word in ("v2", "@release", "@none", "baseline", "run_none")] == [404] * 5
+    assert driving.get("/api/runs/latest").json()["id"] == elsewhere
+    assert driving.get("/api/runs/@Release/report").json()["run_id"] == first
+    assert driving.get("/api/runs/@Release/results").json()["data"][0]["run_id"] == first
+    compared = driving.get(f"/api/runs/{third}/compare?base=@Release").json()
+    assert (compared["base"]["name"], compared["base"]["tags"]) == ("v1", ["nightly", "Release"])
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"name": "latest"}, "name"),
+        ({"name": "@tag"}, "name"),
+        ({"name": "run_1"}, "name"),
+        ({"name": "a/b"}, "name"),
+        ({"tags": ["two words"]}, "tags"),
+        ({"tags": ["a,b"]}, "tags"),
+        ({"tags": [""]}, "tags"),
+    ],
+)
+def test_a_name_that_could_not_find_the_run_again_is_refused(service: Service, given: dict[str, Any], field: str) -> None:
+    good = {"type": "http", "url": "https://example.com/"}
+    refused = service.post("/api/runs", json={"project_id": a_project(service), "suite": suite("a"), "target": good, **given})
+    assert refused.status_code == 400 and field in refused.text, refused.text
+
+
+def test_a_run_costs_what_the_prices_of_its_project_say(driving: Service, agent: Agent) -> None:
+    agent.more = {"model": "small", "usage": {"input_tokens": 1000, "output_tokens": 100}}
+    target = {"type": "http", "url": agent.target["url"]}
+    claims = {"proctor": 1, "cases": [{"id": "a", "input": "a", "expect": [{"cost_within": 1}]}]}
+    prices = {"small": {"input": 1, "output": 2, "per": 1000}}
+    priced = drive(driving, a_project(driving, prices=prices), target, suite=claims)
+    report = driving.get(f"/api/runs/{priced}/report").json()
+    assert report["cost"] == {"agent": 1.2, "judge": 0.0, "currency": "USD", "known": 1.2, "cases_not_known": 0}
+    assert report["cases"][0]["cost"] == {"agent": 1.2, "judge": 0.0, "currency": "USD"}
+    assert "at most 1 USD, found 1.2 USD" in report["cases"][0]["assertions"][0]["reason"]
+    assert "cost 1.2 USD" in driving.get(f"/api/runs/{priced}/report?format=markdown").text
+    assert driving.get(f"/api/runs/{priced}/compare?base={priced}").json()["cost"]["verdict"]
+    bare = driving.get(f"/api/runs/{drive(driving, a_project(driving), target, suite=claims)}/report").json()
+    assert "cost" not in bare and bare["cases"][0]["assertions"][0]["code"] == "missing_evidence"
+    wrong = {"project_id": a_project(driving, prices={"small": {"input": -1}}), "suite": suite("a"), "target": target}
+    refused = driving.post("/api/runs", json=wrong)
+    assert refused.status_code == 400 and "price" in refused.text, refused.text
 
 
 async def sow_runs(hub: Any) -> None:

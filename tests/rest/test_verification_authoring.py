@@ -90,7 +90,10 @@ def test_lists_are_paged_newest_first(author: Author) -> None:
             break
         cursor = f"&cursor={page['_meta']['next']}"
     assert seen == names[::-1]
-    assert author.get("/environments?limit=1000")["_meta"]["limit"] == 100
+    for limit in (101, 1000, 99999999999999999999):
+        assert author.get(f"/environments?limit={limit}")["_meta"]["limit"] == 100
+    for limit in ("0", "-1", "1_0"):
+        author.get(f"/environments?limit={limit}", status=400)
     assert author.get("/environments?cursor=nonsense", status=400)["error"]["code"] == "BAD_REQUEST"
 
 

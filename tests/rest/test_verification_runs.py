@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from proctor.service.access.keys import KeySpec
 from tests.rest.services import Service
 from tests.rest.verial import PORTAL, Author, booked
 
@@ -23,7 +24,7 @@ async def _foreign_key(hub: Any) -> str:
     from proctor.service.access.keys import create_key
     from tests.rest.services import FOREIGN
 
-    return (await create_key(hub, FOREIGN, "organization", "again"))[1]
+    return (await create_key(hub, FOREIGN, KeySpec(kind="organization", name="again")))[1]
 
 
 def test_the_documented_example_of_scoring_is_reproduced(author: Author) -> None:
@@ -80,6 +81,7 @@ def test_without_a_state_criteria_fail_for_missing_evidence(author: Author) -> N
     assert {entry["code"] for entry in done["criterion_runs"]} == {"missing_evidence"}
 
 
+@pytest.mark.timeout(60)
 def test_what_could_not_be_decided_is_told_as_an_error_and_never_passes(author: Author) -> None:
     benchmark = author.benchmark()
     task = author.task(benchmark)
@@ -169,6 +171,7 @@ def test_a_token_reaches_its_own_run_only(author: Author) -> None:
     author.post("/v1/benchmark-runs", {"benchmark": "booking@1"}, key=one["bearer_token"], status=403)
 
 
+@pytest.mark.timeout(60)
 def test_a_public_benchmark_is_run_by_others_but_graded_by_its_owner(author: Author, stranger: Author) -> None:
     benchmark = author.published()
     solver = stranger.solver_key()
@@ -199,6 +202,7 @@ def test_the_slug_of_a_public_benchmark_cannot_be_taken_over(author: Author, str
     assert stranger.get(f"/benchmark-runs/{run['benchmark_run_id']}")["benchmark_id"] == own["id"]
 
 
+@pytest.mark.timeout(60)
 def test_published_versions_never_change(author: Author) -> None:
     benchmark = author.published()
     task = author.get(f"/tasks?benchmark_id={benchmark['id']}")["data"][0]

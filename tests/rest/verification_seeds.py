@@ -7,7 +7,7 @@ from typing import Any
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.store.bodies import pack
-from proctor.store.records import add_record, change_record, link
+from proctor.store.records import NewRecord, add_record, change_record, link
 from proctor.store.tables import keys
 
 VOICE = {"assert": "voice-transcript", "speaker": "agent", "contains": ["hello"]}
@@ -45,7 +45,9 @@ async def seed_verification(hub: Hub, caller: Caller, place: str) -> None:
         async def add(id: str, kind: str, parent_id: str | None = None, *, slug: str | None = None, blob: Any = None, **body: Any) -> None:
             packed = None if blob is None else pack(blob)
             await add_record(
-                connection, id=id, organization_id=organization, kind=kind, now=now, parent_id=parent_id, slug=slug, blob=packed, body=body
+                connection,
+                NewRecord(id=id, organization_id=organization, kind=kind, parent_id=parent_id, slug=slug, blob=packed, body=body),
+                now=now,
             )
 
         await add(f"env_{place}", "environment", name="e")

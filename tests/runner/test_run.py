@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 import proctor
-from proctor.actions.check_stream import prepared
+from proctor.actions.check_stream import prepare_once
 from proctor.errors import StoreError, TargetError
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, Usage
 from proctor.model.run import RunEntry
 from proctor.runner.events import Event
 from proctor.runner.limits import Budget
-from proctor.runner.run import Runner, RunOutcome, RunSettings
+from proctor.runner.ports import RunPorts
+from proctor.runner.run import Runner, RunOutcome
+from proctor.runner.settings import RunSettings
 from tests.runner.twins import Answer, MemoryLog, StubTarget
 
 SUITE = "{proctor: 1, cases: [%s]}"
@@ -36,13 +38,10 @@ def drive(
     target = StubTarget(answer)
     events: list[Event] = []
     runner = Runner(
-        cases=prepared(proctor.parse_suite(suite)).cases,
-        target=target,
-        log=log,
+        prepare_once(proctor.parse_suite(suite)).cases,
+        RunPorts(target=target, log=log, listener=events.append, now=lambda: "2026-11-15T09:00:00Z"),
         run_id="r1",
         settings=RunSettings(**{**QUICK, **settings}),
-        listener=events.append,
-        now=lambda: "2026-11-15T09:00:00Z",
     )
     return asyncio.run(runner.run(done)), log, target, events
 
@@ -177,7 +176,9 @@ def test_cancelling_keeps_what_is_finished_and_closes_the_target() -> None:
 
         target = StubTarget(answer)
         runner = Runner(
-            cases=prepared(proctor.parse_suite(cases(5))).cases, target=target, log=log, run_id="r", now=lambda: "2026-11-15T09:00:00Z"
+            prepare_once(proctor.parse_suite(cases(5))).cases,
+            RunPorts(target=target, log=log, now=lambda: "2026-11-15T09:00:00Z"),
+            run_id="r",
         )
         task = asyncio.create_task(runner.run())
         while not log.kept:
@@ -192,6 +193,17 @@ def test_cancelling_keeps_what_is_finished_and_closes_the_target() -> None:
 def test_a_skipped_case_is_kept_without_asking_anybody() -> None:
     _, log, target, _ = drive(SUITE % "{id: c0, skip: not yet, expect: [response_contains: hi]}", says_hi)
     assert (log.kept[0].outcome, target.asked) == ("skip", [])
+
+
+def test_a_bound_that_is_reached_when_nothing_is_left_to_start_is_told() -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        return Evidence(text="x", usage=Usage(total_tokens=10))
+
+    for concurrency in (3, 4):
+        outcome, _, target, _ = drive(cases(3), answer, concurrency=concurrency, budget=Budget(max_tokens=5))
+        assert len(target.asked) == 3 and outcome.ended == "completed"
+        assert outcome.reason == "30 tokens spent, the limit is 5"
+    assert drive(cases(3), answer, concurrency=3, budget=Budget(max_tokens=50))[0].reason == ""
 
 
 def test_the_budget_counts_an_attempt_before_the_next_one_starts() -> None:
@@ -252,12 +264,14 @@ def test_nothing_is_called_finished_before_it_is_kept() -> None:
             kept.append(entry.case)
 
     runner = Runner(
-        cases=prepared(proctor.parse_suite(cases(20))).cases,
-        target=StubTarget(says_hi),
-        log=SlowLog(),
+        prepare_once(proctor.parse_suite(cases(20))).cases,
+        RunPorts(
+            target=StubTarget(says_hi),
+            log=SlowLog(),
+            listener=lambda event: early.append(event.case) if event.kind == "finished" and event.case not in kept else None,
+            now=lambda: "2026-11-15T09:00:00Z",
+        ),
         run_id="r",
-        listener=lambda event: early.append(event.case) if event.kind == "finished" and event.case not in kept else None,
-        now=lambda: "2026-11-15T09:00:00Z",
     )
     asyncio.run(runner.run())
     assert (len(kept), early) == (20, [])
@@ -305,12 +319,10 @@ def test_a_target_that_does_not_open_in_time_ends_the_run() -> None:
             await asyncio.sleep(60)
 
     runner = Runner(
-        cases=prepared(proctor.parse_suite(cases(1))).cases,
-        target=Shut(says_hi),
-        log=MemoryLog(),
+        prepare_once(proctor.parse_suite(cases(1))).cases,
+        RunPorts(target=Shut(says_hi), log=MemoryLog(), now=lambda: "2026-11-15T09:00:00Z"),
         run_id="r1",
         settings=RunSettings(open_s=0.05),
-        now=lambda: "2026-11-15T09:00:00Z",
     )
     with pytest.raises(TargetError, match=r"was not open within 0\.05 s") as raised:
         asyncio.run(runner.run())
@@ -374,8 +386,8 @@ def test_a_target_that_swallows_the_cancelling_starts_no_further_attempt() -> No
             return Evidence(text="hi")
 
         target = StubTarget(answer)
-        suite = prepared(proctor.parse_suite(cases(9))).cases
-        runner = Runner(cases=suite, target=target, log=MemoryLog(), run_id="r", now=lambda: "2026-11-15T09:00:00Z")
+        suite = prepare_once(proctor.parse_suite(cases(9))).cases
+        runner = Runner(suite, RunPorts(target=target, log=MemoryLog(), now=lambda: "2026-11-15T09:00:00Z"), run_id="r")
         task = asyncio.create_task(runner.run())
         while target.busy < 4:
             await asyncio.sleep(0)

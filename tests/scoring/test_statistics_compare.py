@@ -91,6 +91,15 @@ def test_a_pass_threshold_decides_what_counts_as_failing() -> None:
     assert compare_runs(base, candidate, pass_thresholds={"b": 0.75}).newly_failing == ("a",)
 
 
+@pytest.mark.parametrize(
+    ("base", "candidate", "newly_failing"),
+    (((5, 4), (5, 0), True), ((5, 1), (5, 0), True), ((5, 4), (5, 1), False), ((5, 0), (5, 0), False), ((5, 0), (5, 3), False)),
+)
+def test_a_case_that_lost_its_last_pass_is_newly_failing(base: tuple[int, int], candidate: tuple[int, int], newly_failing: bool) -> None:
+    found = compare_runs({"a": Counts(*base)}, {"a": Counts(*candidate)})
+    assert found.newly_failing == (("a",) if newly_failing else ()) and found.newly_passing == ()
+
+
 def test_one_attempt_per_case_is_the_paired_table() -> None:
     base = run((50, 1, 1), (12, 1, 1), (3, 1, 0), (10, 1, 0))
     candidate = run((50, 1, 1), (12, 1, 0), (3, 1, 1), (10, 1, 0))
@@ -109,7 +118,8 @@ def test_turning_the_sides_turns_the_verdict(pairs: list[tuple[Counts, Counts]])
     there, back = compare_runs(base, candidate), compare_runs(candidate, base)
     turned = {"regressed": "improved", "improved": "regressed"}
     assert back.verdict == turned.get(there.verdict, there.verdict)
-    assert back.newly_passing == there.newly_failing
+    assert set(back.newly_passing) <= set(there.newly_failing)
+    assert all(back_case.base.passes == 0 for back_case in back.changes if back_case.case in {*there.newly_failing} - {*back.newly_passing})
     if there.verdict == "regressed":
         assert there.effect < 0 and there.p_value <= 0.05 and there.interval.high < 0
     elif there.verdict != "improved":
@@ -185,6 +195,7 @@ def test_a_comparison_says_what_it_could_see_and_what_it_would_take() -> None:
 
 
 @pytest.mark.parametrize("suite", ["alike", "mixed"])
+@pytest.mark.timeout(60)
 def test_the_gate_stays_silent_where_nothing_changed(suite: str) -> None:
     designs = [(20, 1), (20, 5), (40, 2), (50, 3), (100, 1), (100, 4), (200, 1)]
     found = [simulate(suite, cases, repeats, 0.0, 60) for cases, repeats in designs]
@@ -195,6 +206,7 @@ def test_the_gate_stays_silent_where_nothing_changed(suite: str) -> None:
 
 
 @pytest.mark.parametrize("suite", ["alike", "mixed"])
+@pytest.mark.timeout(60)
 def test_real_drops_are_seen_at_least_as_often_as_the_formula_says(suite: str) -> None:
     comparisons = 100
     for drop in (0.05, 0.1, 0.2):

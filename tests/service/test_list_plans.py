@@ -14,17 +14,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.service.access import agents, audit, keys, projects
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub
+from proctor.service.labels.annotations import list_annotations
 from proctor.service.notify import alerts
+from proctor.service.overview.read import read_overview
 from proctor.service.refusals import Refusal
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
+from proctor.service.runs.latency import measure_latency
 from proctor.service.traces import cases, search
-from proctor.service.traces.search import TraceFilter
+from proctor.service.traces.search import ResultSearch, TraceSearch
 from proctor.service.verification import benchmark_runs, criterion_runs, task_runs
 from proctor.store import pages
 from proctor.store.tables import alert_rules
+from proctor.store.tables import projects as project_table
 from proctor.store.tables import runs as run_table
-from tests.databases import TestDatabase
 
 pytestmark = pytest.mark.timeout(120)
 CURSOR = pages._write_cursor("older", {"created_at": "2031-01-01T00:00:00.000Z", "id": "x"}, "created_at", "id")
@@ -34,13 +37,23 @@ Listing = Callable[..., Awaitable[Any]]
 
 
 async def list_results(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
-    wanted = TraceFilter(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
-    await search.list_results(hub, caller, wanted, cursor=cursor, **given)
+    await search.list_results(hub, caller, ResultSearch(**given), cursor=cursor)
 
 
 async def list_traces(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
-    wanted = TraceFilter(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
-    await search.list_traces(hub, caller, wanted, cursor=cursor, **given)
+    await search.list_traces(hub, caller, TraceSearch(**given), cursor=cursor)
+
+
+async def list_runs(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
+    await runs.list_runs(hub, caller, runs.RunSearch(**given), cursor=cursor)
+
+
+async def at_position(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
+    await run_results.list_run_results(hub, caller, "run", **given)
+
+
+async def look_over(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
+    await read_overview(hub, caller, "p", **given)
 
 
 def fixed(listing: Listing, id: str) -> Listing:
@@ -55,10 +68,16 @@ LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
     }),
     "traces": (list_traces, {
         "project_id": ("p",), "agent_id": ("a",), "outcome": ("pass", "error"), "status": ("evaluated", "failed"), "external_id": ("e",),
-        "query": ("refund",), "metadata": (("a=b",),), "until": (MOMENT,),
+        "query": ("refund",), "metadata": (("a=b",),), "until": (MOMENT,), "case_id": ("c",),
     }),
-    "runs": (runs.list_runs, {"project_id": ("p",), "status": ("failed",)}),
+    "annotations": (list_annotations, {
+        "project_id": ("p",), "subject": ("trace",), "subject_id": ("t",), "label": ("fail",),
+    }),
+    "runs": (list_runs, {"project_id": ("p",), "status": ("failed",), "name": ("v2",), "tag": ("nightly",), "query": ("refund",)}),
     "run results": (fixed(run_results.list_run_results, "run"), {"outcome": ("pass",), "case": ("c",)}),
+    "run results at a position": (at_position, {"outcome": ("pass",), "case": ("c",), "position": (1, 7)}),
+    "overview": (look_over, {"since": ("2001-01-01", MOMENT)}),
+    "latency": (lambda hub, caller, cursor: measure_latency(hub, caller, "run"), {}),
     "cases": (cases.list_cases, {"project_id": ("p",), "agent_id": ("a",), "active": (True, False)}),
     "agents": (agents.list_agents, {"project_id": ("p",)}),
     "projects": (projects.list_projects, {}),
@@ -116,6 +135,8 @@ async def seed(hub: Hub) -> None:
     await projects.create_project(hub, LOCAL, name="shop")
     at = {"created_at": hub.now(), "updated_at": hub.now(), "organization_id": LOCAL.organization_id, "project_id": "p"}
     async with hub.database.writing() as connection:
+        owned = {name: value for name, value in at.items() if name != "project_id"}
+        await connection.execute(project_table.insert().values(id="p", name="p", paused=False, **owned))
         run = {"id": "run", "suite_name": "s", "dialect": "native", "document": "", "status": "completed", "note": "", **at}
         await connection.execute(run_table.insert().values(run))
         rule = {"id": "rule", "name": "r", "kind": "pass_rate", "settings": {}, "webhook_url": "", **at}
@@ -123,93 +144,82 @@ async def seed(hub: Hub) -> None:
 
 
 @pytest.mark.parametrize("name", list(LISTS))
-def test_every_combination_of_filters_goes_along_an_index(name: str, database: TestDatabase) -> None:
+@pytest.mark.timeout(60)
+async def test_every_combination_of_filters_goes_along_an_index(name: str, hub: Hub) -> None:
     listing, options = LISTS[name]
     # All of them where few filters are set, else one after the other.
     variants = ((LOCAL, None), (LOCAL, CURSOR), (LOCAL, NEWER), (PROJECT_KEY, None), (PROJECT_KEY, CURSOR))
-
-    async def use(hub: Hub) -> None:
-        await seed(hub)
-        dialect = hub.database.dialect
-        bad: list[str] = []
-        count = 0
-        turns = itertools.cycle(variants)
-        async with hub.database.reading() as connection:
-            if dialect == "postgresql":
-                # With few rows it would not look for an index; what is left then has none.
-                for setting in ("enable_seqscan", "enable_sort", "enable_bitmapscan"):
-                    await connection.exec_driver_sql(f"SET {setting} = off")
-            for given in combinations(options):
-                for caller, cursor in variants if len(given) <= 2 else (next(turns),):
-                    with noted(hub) as made:
-                        try:
-                            await listing(hub, caller, cursor=cursor, **given)
-                        except Refusal:
-                            continue
-                    assert made, given
-                    few = "trace_id" in given or "external_id" in given or (name == "projects" and caller is PROJECT_KEY)
-                    for statement, parameters in made:
-                        count += 1
-                        found = complaint(dialect, await plan_of(connection, dialect, statement, parameters), few)
-                        if found is not None:
-                            bad.append(f"{given} {caller.kind}: {found}\n{statement}\n")
-        assert count
-        assert not bad, f"{len(bad)} of {count}:\n" + "\n".join(bad[:3])
-
-    database.run_hub(use)
+    await seed(hub)
+    dialect = hub.database.dialect
+    bad: list[str] = []
+    count = 0
+    turns = itertools.cycle(variants)
+    async with hub.database.reading() as connection:
+        if dialect == "postgresql":
+            # With few rows it would not look for an index; what is left then has none.
+            for setting in ("enable_seqscan", "enable_sort", "enable_bitmapscan"):
+                await connection.exec_driver_sql(f"SET {setting} = off")
+        for given in combinations(options):
+            for caller, cursor in variants if len(given) <= 2 else (next(turns),):
+                with noted(hub) as made:
+                    try:
+                        await listing(hub, caller, cursor=cursor, **given)
+                    except Refusal:
+                        continue
+                assert made, given
+                few = "trace_id" in given or "external_id" in given or (name == "projects" and caller is PROJECT_KEY)
+                for statement, parameters in made:
+                    count += 1
+                    found = complaint(dialect, await plan_of(connection, dialect, statement, parameters), few)
+                    if found is not None:
+                        bad.append(f"{given} {caller.kind}: {found}\n{statement}\n")
+    assert count
+    assert not bad, f"{len(bad)} of {count}:\n" + "\n".join(bad[:3])
 
 
-def test_a_page_of_a_rare_combination_may_be_short_and_leads_on_until_everything_was_seen(
-    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+async def test_a_page_of_a_rare_combination_may_be_short_and_leads_on_until_everything_was_seen(
+    monkeypatch: pytest.MonkeyPatch, hub: Hub
 ) -> None:
     monkeypatch.setattr(pages, "STRETCH", 7)
-
-    async def use(hub: Hub) -> None:
-        made: list[str] = []
-        for number in range(30):
-            made.append(str((await projects.create_project(hub, LOCAL, name=f"p{number}"))["id"]))
-        notes = await audit.list_notes(hub, LOCAL, resource="project", limit=100)
-        wanted = {note["resource_id"] for note in notes["data"]}
-        assert wanted == set(made)
-        seen: list[str] = []
-        cursor, asked = None, 0
-        while True:
-            # Two filters, of which one leads and the other is looked at beside it.
-            page = await audit.list_notes(hub, LOCAL, resource="project", resource_id=made[3], cursor=cursor)
-            seen += [note["resource_id"] for note in page["data"]]
-            cursor, asked = page["_meta"]["next"], asked + 1
-            if cursor is None:
-                break
-        assert seen == [made[3]]
-        keys_of_project = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id=made[5])
-        assert [one["id"] for one in (await projects.list_projects(hub, keys_of_project))["data"]] == [made[5]]
-
-    database.run_hub(use)
+    made: list[str] = []
+    for number in range(30):
+        made.append(str((await projects.create_project(hub, LOCAL, name=f"p{number}"))["id"]))
+    notes = await audit.list_notes(hub, LOCAL, resource="project", limit=100)
+    wanted = {note["resource_id"] for note in notes["data"]}
+    assert wanted == set(made)
+    seen: list[str] = []
+    cursor, asked = None, 0
+    while True:
+        # Two filters, of which one leads and the other is looked at beside it.
+        page = await audit.list_notes(hub, LOCAL, resource="project", resource_id=made[3], cursor=cursor)
+        seen += [note["resource_id"] for note in page["data"]]
+        cursor, asked = page["_meta"]["next"], asked + 1
+        if cursor is None:
+            break
+    assert seen == [made[3]]
+    keys_of_project = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id=made[5])
+    assert [one["id"] for one in (await projects.list_projects(hub, keys_of_project))["data"]] == [made[5]]
 
 
-def test_the_way_back_over_short_pages_finds_the_same(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_way_back_over_short_pages_finds_the_same(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(pages, "STRETCH", 5)
-
-    async def use(hub: Hub) -> None:
-        project = str((await projects.create_project(hub, LOCAL, name="p"))["id"])
-        made = [str((await agents.create_agent(hub, LOCAL, project_id=project, name=f"a{number}"))["id"]) for number in range(23)]
-        some = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id=project, agent_ids=(made[1], made[20]))
-        there: list[list[str]] = []
-        cursor: str | None = None
-        while True:
-            page = await agents.list_agents(hub, some, cursor=cursor)
-            there.append([row["id"] for row in page["data"]])
-            last, cursor = cursor, page["_meta"]["next"]
-            if cursor is None:
-                break
-        assert [id for ids in there for id in ids] == [made[20], made[1]] and len(there) > 2
-        assert last is not None
-        back: list[str] = []
+    project = str((await projects.create_project(hub, LOCAL, name="p"))["id"])
+    made = [str((await agents.create_agent(hub, LOCAL, project_id=project, name=f"a{number}"))["id"]) for number in range(23)]
+    some = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id=project, agent_ids=(made[1], made[20]))
+    there: list[list[str]] = []
+    cursor: str | None = None
+    while True:
+        page = await agents.list_agents(hub, some, cursor=cursor)
+        there.append([row["id"] for row in page["data"]])
+        last, cursor = cursor, page["_meta"]["next"]
+        if cursor is None:
+            break
+    assert [id for ids in there for id in ids] == [made[20], made[1]] and len(there) > 2
+    assert last is not None
+    back: list[str] = []
+    cursor = page["_meta"]["prev"]
+    while cursor is not None:
+        page = await agents.list_agents(hub, some, cursor=cursor)
+        back = [*(row["id"] for row in page["data"]), *back]
         cursor = page["_meta"]["prev"]
-        while cursor is not None:
-            page = await agents.list_agents(hub, some, cursor=cursor)
-            back = [*(row["id"] for row in page["data"]), *back]
-            cursor = page["_meta"]["prev"]
-        assert back[0] == made[20]
-
-    database.run_hub(use)
+    assert back[0] == made[20]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.sources.records import read_records
-from tests.service.traces import logs, logs_protobuf, protobuf, record, request, span
+from tests.service.trace_world import logs, logs_protobuf, protobuf, record, request, span
 
 TRACE, MODEL = "1" * 31 + "a", "bbbbbbbbbbbbbbbb"
 CALL = {"id": "call_1", "type": "function", "function": {"name": "refund", "arguments": '{"id": 17}'}}

@@ -24,6 +24,7 @@ JSON = st.recursive(
 
 @settings(max_examples=100, deadline=None)
 @given(JSON)
+@pytest.mark.timeout(60)
 def test_what_was_packed_is_unpacked(value: object) -> None:
     assert unpack(pack(value)) == value
 

@@ -19,10 +19,11 @@ from sqlalchemy.exc import IntegrityError
 
 from proctor.errors import InputError, MissingExtra, StoreError
 from proctor.store import migrations
+from proctor.store.columns import METADATA
 from proctor.store.database import Database, open_database
 from proctor.store.migrations import NOTES, read_schema_state
-from proctor.store.tables import METADATA, meta, organizations, projects, traces
-from tests.databases import TestDatabase
+from proctor.store.tables import meta, organizations, projects, runs, traces
+from tests.databases import TestDatabase, make_tables
 from tests.postgres import Cluster
 
 
@@ -118,69 +119,54 @@ def test_a_cancelled_write_leaves_nothing_and_the_next_one_goes_on(database: Tes
     database.run(with_current)
 
 
-def test_a_reader_sees_one_moment_and_cannot_write(database: TestDatabase) -> None:
-    async def use(opened: Database) -> None:
+async def test_a_reader_sees_one_moment_and_cannot_write(opened: Database) -> None:
+    async with opened.reading() as reader:
+        before = (await reader.execute(sa.select(sa.func.count()).select_from(meta))).scalar_one()
+        async with opened.writing() as connection:
+            await put(connection, "later")
+        assert (await reader.execute(sa.select(sa.func.count()).select_from(meta))).scalar_one() == before == 0
+    assert await names(opened) == ["later"]
+    try:
         async with opened.reading() as reader:
-            before = (await reader.execute(sa.select(sa.func.count()).select_from(meta))).scalar_one()
+            await put(reader, "by mistake")
+    except StoreError:
+        assert opened.dialect == "postgresql"
+    assert await names(opened) == ["later"]
+
+
+async def test_many_writers_at_once_all_get_their_turn(opened: Database) -> None:
+    async def add(number: int) -> None:
+        async with opened.writing() as connection:
+            await put(connection, f"{number:02}")
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(add(number) for number in range(40)))
+    assert await names(opened) == [f"{number:02}" for number in range(40)]
+
+
+async def test_a_broken_rule_of_the_schema_passes_through_as_itself(opened: Database) -> None:
+    for values in ({"name": "a", "value": "1"}, {"name": None, "value": "1"}):
+        with pytest.raises(IntegrityError):
             async with opened.writing() as connection:
-                await put(connection, "later")
-            assert (await reader.execute(sa.select(sa.func.count()).select_from(meta))).scalar_one() == before == 0
-        assert await names(opened) == ["later"]
-        try:
-            async with opened.reading() as reader:
-                await put(reader, "by mistake")
-        except StoreError:
-            assert opened.dialect == "postgresql"
-        assert await names(opened) == ["later"]
-
-    database.run(use)
-
-
-def test_many_writers_at_once_all_get_their_turn(database: TestDatabase) -> None:
-    async def use(opened: Database) -> None:
-        async def add(number: int) -> None:
-            async with opened.writing() as connection:
-                await put(connection, f"{number:02}")
-
-        async with asyncio.timeout(30):
-            await asyncio.gather(*(add(number) for number in range(40)))
-        assert await names(opened) == [f"{number:02}" for number in range(40)]
-
-    database.run(use)
-
-
-def test_a_broken_rule_of_the_schema_passes_through_as_itself(database: TestDatabase) -> None:
-    async def use(opened: Database) -> None:
-        for values in ({"name": "a", "value": "1"}, {"name": None, "value": "1"}):
-            with pytest.raises(IntegrityError):
-                async with opened.writing() as connection:
-                    await put(connection, "a")
-                    await connection.execute(meta.insert().values(values))
-        assert await names(opened) == []
-
-    database.run(use)
+                await put(connection, "a")
+                await connection.execute(meta.insert().values(values))
+    assert await names(opened) == []
 
 
 HARD_TEXTS = ["", "ü 🦊 \u2028", "a\0b", "\ud800 half", "x" * 100_000, "'; DROP TABLE meta; --", "%s :name $1 ?"]
 
 
-def test_any_text_and_any_json_can_be_kept(database: TestDatabase) -> None:
+async def test_any_text_and_any_json_can_be_kept(opened: Database) -> None:
     values: list[Any] = [*HARD_TEXTS, {"n": 3**50, "deep": [[[{"a\0": "\ud83d"}]]], "f": 1e300, "t": True, "z": None}, [], 0, False]
-
-    async def use(opened: Database) -> None:
-        for number, value in enumerate(values):
-            row = {"id": f"proj_{number}", "organization_id": "o", "name": str(value)[:50], "created_at": "t", "updated_at": "t"}
-            async with opened.writing() as connection:
-                await connection.execute(
-                    projects.insert().values(settings=value, description=value if isinstance(value, str) else None, **row)
-                )
-            async with opened.reading() as connection:
-                kept = (await connection.execute(sa.select(projects).where(projects.c.id == row["id"]))).mappings().one()
-            assert kept["settings"] == value
-            if isinstance(value, str):
-                assert kept["description"] == value.replace("\0", "\ufffd").replace("\ud800", "?")
-
-    database.run(use)
+    for number, value in enumerate(values):
+        row = {"id": f"proj_{number}", "organization_id": "o", "name": str(value)[:50], "created_at": "t", "updated_at": "t"}
+        async with opened.writing() as connection:
+            await connection.execute(projects.insert().values(settings=value, description=value if isinstance(value, str) else None, **row))
+        async with opened.reading() as connection:
+            kept = (await connection.execute(sa.select(projects).where(projects.c.id == row["id"]))).mappings().one()
+        assert kept["settings"] == value
+        if isinstance(value, str):
+            assert kept["description"] == value.replace("\0", "\ufffd").replace("\ud800", "?")
 
 
 # Migrations
@@ -214,6 +200,41 @@ def test_an_interrupted_migration_leaves_nothing_half_done(database: TestDatabas
     assert database.run(look) == ([name for name, _ in migrations.STEPS], False, 0)
 
 
+def test_a_new_database_is_made_at_once_and_is_what_the_steps_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def schema_of(name: str) -> list[Any]:
+        make_tables(f"sqlite:///{tmp_path / name}")
+        with contextlib.closing(sqlite3.connect(tmp_path / name)) as database:
+            parts = database.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name").fetchall()
+            return parts + database.execute(f"SELECT name FROM {NOTES.name} ORDER BY name").fetchall()
+
+    at_once = schema_of("at_once.db")
+    monkeypatch.setattr(migrations, "MADE_AT_ONCE", frozenset())
+    assert at_once == schema_of("by_steps.db") and len(at_once) > len(migrations.STEPS)
+
+
+def test_runs_kept_before_they_had_names_are_there_afterwards(database: TestDatabase) -> None:
+    indices = [str(index.name) for index in runs.indexes]
+    named = next(name for name in indices if "name" in name)
+
+    async def as_it_was(opened: Database) -> None:
+        async with opened.writing() as connection:
+            await connection.execute(NOTES.delete().where(NOTES.c.name.in_(["0005_indices_of_lists", "0006_names_of_runs"])))
+            await connection.execute(sa.text(f"DROP INDEX {named}"))
+            for column in ("name", "tags"):
+                await connection.execute(sa.text(f"ALTER TABLE runs DROP COLUMN {column}"))
+            row = {"id": "r", "organization_id": "o", "project_id": "p", "suite_name": "s", "dialect": "native", "document": "", "note": ""}
+            row |= {"status": "completed", "created_at": "t", "updated_at": "t"}
+            await connection.execute(sa.insert(sa.table("runs", *map(sa.column, row))).values(row))
+
+    async def look(opened: Database) -> tuple[Any, set[str | None]]:
+        async with opened.reading() as connection:
+            kept = (await connection.execute(sa.select(runs.c.id, runs.c.name, runs.c.tags))).one()
+            return tuple(kept), await connection.run_sync(lambda sync: {index["name"] for index in sa.inspect(sync).get_indexes("runs")})
+
+    database.run(as_it_was)
+    assert database.run(look) == (("r", None, None), set(indices))
+
+
 def test_traces_kept_before_attempts_were_counted_are_there_afterwards(database: TestDatabase) -> None:
     async def as_it_was(opened: Database) -> None:
         async with opened.writing() as connection:
@@ -236,6 +257,7 @@ def test_traces_kept_before_attempts_were_counted_are_there_afterwards(database:
     assert counts == [0] and {index.name for index in traces.indexes} <= indexes and "traces_due" not in indexes
 
 
+@pytest.mark.timeout(60)
 def test_a_migration_killed_in_the_middle_is_done_again_from_the_start(database: TestDatabase) -> None:
     code = """
 import sqlalchemy as sa
@@ -278,6 +300,7 @@ def test_a_database_of_a_newer_program_is_refused_and_left_alone(database: TestD
     assert asyncio.run(look()) == ["9999_time_travel"]
 
 
+@pytest.mark.timeout(60)
 def test_processes_that_start_at_once_take_turns_to_migrate(database: TestDatabase) -> None:
     code = """
 sys.stdin.readline()
@@ -299,6 +322,7 @@ await opened.close()
 # Crashes and company
 
 
+@pytest.mark.timeout(60)
 def test_what_was_committed_survives_kill_9(database: TestDatabase) -> None:
     code = """
 opened = await open_database(URL)
@@ -316,6 +340,7 @@ async with opened.writing() as connection:
     assert database.run(names) == [f"committed {number}" for number in range(5)]
 
 
+@pytest.mark.timeout(60)
 def test_two_processes_wait_for_each_other(database: TestDatabase) -> None:
     code = """
 opened = await open_database(URL)
@@ -414,16 +439,13 @@ def test_sqlite_is_in_wal_mode_durable_and_for_its_owner_only(tmp_path: Path) ->
     assert asyncio.run(use()) == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5_000}
 
 
-def test_a_reader_does_not_wait_for_a_writer(tmp_path: Path) -> None:
-    async def use() -> None:
-        opened = await open_database(tmp_path / "x.db")
-        async with opened.writing() as connection:
-            await put(connection, "x")
-            async with asyncio.timeout(5):
-                assert await names(opened) == []
-        await opened.close()
-
-    asyncio.run(use())
+async def test_a_reader_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    opened = await open_database(tmp_path / "x.db")
+    async with opened.writing() as connection:
+        await put(connection, "x")
+        async with asyncio.timeout(5):
+            assert await names(opened) == []
+    await opened.close()
 
 
 def test_a_full_disk_is_a_store_error_and_loses_nothing_that_was_kept(tmp_path: Path) -> None:

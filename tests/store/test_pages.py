@@ -6,12 +6,11 @@ import json
 import pytest
 import sqlalchemy as sa
 
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal
 from proctor.store.database import Database
 from proctor.store.pages import BadCursor, Page, fetch_page
 from proctor.store.tables import projects
-from tests.databases import TestDatabase
 
 
 async def fill(database: Database, count: int, first: int = 0) -> None:
@@ -36,46 +35,37 @@ def ids(found: Page) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 10])
-def test_every_row_comes_once_newest_first_and_back_again(database: TestDatabase, count: int) -> None:
-    async def use(opened: Database) -> None:
-        await fill(opened, count)
-        found = await get(opened)
-        pages = [ids(found)]
-        while found.next is not None:
-            found = await get(opened, found.next)
-            pages.append(ids(found))
-        assert [number for one in pages for number in one] == list(range(count - 1, -1, -1))
-        assert all(pages) or count == 0
-        back = [ids(found)]
-        while found.prev is not None:
-            found = await get(opened, found.prev)
-            if found.rows:
-                back.insert(0, ids(found))
-        assert back == pages
-
-    database.run(use)
+async def test_every_row_comes_once_newest_first_and_back_again(count: int, opened: Database) -> None:
+    await fill(opened, count)
+    found = await get(opened)
+    pages = [ids(found)]
+    while found.next is not None:
+        found = await get(opened, found.next)
+        pages.append(ids(found))
+    assert [number for one in pages for number in one] == list(range(count - 1, -1, -1))
+    assert all(pages) or count == 0
+    back = [ids(found)]
+    while found.prev is not None:
+        found = await get(opened, found.prev)
+        if found.rows:
+            back.insert(0, ids(found))
+    assert back == pages
 
 
-def test_rows_that_are_added_meanwhile_neither_repeat_nor_hide_others(database: TestDatabase) -> None:
-    async def use(opened: Database) -> None:
-        await fill(opened, 6)
-        first = await get(opened)
-        await fill(opened, 5, first=6)
-        second = await get(opened, first.next)
-        assert ids(first) + ids(second) == [5, 4, 3, 2, 1, 0]
-        assert ids(await get(opened, second.prev)) == [5, 4, 3, 2]
-
-    database.run(use)
+async def test_rows_that_are_added_meanwhile_neither_repeat_nor_hide_others(opened: Database) -> None:
+    await fill(opened, 6)
+    first = await get(opened)
+    await fill(opened, 5, first=6)
+    second = await get(opened, first.next)
+    assert ids(first) + ids(second) == [5, 4, 3, 2, 1, 0]
+    assert ids(await get(opened, second.prev)) == [5, 4, 3, 2]
 
 
 @pytest.mark.parametrize(("asked", "given"), [(None, 20), (0, 1), (-5, 1), (1, 1), (100, 100), (10**9, 100)])
-def test_a_limit_is_brought_into_its_bounds(database: TestDatabase, asked: int | None, given: int) -> None:
-    async def use(opened: Database) -> None:
-        await fill(opened, 3)
-        found = await get(opened, limit=asked)
-        assert (found.limit, len(found.rows)) == (given, min(3, given))
-
-    database.run(use)
+async def test_a_limit_is_brought_into_its_bounds(asked: int | None, given: int, opened: Database) -> None:
+    await fill(opened, 3)
+    found = await get(opened, limit=asked)
+    assert (found.limit, len(found.rows)) == (given, min(3, given))
 
 
 def forged(value: object) -> str:
@@ -96,29 +86,23 @@ def forged(value: object) -> str:
         forged({}),
     ],
 )
-def test_a_cursor_that_no_page_gave_out_is_refused(database: TestDatabase, cursor: str) -> None:
-    async def use(opened: Database) -> None:
-        with pytest.raises(BadCursor):
-            await get(opened, cursor)
+async def test_a_cursor_that_no_page_gave_out_is_refused(cursor: str, opened: Database) -> None:
+    with pytest.raises(BadCursor):
+        await get(opened, cursor)
+    async with opened.reading() as connection:
+        with pytest.raises(Refusal) as refused:
+            await fetch_page_or_refuse(connection, sa.select(projects), projects, cursor=cursor)
+    assert (refused.value.code, refused.value.status) == ("BAD_REQUEST", 400)
+
+
+async def test_a_forged_cursor_cannot_leave_the_query(opened: Database) -> None:
+    await fill(opened, 2)
+    for edge in (["older", "9' OR 1=1 --", "x"], ["newer", "", ""]):
         async with opened.reading() as connection:
-            with pytest.raises(Refusal) as refused:
-                await paged(connection, sa.select(projects), projects, cursor=cursor)
-        assert (refused.value.code, refused.value.status) == ("BAD_REQUEST", 400)
-
-    database.run(use)
-
-
-def test_a_forged_cursor_cannot_leave_the_query(database: TestDatabase) -> None:
-    async def use(opened: Database) -> None:
-        await fill(opened, 2)
-        for edge in (["older", "9' OR 1=1 --", "x"], ["newer", "", ""]):
-            async with opened.reading() as connection:
-                query = sa.select(projects).where(projects.c.organization_id == "somebody else")
-                assert (await fetch_page(connection, query, projects, cursor=forged(edge))).rows == []
-
-    database.run(use)
+            query = sa.select(projects).where(projects.c.organization_id == "somebody else")
+            assert (await fetch_page(connection, query, projects, cursor=forged(edge))).rows == []
 
 
 def test_a_page_is_shown_in_the_shape_of_the_wire() -> None:
     found = Page(rows=[{"id": "a"}], next="n", limit=20)
-    assert shown_page(found, lambda row: row["id"]) == {"data": ["a"], "_meta": {"next": "n", "prev": None, "limit": 20}}
+    assert show_page(found, lambda row: row["id"]) == {"data": ["a"], "_meta": {"next": "n", "prev": None, "limit": 20}}

@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.errors import InputError
+from proctor.store.columns import METADATA
 from proctor.store.database import Database
-from proctor.store.tables import METADATA
 from proctor.store.transfer import ImportCounts, export_lines, import_lines
 from tests.databases import TestDatabase
 
@@ -70,6 +70,7 @@ def elsewhere(tmp_path: Path) -> TestDatabase:
     return TestDatabase(f"sqlite:///{tmp_path / 'elsewhere.db'}", tmp_path)
 
 
+@pytest.mark.timeout(60)
 def test_every_table_and_every_kind_of_value_arrives_as_it_was(database: TestDatabase, elsewhere: TestDatabase) -> None:
     database.run(lambda opened: fill(opened, 120))
     before, lines = database.run(everything), database.run(exported)
@@ -88,6 +89,7 @@ def test_from_the_other_database_into_this_one(database: TestDatabase, elsewhere
     assert database.run(everything) == elsewhere.run(everything)
 
 
+@pytest.mark.timeout(60)
 def test_a_database_with_content_is_refused_unless_merging_which_can_be_repeated(database: TestDatabase, elsewhere: TestDatabase) -> None:
     elsewhere.run(fill)
     lines = elsewhere.run(exported)

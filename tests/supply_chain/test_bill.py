@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
+import pytest
 from supply_chain.bill import bill_of_materials, package_url, write_bill
 from supply_chain.licences import find_licences, read_rules
 from supply_chain.locked import read_lock, runtime_packages
@@ -95,6 +96,7 @@ def test_it_names_every_package_with_its_files_and_what_it_depends_on() -> None:
     assert package_url("starlette", lock["starlette"]["version"]) in edges[package_url("fastapi", lock["fastapi"]["version"])]
 
 
+@pytest.mark.timeout(30)
 def test_the_same_lock_gives_the_same_bytes_and_another_one_another_number(tmp_path: Path) -> None:
     for name in ("one.json", "two.json"):
         write_bill(made(), tmp_path / name)

@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ NOT_OURS_TO_BOUND = {"Python", "pytest"}
 """Chosen by whoever runs us; the jobs with the lowest and the newest versions look at them."""
 
 
+@pytest.mark.timeout(60)
 def test_every_private_part_that_is_used_stands_in_the_table_and_nothing_else_does() -> None:
     listed = {tuple(use) for row in ROWS for use in row["uses"]}
     assert private_uses(Path(proctor.__file__).parent) == listed
@@ -59,20 +61,17 @@ def test_the_pattern_engine_has_its_limits_and_can_be_stopped() -> None:
         context.eval("'x'.repeat(100_000_000) + 'y'.repeat(100_000_000)")
 
 
-def test_the_connection_of_the_sqlite_driver_has_a_thread_a_way_there_and_the_connection_itself() -> None:
-    async def look() -> None:
-        connection = connect(":memory:")
-        assert isinstance(connection, aiosqlite.Connection) and connection._thread.daemon
-        await connection
-        try:
-            assert connection._thread.is_alive()
-            assert await connection._execute(lambda: connection._conn.execute("select 1").fetchone()) == (1,)
-        finally:
-            await connection.close()
-        connection._thread.join(10)
-        assert not connection._thread.is_alive()
-
-    asyncio.run(look())
+async def test_the_connection_of_the_sqlite_driver_has_a_thread_a_way_there_and_the_connection_itself() -> None:
+    connection = connect(":memory:")
+    assert isinstance(connection, aiosqlite.Connection) and connection._thread.daemon
+    await connection
+    try:
+        assert connection._thread.is_alive()
+        assert await connection._execute(lambda: connection._conn.execute("select 1").fetchone()) == (1,)
+    finally:
+        await connection.close()
+    connection._thread.join(10)
+    assert not connection._thread.is_alive()
 
 
 def test_the_guard_stands_before_the_connections_of_the_http_client() -> None:
@@ -111,20 +110,32 @@ def test_a_failure_in_pytest_is_made_of_these_parts() -> None:
     assert "what is wrong" in str(shown) and shown.reprcrash is not None and shown.reprcrash.message == "in one line"
 
 
-def test_a_child_process_of_asyncio_has_a_transport_that_closes_its_pipes() -> None:
-    async def look() -> None:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", "", stdin=asyncio.subprocess.PIPE)
-        await process.wait()
-        process._transport.close()  # type: ignore[attr-defined]
-        assert process._transport.is_closing()  # type: ignore[attr-defined]
-
-    asyncio.run(look())
+async def test_a_child_process_of_asyncio_has_a_transport_that_closes_its_pipes() -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", "", stdin=asyncio.subprocess.PIPE)
+    await process.wait()
+    process._transport.close()  # type: ignore[attr-defined]
+    assert process._transport.is_closing()  # type: ignore[attr-defined]
 
 
 def test_a_parser_knows_its_options() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--colour")
     assert [option for action in parser._actions for option in action.option_strings] == ["-h", "--help", "--colour"]
+
+
+def test_a_name_that_a_template_does_not_know_is_told_from_a_member_that_is_left_out() -> None:
+    from jinja2 import Environment, UndefinedError
+
+    from proctor.pages.undefined import UnknownName
+
+    environment = Environment(undefined=UnknownName, autoescape=True)
+    assert environment.from_string("[{{ row.left_out }}]").render(row={}) == "[]"
+    with pytest.raises(UndefinedError, match="'nobody' is undefined"):
+        environment.from_string("{{ nobody }}").render()
+
+
+def test_where_a_thread_is_can_be_asked() -> None:
+    assert sys._current_frames()[threading.get_ident()].f_code is sys._getframe().f_code
 
 
 def test_the_handler_of_an_interrupt_in_a_runner_is_called_as_we_think() -> None:

@@ -18,6 +18,7 @@ SOUND: dict[str, dict[str, Any]] = {
     "http": {"url": "http://127.0.0.1:9/chat"},
     "flowise": {"url": "http://127.0.0.1:9", "flow": "f"},
     "n8n": {"webhook": "http://127.0.0.1:9/webhook/x"},
+    "command": {"command": ["cat"]},
     "callable": {"function": "tests.targets.functions:shout"},
     "recorded": {"evidence": "runs.jsonl"},
     "mcp_agent": {"model": "main", "servers": {}},

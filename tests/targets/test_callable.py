@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import threading
 from pathlib import Path
@@ -122,6 +123,52 @@ def test_a_function_that_raises_is_a_fault_that_says_what_and_where(error: BaseE
         assert "ValueError: no such order (test_callable.py:" in str(caught.value)
 
 
+class _StrandsLike:
+    """An agent as Strands has it: called itself, with keyword arguments of its own, and with the conversation in it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.got: list[dict[str, Any]] = []
+
+    def __call__(self, prompt: str, *, invocation_state: Any = None, **kwargs: Any) -> str:
+        self.got.append(kwargs)
+        self.messages.append(prompt)
+        return "done"
+
+
+def test_an_agent_object_of_a_framework_gets_no_keywords_of_ours_and_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = _StrandsLike()
+    drive(own, attempt("hi"))
+    assert set(own.got[0]) == {"context", "session_id", "request_id", "turn", "history"}, "a class of the user's gets them all"
+    assert CallableTarget("shop", own).describe_risk() is None
+    monkeypatch.setattr(_StrandsLike, "__module__", "strands.agent.agent")
+    agent = _StrandsLike()
+    drive(agent, attempt("hi"))
+    assert agent.got == [{}]
+    told = CallableTarget("shop", agent).describe_risk()
+    assert (
+        told is not None
+        and "target 'shop' is one strands _StrandsLike for all cases" in told
+        and "docs/how-to/frameworks/strands.md" in told
+    )
+
+
+def test_what_a_package_raises_is_told_with_the_line_of_the_users_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "site-packages" / "their_agents"
+    package.mkdir(parents=True)
+    (package / "agent.py").write_text("def ask(message):\n    raise RuntimeError('Agent is already processing a request')\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    from their_agents.agent import ask  # pyright: ignore
+
+    def agent(message: str) -> str:
+        return ask(message)
+
+    with pytest.raises(TargetFault) as caught:
+        drive(agent, attempt("hi"))
+    assert re.search(r"\(test_callable\.py:\d+, in their_agents/agent\.py:2\); the agent answers one message at a time", str(caught.value))
+    assert "or run one case at a time with -j 1" in str(caught.value)
+
+
 def test_what_a_function_does_to_its_context_and_history_stays_with_that_message() -> None:
     seen: list[Any] = []
 
@@ -237,7 +284,9 @@ def test_a_function_is_found_by_module_and_name() -> None:
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("functions", "expected module:function, found 'functions'"),
+        ("functions", "cannot import 'functions'"),
+        ("functions-of", "expected module:function, found 'functions-of'"),
+        ("tests.targets.functions", "marks no function with @proctor.agent; write tests.targets.functions:function"),
         ("tests.targets.functions:", "expected module:function"),
         ("tests.targets.functions:a b", "expected module:function"),
         ("../evil:x", "expected module:function"),

@@ -13,17 +13,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.errors import TargetError
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.attempt import Attempt
-from proctor.model.evidence import Evidence
+from proctor.model.evidence import Evidence, UserEnding
 from proctor.runner.ports import Target
 from proctor.targets.build import build_target
 from proctor.targets.faults import TargetFault
 from tests.targets.loopback import Asked, Player, Recorder, Reply, Server, attempt, serve
+from tests.users.talks import case_with, speaker_of
 
 HANG = "hang"
 """The message that no agent answers."""
@@ -104,6 +106,12 @@ async def callable_target() -> AsyncIterator[tuple[Target, Server | None]]:
     yield build_target("it", {"type": "callable", "function": f"{__name__}:function"}), None
 
 
+@contextlib.asynccontextmanager
+async def command_target() -> AsyncIterator[tuple[Target, Server | None]]:
+    script = f'said=$(cat); case "$said" in *{HANG}*) sleep 1000;; esac; printf "re %s" "$said"'
+    yield build_target("it", {"type": "command", "command": ["sh", "-c", script]}), None
+
+
 class Model:
     """Repeats the last thing the user said."""
 
@@ -134,6 +142,7 @@ MAKERS: dict[str, Callable[[], contextlib.AbstractAsyncContextManager[tuple[Targ
     "flowise": flowise_target,
     "n8n": n8n_target,
     "callable": callable_target,
+    "command": command_target,
     "mcp_agent": mcp_target,
 }
 
@@ -192,6 +201,78 @@ def test_turns_stand_in_the_evidence_in_their_order(kind: str) -> None:
     assert [(turn.input, turn.text) for turn in evidence.turns] == [(m, f"re {m}") for m in ("one", "two", "three")]
     assert all(turn.duration_ms is not None for turn in evidence.turns)
     assert evidence.text == "re three"
+
+
+def with_user(*lines: str, timeout_s: float = 30.0, **user: Any) -> Attempt:
+    """An attempt whose messages a scripted user says."""
+    case = case_with({"script": list(lines), **user})
+    go = attempt("unsaid", timeout_s=timeout_s)
+    return msgspec.structs.replace(go, case=case, speaker=speaker_of(case))
+
+
+@every_live_target
+def test_a_simulated_user_talks_to_the_agent_until_what_it_waits_for_is_said(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> Evidence:
+        return await target.run(with_user("one", "two", "three", stop_when={"response_contains": "re two"}), LIVE)
+
+    evidence = on(kind, work)
+    assert [(turn.input, turn.text) for turn in evidence.turns] == [("one", "re one"), ("two", "re two")]
+    assert (evidence.simulated_user.ended, evidence.simulated_user.turns) == ("done", 2)
+    assert "the user was simulated (script): done after 2 turns" in evidence.account.notes
+    if kind != "mcp_agent":
+        assert [turn.metadata["request_id"] for turn in evidence.turns] == ["request-a-0001-1", "request-a-0001-2"]
+
+
+@every_live_target
+def test_a_conversation_of_one_turn_is_recorded_as_a_conversation(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> Evidence:
+        return await target.run(with_user("one"), LIVE)
+
+    evidence = on(kind, work)
+    assert [(turn.input, turn.text) for turn in evidence.turns] == [("one", "re one")]
+    assert evidence.simulated_user.ended == "gave_up"
+
+
+@every_live_target
+def test_a_user_who_cannot_go_on_is_a_fault_that_keeps_the_turns_before(kind: str) -> None:
+    class Lost:
+        def __init__(self) -> None:
+            self.lines = iter(["one"])
+
+        async def say_next(self, answer: Evidence | None) -> str | None:
+            line = next(self.lines, None)
+            if line is None:
+                raise TargetError("no idea", code="bad_user_reply")
+            return line
+
+        def describe_ending(self) -> UserEnding:
+            return UserEnding(played_by="somebody", turns=1)
+
+    async def work(target: Target, server: Server | None) -> TargetFault:
+        with pytest.raises(TargetFault) as caught:
+            await target.run(msgspec.structs.replace(attempt("unsaid"), speaker=Lost()), LIVE)
+        return caught.value
+
+    fault = on(kind, work)
+    assert (fault.code, fault.message, fault.safe) == ("bad_user_reply", "no idea", False)
+    assert [turn.text for turn in fault.evidence.turns] == ["re one"]
+    # Decided again later, it is still a run that broke off.
+    assert (fault.evidence.error, fault.evidence.metadata["code"]) == ("no idea", "bad_user_reply")
+    assert fault.evidence.simulated_user.ended is None
+
+
+@every_live_target
+def test_a_conversation_that_hangs_is_ended_in_its_time(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> Evidence:
+        try:
+            return await target.run(with_user("one", HANG, timeout_s=0.5), LIVE)
+        except TargetFault as fault:
+            assert fault.evidence is not None and fault.code == "timeout"
+            return fault.evidence
+
+    evidence = on(kind, work)
+    assert evidence.error is not None and evidence.metadata["code"] == "timeout"
+    assert evidence.simulated_user.ended is None
 
 
 @every_live_target

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.actions.run import drive as drive_suite
+from proctor.actions.run_options import RunOptions
 from proctor.actions.suites import parse_suite
 from proctor.cassettes.player import Player
 from proctor.cassettes.ports import LIVE
@@ -150,7 +151,7 @@ SUITE = """\
 def test_the_calls_of_a_suite_file_are_evidence_for_its_assertions(tmp_path: Path) -> None:
     suite = parse_suite(SUITE, dialect="mcpjam", name="shop")
     agent = McpAgent("agent", servers=McpServers((local_shop(),), waits_s=()), model_for=lambda _: ScriptedModel(HI))
-    live = asyncio.run(drive_suite(suite, target=agent, home=tmp_path))
+    live = asyncio.run(drive_suite(suite, RunOptions(trust=True), target=agent, home=tmp_path))
     (result,) = live.result.cases
     assert [(entry.check, verdict.outcome) for entry, verdict in zip(result.case.assertions, result.verdicts, strict=True)] == [
         (result.case.assertions[0].check, "pass"),

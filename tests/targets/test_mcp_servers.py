@@ -47,6 +47,7 @@ def test_a_server_in_this_process_answers_in_both_eras(era: Any) -> None:
 
 
 @pytest.mark.parametrize("era", ["auto", "handshake"])
+@pytest.mark.timeout(60)
 def test_a_server_over_stdio_answers_in_both_eras(era: Any) -> None:
     check_answers(*run(ask(stdio_shop(era=era))), era)
 
@@ -275,6 +276,7 @@ def test_a_server_over_http_that_goes_away_is_gone() -> None:
     assert lost.gone and "'shop'" in lost.error
 
 
+@pytest.mark.timeout(60)
 def test_fifty_megabytes_are_cut_visibly() -> None:
     async def main() -> Any:
         async with McpServers([stdio_shop()]) as servers:

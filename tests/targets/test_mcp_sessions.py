@@ -134,6 +134,7 @@ def test_a_session_is_left_in_the_background_and_close_waits_for_it() -> None:
     assert run(work()) < 0.5, "an attempt does not wait until its server has ended"
 
 
+@pytest.mark.timeout(60)
 def test_sessions_on_their_way_out_are_bounded() -> None:
     async def work() -> int:
         target = agent(cart())

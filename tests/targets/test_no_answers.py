@@ -18,8 +18,9 @@ import pytest
 import proctor
 from proctor.actions.recheck import recheck
 from proctor.actions.run import LiveRun, drive
+from proctor.actions.run_options import RunOptions
 from proctor.judge.scripted import ScriptedJudge
-from proctor.runner.run import RunSettings
+from proctor.runner.settings import RunSettings
 from tests.integration.running import proctor as command
 from tests.tables import load, rows
 from tests.targets.loopback import Asked, Reply, Server, serve
@@ -66,7 +67,7 @@ def drive_all(row: dict[str, Any], home: Path, *beside: dict[str, Any]) -> tuple
         async with serve(lambda asked: reply) as server:
             target = {"type": "http", "url": server.url, **row.get("settings", {})}
             judge = ScriptedJudge(lambda question: True)
-            return await drive(suite(*beside), target=target, home=home, settings=HASTY, judge=judge), server
+            return await drive(suite(*beside), RunOptions(settings=HASTY, judge=judge), target=target, home=home), server
 
     return asyncio.run(work())
 
@@ -142,7 +143,7 @@ def converse(expect: dict[str, Any], home: Path) -> LiveRun:
 
     async def work() -> LiveRun:
         async with serve(answer) as server:
-            return await drive(talk, target={"type": "http", "url": server.url}, home=home, settings=HASTY)
+            return await drive(talk, RunOptions(settings=HASTY), target={"type": "http", "url": server.url}, home=home)
 
     return asyncio.run(work())
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 import proctor
 from proctor.actions.recheck import recheck
 from proctor.actions.run import LiveRun, drive
+from proctor.actions.run_options import RunOptions
 from proctor.cassettes.ports import LIVE
 from proctor.evidence.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Evidence, EvidenceTurn, ToolCall, Usage
@@ -79,8 +80,8 @@ def circle() -> list[Any]:
     return inside
 
 
-def pieces() -> Iterator[str]:
-    yield "text"
+def pieces() -> Iterator[object]:
+    yield State()
 
 
 def deep(levels: int) -> Any:
@@ -148,6 +149,7 @@ def test_the_place_of_what_cannot_be_read_is_told() -> None:
     fault = fault_of(lambda message: {"text": "x", "messages": [{"content": State()}]})
     assert fault.message.endswith(
         "returned (object) is no evidence: $.messages[0].content is of the type tests.targets.test_returned.State"
+        "; see docs/how-to/test-a-python-function.md"
     )
 
 
@@ -210,6 +212,7 @@ def test_any_value_is_evidence_that_can_be_kept_or_a_fault(value: Any) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(values)
+@pytest.mark.timeout(60)
 def test_a_plain_value_is_one_that_json_brings_back(value: Any) -> None:
     try:
         plain = plain_value(value)
@@ -266,7 +269,7 @@ class OddTarget:
 @pytest.mark.parametrize("target", [odd_agent, OddTarget()], ids=["a function", "a target of one's own"])
 def test_a_run_over_odd_answers_is_kept_shown_and_resumed(target: Any, tmp_path: Path) -> None:
     def go_on(resume: str | None) -> LiveRun:
-        return asyncio.run(drive(SUITE, target=target, home=tmp_path, resume=resume))
+        return asyncio.run(drive(SUITE, RunOptions(resume=resume), target=target, home=tmp_path))
 
     live = go_on(None)
     outcomes = {case.id: case.outcome for case in live.result.cases}

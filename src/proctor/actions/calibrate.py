@@ -1,7 +1,7 @@
 """Ask a judge about answers that people have labelled, and say how far the two agree.
 
 Every item is a question of its own, asked as a suite would ask it, so that what is measured is what is used. The label and the reason for
-it stay here: no judge sees them.
+it stay here: no judge sees them. A rubric is asked with the fields and the evidence of each item, by the check itself.
 """
 
 import asyncio
@@ -10,28 +10,40 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from proctor.actions.demo import examples_folder
-from proctor.actions.judges import JudgeOptions, OpenedJudge, open_home_judge
+from proctor.actions.judge_settings import JudgeOptions
+from proctor.actions.judges import OpenedJudge, open_home_judge
 from proctor.cassettes.ports import LIVE, Tape
+from proctor.checks import registry
+from proctor.checks._rubric import VERSIONS
 from proctor.errors import InputError
-from proctor.model.judgement import Material, Opinion, Question
+from proctor.model.judgement import Material, Opinion, PendingVerdict, Question, make_pending, make_verdict
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.verdict import Verdict
 from proctor.runner.ports import Judge
 from proctor.scoring.calibration import Calibration, summarize_calibration
+from proctor.sources.rubric_labels import pose_item
 
 THRESHOLD = 0.8
 """The least passing score where none is given; the one of Mibo's semantic assertions."""
 CONCURRENCY = 8
+RUBRICS = tuple(sorted(VERSIONS))
+"""The rubrics that come with a labelled set."""
 CASE = "calibrate"
 """What remembered replies are filed under: the same for all items, so that moving a line in the file costs nothing."""
 
 
 def starter_labels() -> Path:
-    """The labelled set that comes with the package."""
+    """Return the labelled set that comes with the package."""
     return examples_folder() / "judge" / "labels.jsonl"
 
 
+def rubric_labels(rubric: str) -> Path:
+    """Return the labelled set of a rubric that comes with the package."""
+    return Path(registry.__file__).parent / "rubrics" / rubric / "labels.jsonl"
+
+
 def judge_to_calibrate(home: Path, options: JudgeOptions) -> OpenedJudge:
-    """The judge that the workspace of `home`, the environment or the options name; raises `InputError` where none is."""
+    """Return the judge that the workspace of `home`, the environment or the options name; raises `InputError` where none is."""
     opened = open_home_judge(home, os.environ, options=options)
     if opened is None:
         raise InputError(
@@ -42,7 +54,7 @@ def judge_to_calibrate(home: Path, options: JudgeOptions) -> OpenedJudge:
 
 
 def question_of(item: LabelledAnswer, threshold: float | None) -> Question:
-    """What a judge is asked about an item."""
+    """Return what a judge is asked about an item."""
     context = {} if item.context is None else {"context": item.context}
     return Question(criterion=item.criterion, material=Material(subject=item.answer, context=context), threshold=threshold)
 
@@ -55,19 +67,21 @@ async def calibrate(
     concurrency: int = CONCURRENCY,
     tape: Tape = LIVE,
     told: Callable[[JudgedAnswer], None] | None = None,
+    rubric: str | None = None,
 ) -> Calibration:
-    """Ask `judge` about every item, some at once, and sum up. With no threshold it is asked for yes or no. `told` hears of every item."""
+    """Ask `judge` about every item, some at once, and sum up. With no threshold it is asked for yes or no. `told` hears of every item.
+
+    With `rubric` the items are those of `proctor.sources.rubric_labels`, and each is asked by that rubric.
+    """
     opinions: list[Opinion | None] = [None] * len(items)
     waiting = iter(enumerate(items))
 
     async def ask(waiting: Iterator[tuple[int, LabelledAnswer]]) -> None:
         for index, item in waiting:
-            found = await judge.judge((question_of(item, threshold),), case=CASE, attempt=0, tape=tape)
-            if len(found) != 1:
-                raise ValueError(f"the judge gave {len(found)} opinions on one question")
-            opinions[index] = found[0]
+            pending = _pose(item, threshold) if rubric is None else pose_item(rubric, item, threshold)
+            opinion = opinions[index] = await _ask(pending, judge, tape)
             if told is not None:
-                told(JudgedAnswer(item=item, opinion=found[0]))
+                told(JudgedAnswer(item=item, opinion=opinion))
 
     # A few askers take the items one after another: a hundred thousand waiting tasks would be a burden and no faster.
     try:
@@ -79,3 +93,20 @@ async def calibrate(
         raise broken.exceptions[0] from None
     judged = [JudgedAnswer(item=item, opinion=opinion) for item, opinion in zip(items, opinions, strict=True) if opinion is not None]
     return summarize_calibration(judged, threshold=threshold)
+
+
+def _pose(item: LabelledAnswer, threshold: float | None) -> PendingVerdict:
+    """Return the verdict on an item that waits for one opinion."""
+    return make_pending([question_of(item, threshold)], lambda opinions: make_verdict(opinions[0]))
+
+
+async def _ask(verdict: Verdict, judge: Judge, tape: Tape) -> Opinion:
+    """Return the opinion that a verdict comes to, once the judge has answered all its questions."""
+    if isinstance(verdict, PendingVerdict):
+        found = await judge.judge(verdict.questions, case=CASE, attempt=0, tape=tape)
+        asked = len(verdict.questions)
+        if len(found) != asked:
+            raise ValueError(f"the judge gave {len(found)} opinions on {'one question' if asked == 1 else f'{asked} questions'}")
+        verdict = verdict.settle_with(found)
+    assert verdict.outcome != "skip", "no judge and no rubric skips"
+    return Opinion(outcome=verdict.outcome, score=verdict.score, reason=verdict.reason, code=verdict.code, details=verdict.details)

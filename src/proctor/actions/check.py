@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar, overload
 
 from proctor.actions.check_stream import NO_SOURCE, CheckStream
+from proctor.actions.own_checks import OwnChecks, registry_of
+from proctor.actions.suites import load_suite
 from proctor.checks.registry import Registry
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.reading import read_document
@@ -18,18 +22,63 @@ from proctor.sources.records import Record
 EvidenceLike = Evidence | Mapping[str, Json] | Iterable["Evidence | Mapping[str, Json]"]
 
 
+Mark = TypeVar("Mark", bound=Callable[..., object])
+
+
+@overload
+def check(suite: Mark, /) -> Mark: ...
+@overload
+def check(*, name: str | None = None, pass_at: float = 1.0) -> Callable[[Mark], Mark]: ...
+@overload
 def check(
-    suite: Suite, evidence: EvidenceLike, *, judge: object | None = None, now: str | None = None, registry: Registry | None = None
-) -> RunResult:
-    """Check one piece of evidence, or several, against `suite`.
+    suite: Suite | str | Path,
+    evidence: EvidenceLike,
+    *,
+    judge: object | None = None,
+    now: str | None = None,
+    registry: Registry | None = None,
+    checks: OwnChecks | None = None,
+) -> RunResult: ...
+def check(suite: Json = None, evidence: Json = None, *, name: str | None = None, pass_at: float = 1.0, **options: Json) -> Json:
+    """Check one piece of evidence, or several, against `suite`; or, as `@proctor.check`, mark a function of evidence as a check.
 
-    Evidence is what `read_evidence` returns, or plain mappings in the same shape. `judge` decides claims in plain language: a judge, a
-    function of a question that answers yes, no or a score, a mapping like `judge:` in a suite, or `provider/name` of a model.
+    `suite` is what `load_suite` returns, or the path of one; `checks` are functions that it may name beside the checks of ours. Evidence is
+    what `read_evidence` returns, or plain mappings in the same shape. `judge` decides claims in plain language: a judge, a function of a
+    question that answers yes, no or a score, a mapping like `judge:` in a suite, or `provider/name` of a model.
+
+    As a decorator: the parameters after the first are the fields of the check, `name` is its name where it is not the function's, and a
+    score that the function returns passes from `pass_at` on.
     """
-    if judge is not None:
-        import asyncio  # costs more than a small check; only a judge needs it
+    if evidence is None and not options and (suite is None or (callable(suite) and not isinstance(suite, Suite))):
+        from proctor.checks._own import mark_own_check  # most checks are ours
 
-        return asyncio.run(check_async(suite, evidence, judge=judge, now=now, registry=registry))
+        def mark(function: Mark) -> Mark:
+            return mark_own_check(function, name=name, pass_at=pass_at)
+
+        return mark if suite is None else mark(suite)
+    given: Json = evidence
+    return _check(suite, given, **options)
+
+
+def _check(
+    suite: Suite | str | Path,
+    evidence: EvidenceLike,
+    *,
+    judge: object | None = None,
+    now: str | None = None,
+    registry: Registry | None = None,
+    checks: OwnChecks | None = None,
+) -> RunResult:
+    suite, registry = _find_suite(suite, checks, registry)
+    if judge is not None:
+        from proctor.actions.waiting import wait_for_end  # asyncio costs more than a small check; only a judge needs it
+
+        found = suite
+        return wait_for_end(
+            lambda: check_async(found, evidence, judge=judge, now=now, registry=registry),
+            called="proctor.check",
+            instead="proctor.check_async",
+        )
     stream = CheckStream(suite, now=now, registry=registry)
     results: list[CaseResult] = []
     append, clock = results.append, stream.clock
@@ -49,6 +98,13 @@ def check(
     return stream.finish(results)
 
 
+def _find_suite(suite: Suite | str | Path, checks: OwnChecks | None, registry: Registry | None) -> tuple[Suite, Registry | None]:
+    """Return a suite, read where it is a path, and the checks to decide it with."""
+    if checks is not None and registry is None:
+        registry = registry_of(checks)
+    return (suite, registry) if isinstance(suite, Suite) else (load_suite(suite, checks=checks), registry)
+
+
 def _one_or_more(evidence: EvidenceLike) -> Iterable[Json]:
     if isinstance(evidence, (Evidence, Mapping)):
         return (evidence,)
@@ -62,18 +118,25 @@ def _no_evidence(found: object) -> InputError:
 
 
 async def check_async(
-    suite: Suite, evidence: EvidenceLike, *, judge: object | None = None, now: str | None = None, registry: Registry | None = None
+    suite: Suite | str | Path,
+    evidence: EvidenceLike,
+    *,
+    judge: object | None = None,
+    now: str | None = None,
+    registry: Registry | None = None,
+    checks: OwnChecks | None = None,
 ) -> RunResult:
     """`check` for code that runs in an event loop: the loop is not held up while the checks are decided."""
+    suite, registry = _find_suite(suite, checks, registry)
     if judge is None:
         import asyncio  # costs more than a small check; only this road needs it
 
-        return await asyncio.to_thread(check, suite, evidence, now=now, registry=registry)
+        return await asyncio.to_thread(_check, suite, evidence, now=now, registry=registry)
     from proctor.actions.history import find_home  # only a judge needs these
     from proctor.actions.judged_check import JudgedStream
-    from proctor.actions.judges import made_judge
+    from proctor.actions.judges import make_judge
 
-    made = made_judge(judge, os.environ, home=find_home(None))
+    made = make_judge(judge, os.environ, home=find_home(None))
     stream = CheckStream(suite, now=now, registry=registry)
     try:
         results = [result async for result in JudgedStream(stream, made).over(all_records(evidence))]

@@ -14,12 +14,15 @@ import msgspec
 from proctor.checks.registry import Registry
 from proctor.decide.matching import OTHER_INPUT
 from proctor.decide.prepare import Clock, PreparedCase, PreparedSuite, skip_case, with_account
+from proctor.decide.survey import Survey, survey_cases
 from proctor.errors import EvidenceError
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.lazy_cases import is_lazy
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
 from proctor.model.show import nearest
+from proctor.report.exchange import with_exchange
 from proctor.scoring.completeness import decide_outcome
 from proctor.scoring.metrics import Tally
 from proctor.sources.records import Record
@@ -27,6 +30,8 @@ from proctor.sources.records import Record
 _WHEN_EMPTY = {"pass": "passes", "fail": "fails", "skip": "is skipped"}
 MOST_UNMATCHED = 100
 """How many unmatched records a result lists; the rest is counted."""
+MOST_EMPTY = 100
+"""How many cases that assert nothing a result names; the rest is counted."""
 
 
 Shows = Literal["verdicts", "account", "evidence"]
@@ -60,7 +65,7 @@ class CheckStream:
     ) -> None:
         self.suite = suite
         self._shows: Shows = shows
-        self._prepared = prepared(suite) if registry is None else PreparedSuite(suite, registry)
+        self._prepared = prepare_once(suite) if registry is None else PreparedSuite(suite, registry)
         self.fixed_now = now
         """The clock of every piece of evidence, where one was given."""
         # One clock for the whole run: two cases of one run never disagree about today.
@@ -74,6 +79,8 @@ class CheckStream:
         self._refused_count = 0
         self._not_selected_count = 0
         self._unanswered_count = 0
+        self._answered = bytearray(len(suite.cases)) if is_lazy(suite.cases) else None
+        """Which cases were answered, where asking for each once more would mean to make it."""
         self.interrupted = False
         """Set by whoever stopped before the records were at their end."""
         self.run_id = new_run_id()
@@ -102,16 +109,25 @@ class CheckStream:
     def unanswered(self) -> Iterator[CaseResult]:
         """One `skip` for every case that nothing answered so far."""
         add = self.tally.add
-        for case in self._prepared.cases:
-            if not self.tally.has_seen(case.case.id):
-                skip = case.case.skip
+        for case in self._iterate_unmarked_cases():
+            if not self.tally.has_seen(case.id):
+                skip = case.skip
                 if skip is not None:
-                    result = skip_case(case.case, skip.code, skip.reason)
+                    result = skip_case(case, skip.code, skip.reason)
                 else:
                     self._unanswered_count += 1
-                    result = skip_case(case.case, "no_evidence", "no evidence answers this case")
+                    result = skip_case(case, "no_evidence", "no evidence answers this case")
                 add(result)
                 yield result
+
+    def _iterate_unmarked_cases(self) -> Iterable[Case]:
+        cases = self.suite.cases
+        return cases if self._answered is None else (cases[position] for position, seen in enumerate(self._answered) if not seen)
+
+    def _mark_answered(self, positions: Iterable[int]) -> None:
+        if self._answered is not None:
+            for position in positions:
+                self._answered[position] = 1
 
     def decide(self, record: Record, results: list[CaseResult]) -> None:
         """Add the results of one record to `results`."""
@@ -134,31 +150,40 @@ class CheckStream:
             positions = self._prepared.find(evidence)
         except EvidenceError as error:
             self._refused_count += 1
-            results.append(_undecided(OTHER if error.code == OTHER_INPUT else REFUSED, source, error))
+            results.append(_make_undecided_result(OTHER if error.code == OTHER_INPUT else REFUSED, source, error))
             return ()
         if positions is None:
             self._note_unmatched(evidence, source)
             return ()
         if not positions:
             self._not_selected_count += 1
+        self._mark_answered(positions)
         return positions
 
     def with_evidence(self, result: CaseResult, evidence: Evidence) -> CaseResult:
         """Return a result with as much of its evidence as this run is to show."""
         if self._shows == "verdicts":
             return result
-        result = with_account(result, evidence)
+        result = with_exchange(with_account(result, evidence), evidence)
         return msgspec.structs.replace(result, evidence=evidence) if self._shows == "evidence" else result
 
     @property
     def judged(self) -> bool:
         """Whether a judge has anything to say here."""
+        if is_lazy(self.suite.cases):
+            return self._survey.judged
         return any(case.judged for case in self._prepared.cases)
 
     @property
     def only_presence(self) -> bool:
         """Whether every claim is that something is there, so that more evidence could only help."""
+        if is_lazy(self.suite.cases):
+            return self._survey.only_presence
         return all(case.only_presence for case in self._prepared.cases)
+
+    @functools.cached_property
+    def _survey(self) -> Survey:
+        return survey_cases(self.suite)
 
     def cases_for(self, evidence: Evidence) -> tuple[PreparedCase, ...]:
         """The cases that a record answers; none where it is refused, or where nobody knows its case."""
@@ -166,6 +191,7 @@ class CheckStream:
             positions = self._prepared.find(evidence)
         except EvidenceError:
             return ()
+        self._mark_answered(positions or ())
         return tuple(self._prepared.cases[position] for position in positions or ())
 
     @property
@@ -197,12 +223,13 @@ class CheckStream:
             outcome=decide_outcome(self.tally.decide_outcome(), incomplete),
             score=self.tally.score,
             counts=counts,
+            cost=self.tally.cost,
             cases=tuple(cases),
-            summary=tuple(self.tally.list_summaries()),
+            summary=self.tally.list_summaries(),
             unmatched_evidence=tuple(self.unmatched),
             unmet=self.unmet,
             incomplete=incomplete,
-            warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._unmatched_warning(), *self._empty_warnings()),
+            warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._unmatched_warning(), *list_empty_cases(self.suite)),
         )
 
     def _interrupted_warning(self) -> Iterator[Problem]:
@@ -224,15 +251,22 @@ class CheckStream:
                 nearest=tuple(first["nearest"]),
             )
 
-    def _empty_warnings(self) -> Iterator[Problem]:
-        for case in self.suite.cases:
-            if not case.assertions and case.skip is None:
+
+def list_empty_cases(suite: Suite) -> Iterator[Problem]:
+    """A warning for every case that asserts nothing; of very many, for the first ones, and how many more there are."""
+    count = 0
+    for case in suite.cases:
+        if not case.assertions and case.skip is None:
+            count += 1
+            if count <= MOST_EMPTY:
                 yield Problem(
                     message=f"case {case.id!r} asserts nothing, so it {_WHEN_EMPTY[case.scoring.when_empty]}",
                     origin=case.origin,
                     level="warning",
                     code="no_assertions",
                 )
+    if count > MOST_EMPTY:
+        yield Problem(message=f"{count - MOST_EMPTY:,} more cases assert nothing", level="warning", code="no_assertions")
 
 
 class _ById:
@@ -248,7 +282,7 @@ class _ById:
         return isinstance(other, _ById) and other.suite is self.suite
 
 
-def prepared(suite: Suite) -> PreparedSuite:
+def prepare_once(suite: Suite) -> PreparedSuite:
     """The suite with its checks compiled; the same suite object is compiled once."""
     return _prepare(_ById(suite))
 
@@ -270,10 +304,10 @@ OTHER = Case(id="", name="evidence of another input")
 
 
 def _unreadable(record: Record) -> CaseResult:
-    return _undecided(NO_CASE, record.source, record.error or EvidenceError("could not be read"))
+    return _make_undecided_result(NO_CASE, record.source, record.error or EvidenceError("could not be read"))
 
 
-def _undecided(case: Case, source: Source, error: EvidenceError) -> CaseResult:
+def _make_undecided_result(case: Case, source: Source, error: EvidenceError) -> CaseResult:
     place = source.file or source.id or "the evidence"
     where = f"{place}:{source.line}" if source.line is not None else place
     return CaseResult(case, "error", None, (), source, code=error.code, reason=f"{where}: {error.message}")

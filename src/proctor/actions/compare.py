@@ -5,16 +5,23 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.history import suite_of
-from proctor.model.case import Suite
-from proctor.model.result import Ending
+from proctor.actions.gating import lacks_evidence, list_failing_cases
+from proctor.actions.history import suite_of, unmet_of
+from proctor.errors import InputError
+from proctor.model.case import Case, Suite
+from proctor.model.result import Ending, Unmet
 from proctor.model.run import RunEntry, RunHeader
+from proctor.model.show import nearest, shorten
+from proctor.model.variants import list_axes, strip_axis
 from proctor.scoring.amounts import AmountChange, compare_amounts
 from proctor.scoring.completeness import find_incomplete
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Comparison, compare_runs
 from proctor.scoring.statistics import count_outcomes
 from proctor.store.run_files import RunFiles
+
+MOST_REASON = 500
+"""Characters of the reason of one newly failing case."""
 
 
 class HowMuch(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +44,19 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     comparison: Comparison
     latency: AmountChange
     tokens: AmountChange
+    cost: AmountChange | None = None
+    """Of agent and judge together; None where neither run had prices."""
     base_incomplete: HowMuch | None = None
     """How much there is of the base, where it is not all there."""
     candidate_incomplete: HowMuch | None = None
+    reasons: dict[str, str] = {}
+    """Of every newly failing case, why it fails: the first thing that went wrong in its first attempt that failed."""
+    failing: tuple[str, ...] = ()
+    """Every case of the candidate that does not pass, also those that failed before or that the base has not."""
+    lacking: tuple[str, ...] = ()
+    """Every case of the candidate whose evidence lacks what a claim asks for."""
+    unmet: Unmet = Unmet()
+    """Cases and records of the candidate that did not meet."""
 
 
 def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_effect: float = 0.0) -> RunComparison:
@@ -54,6 +71,41 @@ def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_e
         base=how_much(first.header, suite_of(first), before, first.find_ending()),
         candidate=how_much(second.header, suite, after, second.find_ending()),
     )
+
+
+def compare_axis(home: Path, run: str, by: str, *, alpha: float = 0.05) -> RunComparison:
+    """Compare two values of an axis of a matrix within one run, joined by case: `model=a,b`. Raises `InputError` for what it has not."""
+    folder = RunFiles(home).open(run)
+    suite, entries = suite_of(folder), list(folder.entries())
+    axis, base, candidate = read_axis_pair(by, suite)
+    cases = {case.id: case for case in suite.cases}
+    sides: list[tuple[RunHeader, list[RunEntry]]] = []
+    for value in (base, candidate):
+        own = [entry for entry in entries if entry.case in cases and str(cases[entry.case].tags.get(axis)) == value]
+        renamed = [msgspec.structs.replace(entry, case=strip_axis(cases[entry.case], axis)) for entry in own]
+        sides.append((msgspec.structs.replace(folder.header, run_id=f"{folder.header.run_id}[{axis}={value}]"), renamed))
+    joined = [msgspec.structs.replace(case, id=strip_axis(case, axis)) for case in suite.cases if str(case.tags.get(axis)) == candidate]
+    found = compare_entries(sides[0], sides[1], msgspec.structs.replace(suite, cases=tuple(joined)), alpha=alpha)
+    much = how_much(folder.header, suite, entries, folder.find_ending())
+    return tell_incomplete(found, base=much, candidate=much)
+
+
+def read_axis_pair(by: str, suite: Suite) -> tuple[str, str, str]:
+    """Return the axis and its two values from `model=a,b`; raises `InputError` for what the suite's matrix has not."""
+    axis, equals, values = by.partition("=")
+    parts = [part.strip() for part in values.split(",")]
+    if not equals or len(parts) != 2 or not all(parts) or parts[0] == parts[1]:
+        raise InputError(f"--by {by!r}: expected an axis and two of its values: model=small,large")
+    axes = tuple(dict.fromkeys(name for case in suite.cases for name in list_axes(case)))
+    if axis not in axes:
+        close = nearest(axis, axes)
+        told = f"; nearest: {close[0]!r}" if close else ""
+        raise InputError(f"--by {by!r}: the run has no axis {axis!r} of a matrix{told}; there are {', '.join(axes) or 'none'}")
+    known = tuple(dict.fromkeys(str(case.tags[axis]) for case in suite.cases if axis in list_axes(case)))
+    for value in parts:
+        if value not in known:
+            raise InputError(f"--by {by!r}: {axis} has no value {value!r}; there are {', '.join(known)}")
+    return axis, parts[0], parts[1]
 
 
 def tell_incomplete(found: RunComparison, *, base: HowMuch | None, candidate: HowMuch | None) -> RunComparison:
@@ -90,16 +142,47 @@ def compare_entries(
     # Attempts are kept as they end: two comparisons of the same runs must not differ by that.
     before, after = (sorted(entries, key=lambda entry: order.get(entry.case, len(order))) for _, entries in (base, candidate))
     thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
+    counts = count_by_case(after)
+    comparison = compare_runs(count_by_case(before), counts, alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds)
     return RunComparison(
         base=first,
         candidate=second,
-        comparison=compare_runs(_counts(before), _counts(after), alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds),
-        latency=compare_amounts(_amounts(before, _latency), _amounts(after, _latency), alpha=alpha),
+        comparison=comparison,
+        reasons=_find_reasons(after, suite, set(comparison.newly_failing)),
+        failing=tuple(list_failing_cases(counts, thresholds)),
+        latency=compare_amounts(_amounts(before, RunEntry.find_agent_ms), _amounts(after, RunEntry.find_agent_ms), alpha=alpha),
+        lacking=tuple(dict.fromkeys(entry.case for entry in after if lacks_evidence(entry.verdicts))),
+        unmet=unmet_of(suite, after),
         tokens=compare_amounts(_amounts(before, _tokens), _amounts(after, _tokens), alpha=alpha),
+        cost=compare_amounts(_amounts(before, _cost), _amounts(after, _cost), alpha=alpha)
+        if any(entry.cost is not None for entry in (*before, *after))
+        else None,
     )
 
 
-def _counts(entries: Iterable[RunEntry]) -> dict[str, Counts]:
+def _find_reasons(entries: Iterable[RunEntry], suite: Suite, wanted: set[str]) -> dict[str, str]:
+    cases = {case.id: case for case in suite.cases}
+    found: dict[str, str] = {}
+    for entry in entries:
+        if entry.case in wanted and entry.case not in found and entry.outcome in ("fail", "error"):
+            reason = find_reason(entry, cases.get(entry.case))
+            if reason:
+                found[entry.case] = reason
+    return found
+
+
+def find_reason(entry: RunEntry, case: Case | None) -> str:
+    """Return why an attempt did not pass, with the name of the assertion; empty where nobody said."""
+    for number, verdict in enumerate(entry.verdicts):
+        if verdict.outcome in ("fail", "error"):
+            assertion = case.assertions[number] if case is not None and number < len(case.assertions) else None
+            label = f"{assertion.label or assertion.check}: " if assertion is not None else ""
+            return f"{label}{shorten(verdict.reason, MOST_REASON)}"
+    return shorten(entry.reason or "", MOST_REASON)
+
+
+def count_by_case(entries: Iterable[RunEntry]) -> dict[str, Counts]:
+    """Return how many attempts of each case were decided, and how many of them passed."""
     by_case: dict[str, dict[str, int]] = {}
     for entry in entries:
         outcomes = by_case.setdefault(entry.case, {})
@@ -116,12 +199,10 @@ def _amounts(entries: Iterable[RunEntry], amount: Callable[[RunEntry], float | N
     return by_case
 
 
-def _latency(entry: RunEntry) -> float | None:
-    """How long the agent took, as the evidence says, else as we measured."""
-    recorded = entry.evidence.duration_ms if entry.evidence is not None else None
-    return recorded if recorded is not None else entry.duration_ms
-
-
 def _tokens(entry: RunEntry) -> float | None:
     usage = entry.evidence.usage if entry.evidence is not None else None
     return usage.total() if usage is not None else None
+
+
+def _cost(entry: RunEntry) -> float | None:
+    return entry.cost.total() if entry.cost is not None else None

@@ -1,4 +1,4 @@
-"""A complete run on the bundled examples: one suite per dialect, one engine."""
+"""A complete run on the bundled examples: one suite per dialect, one engine; and the examples as files of one's own."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 import proctor.examples
 from proctor.actions.check_stream import CheckStream
 from proctor.actions.suites import load_suite
+from proctor.errors import InputError
 from proctor.model.result import CaseResult, RunResult
 from proctor.sources.records import read_records
 
@@ -35,6 +36,22 @@ class DemoRun(msgspec.Struct, frozen=True, kw_only=True):
 def examples_folder() -> Path:
     """Where the bundled examples lie."""
     return Path(proctor.examples.__path__[0])
+
+
+def write_examples(folder: str | Path) -> list[Path]:
+    """Copy the files of all examples into a folder, one below it per dialect; returns their paths. Raises `InputError`."""
+    place = Path(folder)
+    names = [name for suite, evidence, _ in EXAMPLES for name in (suite, evidence)]
+    taken = [name for name in names if (place / name).exists()]
+    if taken:
+        raise InputError(f"{', '.join(taken)} in {str(place)!r} would be overwritten; name another folder")
+    try:
+        for name in names:
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / name).write_bytes((examples_folder() / name).read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot write to {str(place)!r}: {error.strerror}") from error
+    return [place / name for name in names]
 
 
 def run_examples() -> Iterator[DemoRun]:

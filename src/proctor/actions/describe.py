@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from proctor.actions.described import Description, Field, kind_words, struct_fields
-from proctor.checks.registry import default_registry
+from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError
 from proctor.evidence.recognise import FORMATS
 from proctor.expressions.functions import FUNCTIONS
@@ -27,13 +27,15 @@ DIALECT_SUMMARIES = {
 }
 
 
-def checks() -> Iterable[Description]:
-    """Every check, built in or from a plugin."""
-    for entry in default_registry():
+def checks(registry: Registry | None = None) -> Iterable[Description]:
+    """Every check: built in, from a plugin, or of the files that the workspace file names."""
+    for entry in registry or default_registry():
         notes = [f"`{entry.name}: value` is short for `{entry.name}: {{{entry.shorthand}: value}}`."] if entry.shorthand else []
         if entry.judged:
             notes.append("May need a judge.")
-        if not entry.owner.startswith("proctor."):
+        if entry.owner.endswith(".py"):
+            notes.append(f"From {entry.owner}.")
+        elif not entry.owner.startswith("proctor."):
             notes.append(f"From the plugin `{entry.owner}`.")
         yield Description(
             kind="checks",
@@ -106,12 +108,12 @@ KINDS: dict[str, tuple[str, Callable[[], Iterable[Description]]]] = {
 ASSERTION_KEYS_NOTE = "Beside the check may stand: " + ", ".join(f"`{key}`" for key in ASSERTION_KEYS) + "."
 
 
-def describe(kind: str, name: str | None = None) -> list[Description]:
-    """All of a kind, or the one called `name`; raises `InputError` with the nearest word."""
+def describe(kind: str, name: str | None = None, *, registry: Registry | None = None) -> list[Description]:
+    """All of a kind, or the one called `name`; raises `InputError` with the nearest word. `registry` has more checks than ours."""
     known = KINDS.get(kind) or KINDS.get(f"{kind}s")
     if known is None:
         raise _unknown("kind", kind, KINDS)
-    found = list(known[1]())
+    found = list(checks(registry) if known[1] is checks else known[1]())
     if name is None:
         return found
     for entry in found:

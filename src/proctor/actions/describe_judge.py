@@ -1,11 +1,12 @@
-"""What a judge can be told, and the very words it is addressed with."""
+"""What a judge can be told, and the very words it is addressed with, those of the rubrics among them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from proctor.actions.described import Description, struct_fields
-from proctor.actions.judges import JudgeSection
+from proctor.actions.judge_settings import JudgeSection
+from proctor.checks._rubric import VERSIONS, load_rubric
 from proctor.judge.prompt import Prompt, load_prompt
 
 _EXAMPLE = """judge: {model: main}
@@ -25,7 +26,7 @@ _PARTS = {
 
 
 def judge() -> Iterable[Description]:
-    """The settings of `judge:`, then every part of the prompt in use."""
+    """The settings of `judge:`, then every part of the prompt in use, then the text of every rubric."""
     yield Description(
         kind="judge",
         name="settings",
@@ -40,3 +41,7 @@ def judge() -> Iterable[Description]:
         if part != "version":
             text: str = getattr(prompt, part)
             yield Description(kind="judge", name=part, summary=f"Prompt version {prompt.version}. {_PARTS[part]}", example=text)
+    for name in VERSIONS:
+        rubric = load_rubric(name)
+        text = "\n".join([rubric.criterion, "", *(f"- {point}" for point in rubric.points)])
+        yield Description(kind="judge", name=name, summary=f"Rubric version {rubric.version}, for the check `{name}`.", example=text)

@@ -47,6 +47,9 @@ models:
     "callable": """\
 targets:
   function: {type: callable, function: "my_agent:answer"}""",
+    "command": """\
+targets:
+  program: {type: command, command: [python, agent.py]}""",
     "recorded": """\
 targets:
   yesterday: {type: recorded, evidence: [recordings]}""",
@@ -87,7 +90,7 @@ def models() -> Iterable[Description]:
 
 def _target_fields(kind: str) -> tuple[Field, ...]:
     if kind == "mcp_agent":
-        from proctor.targets.mcp_agent import AgentSettings  # one kind at a time, as when targets are built
+        from proctor.targets.agent_conversation import AgentSettings  # one kind at a time, as when targets are built
 
         own = (
             Field(name="type", kind="`mcp_agent`", required=True),
@@ -110,6 +113,8 @@ def _settings(kind: str) -> type[msgspec.Struct]:
             from proctor.targets.n8n import N8nSettings as Settings
         case "callable":
             from proctor.targets.callable import CallableSettings as Settings
+        case "command":
+            from proctor.targets.command import CommandSettings as Settings
         case _:
             from proctor.targets.recorded import RecordedSettings as Settings
     return Settings

@@ -63,13 +63,13 @@ def describe_trace(path: str, *, format: str | None = None) -> FileDescription:
         source, spans = held.pop("trace", (None, None))
         unreadable += record.evidence is None
         if len(described) < MOST_RECORDS:
-            described.append(_described(record, spans if source is record.source else None))
+            described.append(_describe_record(record, spans if source is record.source else None))
         else:
             more += 1
     return FileDescription(file=path, records=tuple(described), more=more, unreadable=unreadable, not_understood=_together(described))
 
 
-def _described(record: Record, spans: list[Span] | None) -> RecordDescription:
+def _describe_record(record: Record, spans: list[Span] | None) -> RecordDescription:
     evidence = record.evidence
     if evidence is None:
         return RecordDescription(source=record.source, error="unreadable" if record.error is None else record.error.message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
@@ -12,15 +13,32 @@ from proctor.model.show import show
 from proctor.sources.records import read_records
 
 
-def read_evidence(source: Mapping[str, Json] | Sequence[Json] | str | Path, *, format: str | None = None) -> Evidence:
-    """One piece of evidence from a mapping, a list of messages, or a file.
+def read_evidence(source: Mapping[str, Json] | Sequence[Json] | str | Path | object, *, format: str | None = None) -> Evidence:
+    """One piece of evidence from a mapping, a list of messages, a file, or what an agent framework returns.
 
     Raises `EvidenceError` where it cannot be read, or holds more than one run (`read_all_evidence` takes those).
     """
-    found = read_all_evidence(source, format=format)
+    returned = _read_framework(source) if format is None else None
+    if returned is not None:
+        return returned
+    found = read_all_evidence(cast("Mapping[str, Json]", source), format=format)
     if len(found) != 1:
         raise EvidenceError(f"expected one run, found {len(found)}; `proctor.actions.evidence.read_all_evidence` takes several")
     return found[0]
+
+
+def _read_framework(source: object) -> Evidence | None:
+    """Return the evidence in a result of a framework; plain data has readers of its own."""
+    from proctor.targets.frameworks.recognise import read_returned  # only a value that is no plain data needs it
+    from proctor.targets.returned import Unreadable
+
+    listed = cast("list[object]", source) if isinstance(source, list) else [source]
+    if not listed or all(isinstance(item, (Mapping, str, Path, bytes, int, float, list, tuple)) or item is None for item in listed):
+        return None
+    try:
+        return read_returned(source)
+    except Unreadable as error:
+        raise EvidenceError(f"{type(source).__name__} cannot be read: {error}") from None
 
 
 def read_all_evidence(source: Mapping[str, Json] | Sequence[Json] | str | Path, *, format: str | None = None) -> list[Evidence]:

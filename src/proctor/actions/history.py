@@ -1,28 +1,37 @@
 """Runs that were kept: listed, opened, and brought back as results."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
+from proctor.actions.kept_results import KeptResults
+from proctor.actions.kept_suites import is_as_kept, read_kept_suite
+from proctor.actions.own_checks import WORKSPACE_FILES, find_kept_registry
+from proctor.actions.prices import find_prices
 from proctor.actions.suites import load_suite
 from proctor.errors import InputError, ProctorError
 from proctor.evidence.account import find_known
-from proctor.formats.native_text import write_native
-from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
+from proctor.model.lazy_cases import is_lazy, pick_cases
 from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, RunResult, Unmet
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.verdict import Outcome
 from proctor.scoring.completeness import count_planned_attempts, decide_outcome, find_incomplete
 from proctor.scoring.metrics import Tally
 from proctor.scoring.score import score_axes
+from proctor.sources.pyproject import has_workspace_table
+from proctor.store.baselines import Baselines
 from proctor.store.run_files import RunFiles, RunFolder
 
-WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
 RESULTS_FOLDER = ".proctor"
+MOST_HELD = 5_000
+"""Attempts of a run that are held in memory."""
 TARGET = "target"
 """Who read the evidence of a run, where the target that was driven does not say it more precisely."""
+
+Entries = Mapping[tuple[str, int], RunEntry]
+"""What was kept of each attempt, by case and attempt."""
 
 
 class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,61 +47,91 @@ class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts; nothing where the suite of the run cannot be read."""
     problem: str | None = None
     """What of the run cannot be read, in words."""
+    is_baseline: bool = False
+    """Whether later runs of its suite are compared with it."""
 
 
 def find_home(home: str | None, start: Path | None = None) -> Path:
-    """Where runs are kept: the folder that was named, else `.proctor` beside the nearest `proctor.yaml`, else here."""
+    """Where runs are kept: the folder that was named, else `.proctor` beside the nearest workspace file, else here."""
     if home is not None:
         return Path(home)
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
-        if any((folder / name).is_file() for name in WORKSPACE_FILES):
+        if is_workspace_folder(folder):
             return folder / RESULTS_FOLDER
     return here / RESULTS_FOLDER
 
 
-def list_runs(home: Path) -> Iterable[KeptRun]:
-    """Every kept run, newest first; of one that is broken, what can be told of it and why not more."""
+def is_workspace_folder(folder: Path) -> bool:
+    """Whether a folder has a workspace file: `proctor.yaml`, or a `pyproject.toml` with the table `[tool.proctor]`."""
+    return any((folder / name).is_file() for name in WORKSPACE_FILES) or has_workspace_table(folder)
+
+
+def list_runs(home: Path, meant: str | None = None) -> Iterable[KeptRun]:
+    """Every kept run, newest first, or those that a word means; of one that is broken, what can be told of it and why not more."""
     files = RunFiles(home)
-    for run_id in files.list_ids():
-        yield _kept_run(files, run_id)
+    baselines = set(Baselines(home).read().values())
+    for run_id in files.list_ids() if meant is None else files.list_meant(meant):
+        yield _kept_run(files, run_id, is_baseline=run_id in baselines)
 
 
-def _kept_run(files: RunFiles, run_id: str) -> KeptRun:
+def _kept_run(files: RunFiles, run_id: str, *, is_baseline: bool) -> KeptRun:
     header, ending, problem, planned = None, None, None, None
     counts: dict[str, int] = {}
     try:
         run = files.open(run_id)
         header, ending = run.header, run.find_ending()
-        planned = _planned(run, ending)
+        planned = _count_planned_attempts(run, ending)
         for entry in run.entries():
             counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
     except ProctorError as error:
         problem = str(error)
     finished = sum(counts.values())
-    return KeptRun(run_id=run_id, header=header, ended=ending, counts=counts, finished=finished, planned=planned, problem=problem)
+    return KeptRun(
+        run_id=run_id,
+        header=header,
+        ended=ending,
+        counts=counts,
+        finished=finished,
+        planned=planned,
+        problem=problem,
+        is_baseline=is_baseline,
+    )
 
 
-def _planned(run: RunFolder, ending: Ending) -> int | None:
+def _count_planned_attempts(run: RunFolder, ending: Ending) -> int | None:
     if run.header.planned is not None or ending == "completed":
         return run.header.planned
-    suite = read_suite(run.suite_text(), name=run.header.suite_name)
+    suite = read_kept_suite(run, find_kept_registry())
     return sum(count_planned_attempts(case, run.header.repeat) for case in suite.cases)
 
 
 def suite_of(run: RunFolder) -> Suite:
     """The suite a run was started with, with its places where the file it came from is still the same."""
-    text = run.suite_text()
+    kept = msgspec.structs.replace(read_kept_suite(run, find_kept_registry()), prices=find_prices())
+    return find_unchanged_suite(run, kept) or msgspec.structs.replace(kept, dialect=run.header.dialect, path=run.header.suite_path)
+
+
+def find_unchanged_suite(run: RunFolder, kept: Suite) -> Suite | None:
+    """Return the suite in the file that a run was started with, or None where that file says something else by now."""
     path = run.header.suite_path
-    kept = read_suite(text, name=run.header.suite_name)
-    if path is not None and Path(path).exists():
-        try:
-            current = _select_kept(load_suite(path), kept)
-            if write_native(current) == text:
-                return current
-        except InputError:
-            pass  # the file has changed beyond reading; the kept copy has not
-    return msgspec.structs.replace(kept, dialect=run.header.dialect, path=path)
+    if path is None or not _is_plain(Path(path), run):
+        return None
+    try:
+        current = _select_kept(load_suite(path), kept)
+    except InputError:
+        return None  # the file has changed beyond reading; the kept copy has not
+    return current if is_as_kept(current, run) else None
+
+
+def _is_plain(path: Path, run: RunFolder) -> bool:
+    """Return whether a suite can be read there and come to an end: a header that somebody forged may name any place."""
+    if path.is_dir():
+        # Every file below is looked at, which for a folder such as the root of the disk takes long.
+        near = (find_home(None).parent.resolve(), *run.folder.resolve().parents[2:3])
+        return any(path.resolve().is_relative_to(folder) for folder in near)
+    # Pipes and devices are no files; those of the kernel are, and say that they are empty.
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _select_kept(current: Suite, kept: Suite) -> Suite:
@@ -100,14 +139,25 @@ def _select_kept(current: Suite, kept: Suite) -> Suite:
     if len(current.cases) == len(kept.cases):
         return current
     wanted = {case.id for case in kept.cases}
-    return msgspec.structs.replace(current, cases=tuple(case for case in current.cases if case.id in wanted))
+    return msgspec.structs.replace(current, cases=pick_cases(current.cases, lambda case: case.id in wanted)[0])
 
 
-def open_run(home: Path, run: str) -> tuple[RunResult, dict[tuple[str, int], RunEntry]]:
+def open_run(home: Path, run: str) -> tuple[RunResult, Entries]:
     """A kept run as a result, and what was kept of each attempt."""
     folder = RunFiles(home).open(run)
+    return read_result(folder, suite_of(folder), folder.find_ending())
+
+
+def read_result(folder: RunFolder, suite: Suite, ended: Ending, *, held: int = MOST_HELD) -> tuple[RunResult, Entries]:
+    """The result of a run from what was kept of it, and what that is of each attempt; of more than `held` attempts each is read when it is
+    asked for.
+    """
+    if is_lazy(suite.cases) or (folder.header.planned or 0) > held:
+        kept = KeptResults(folder.header, suite, folder.open_entries(), case_result)
+        parts = Parts(results=kept.results, unmet=kept.find_unmet(), incomplete=kept.find_incomplete(ended))
+        return _make_result(folder.header, suite, parts), kept.list_entries()
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
-    return result_of(folder.header, suite_of(folder), entries.values(), folder.find_ending()), entries
+    return result_of(folder.header, suite, entries.values(), ended), entries
 
 
 def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ended: Ending) -> RunResult:
@@ -117,22 +167,35 @@ def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ende
     order = {case.id: number for number, case in enumerate(suite.cases)}
     results = [case_result(cases.get(entry.case) or Case(id=entry.case), entry) for entry in entries]
     results.sort(key=lambda result: (order.get(result.case.id, len(order)), result.attempt))
-    tally = Tally()
-    tally.add_all(results)
     incomplete = find_incomplete(suite.cases, header.repeat, ((entry.case, entry.attempt) for entry in entries), ended)
+    return _make_result(header, suite, Parts(results=tuple(results), unmet=unmet_of(suite, entries), incomplete=incomplete))
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was kept of a run, put in order."""
+
+    results: Sequence[CaseResult]
+    unmet: Unmet
+    incomplete: Incomplete | None
+
+
+def _make_result(header: RunHeader, suite: Suite, parts: Parts) -> RunResult:
+    tally = Tally()
+    tally.add_all(parts.results)
     return RunResult(
         suite_name=suite.name,
         suite_path=suite.path,
         dialect=suite.dialect,
         run_id=header.run_id,
         started_at=header.started_at,
-        outcome=decide_outcome(tally.decide_outcome(), incomplete),
+        outcome=decide_outcome(tally.decide_outcome(), parts.incomplete),
         score=tally.score,
         counts=tally.counts,
-        cases=tuple(results),
-        summary=tuple(tally.list_summaries()),
-        unmet=unmet_of(suite, entries),
-        incomplete=incomplete,
+        cost=tally.cost,
+        cases=parts.results,
+        summary=tally.list_summaries(),
+        unmet=parts.unmet,
+        incomplete=parts.incomplete,
         warnings=suite.warnings,
     )
 
@@ -164,7 +227,8 @@ def select_results(run: RunResult, chooses: Callable[[Case], bool]) -> RunResult
         outcome=decide_outcome(tally.decide_outcome(), incomplete),
         score=tally.score,
         counts=tally.counts,
-        summary=tuple(tally.list_summaries()),
+        cost=tally.cost,
+        summary=tally.list_summaries(),
         incomplete=incomplete,
     )
 
@@ -207,4 +271,6 @@ def case_result(case: Case, entry: RunEntry) -> CaseResult:
         entry.reason,
         entry.now,
         None if entry.evidence is None else find_known(entry.evidence, TARGET),
+        entry.cost,
+        simulated_user=None if entry.evidence is None else entry.evidence.simulated_user,
     )

@@ -1,10 +1,34 @@
-"""Write a small commented suite, evidence to try it on, and a workspace file."""
+"""Write the files of a first run: for an agent that was found or named, else a small commented suite with evidence to try it on.
+
+Nothing that is there is overwritten; only the schema for editors, which is ours, is brought up to date.
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from proctor.actions.given_target import GivenTarget
+from proctor.actions.start.candidates import KINDS, RECORDED, Candidate, list_candidates
+from proctor.actions.start.kept_table import SUITE_FILE, keep_table
+from proctor.actions.start.starters import SCHEMA_FILE, SCHEMA_LINE, Starter, make_starter, start_with_target
+from proctor.checks.registry import default_registry
 from proctor.errors import InputError
+from proctor.formats.native_schema import build_native_schema
+from proctor.model.show import nearest
+
+__all__ = [
+    "KINDS",
+    "RECORDED",
+    "SCHEMA_LINE",
+    "WORKSPACE",
+    "find_candidates",
+    "find_starter",
+    "init",
+    "keep_table",
+    "write_schema",
+    "write_starter",
+]
 
 SUITE = """\
 # A suite says what an agent must do. `proctor describe checks` lists all that may stand under `expect`.
@@ -43,22 +67,69 @@ WORKSPACE = """\
 # default_target: shop
 """
 
-FILES = {"suite.yaml": SUITE, "evidence.jsonl": EVIDENCE, "proctor.yaml": WORKSPACE}
+FILES = {SUITE_FILE: SUITE, "evidence.jsonl": EVIDENCE, "proctor.yaml": WORKSPACE}
 
 
-def init(folder: str | Path) -> list[Path]:
-    """Write the starting files; refuses to touch a file that is there."""
+def init(folder: str | Path, kind: str = RECORDED, candidate: Candidate | None = None, *, target: GivenTarget | None = None) -> list[Path]:
+    """Write the starting files for a kind of agent, or for a target that is given; refuses to touch a file that is there.
+
+    `candidate` is what was found of it (`find_candidates`); without one, a template stands in for the agent.
+    """
+    return write_starter(folder, keep_table(Path(folder), find_starter(kind, candidate, target=target)))
+
+
+def find_candidates(folder: str | Path) -> list[Candidate]:
+    """Return the agents that a folder holds, the most likely first; nothing is imported, started or asked."""
+    return list_candidates(Path(folder))
+
+
+def find_starter(kind: str, candidate: Candidate | None = None, *, target: GivenTarget | None = None) -> Starter:
+    """Return the files to write. Raises `InputError` for a kind that is not known."""
+    if target is not None:
+        return start_with_target(target.settings)
+    if kind not in KINDS:
+        close = nearest(kind, KINDS)
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        raise InputError(f"there is nothing to start from for {kind!r}{hint}; known: {', '.join(KINDS)}")
+    if kind == RECORDED:
+        return Starter(files=FILES, next="proctor check suite.yaml evidence.jsonl", schema=False, keeps_suite=False)
+    return make_starter(kind, candidate)
+
+
+def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
+    """Write the files, all or none; returns their paths. Raises `InputError` where one is there already.
+
+    A suite that is there stays beside a target that is new: `proctor try --save` may have begun it.
+    """
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise InputError(f"{str(place)!r} is a file; name a folder")
-    taken = [name for name in FILES if (place / name).exists()]
+    files = {
+        name: text for name, text in starter.files.items() if not (starter.keeps_suite and name == SUITE_FILE and (place / name).exists())
+    }
+    taken = [name for name in files if (place / name).exists()]
     if taken:
         raise InputError(f"{', '.join(taken)} in {str(place)!r} would be overwritten; name another folder")
+    written: list[Path] = []
     try:
         place.mkdir(parents=True, exist_ok=True)
-        written = [place / name for name in FILES]
-        for path in written:
-            path.write_text(FILES[path.name], encoding="utf-8")
+        for name, text in files.items():
+            (place / name).write_text(text, encoding="utf-8")
+            written.append(place / name)
     except OSError as error:
         raise InputError(f"cannot write to {str(place)!r}: {error.strerror}") from error
+    if starter.schema:
+        written.append(write_schema(place))
     return written
+
+
+def write_schema(folder: Path) -> Path:
+    """Write the schema of suites beside them, for editors that complete and check while one types; no network is needed."""
+    path = folder / SCHEMA_FILE
+    text = json.dumps(build_native_schema(default_registry()), indent=1) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {str(path)!r}: {error.strerror}") from error
+    return path

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.check_stream import CheckStream
-from proctor.actions.judges import configured_judge
+from proctor.actions.judges import open_suite_judge
 from proctor.actions.trust import Trust
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.decide.judging import settle
@@ -30,7 +30,7 @@ AHEAD = 200
 """How many cases may wait for a judge at once; how many requests are under way is the judge's own affair."""
 
 
-async def judged(
+async def decide_with_judge(
     prepared: PreparedCase,
     evidence: Evidence,
     judge: Judge,
@@ -41,7 +41,7 @@ async def judged(
     fail_fast: bool = False,
     tape: Tape = LIVE,
 ) -> CaseResult:
-    """One case decided with a judge."""
+    """Decide one case with a judge."""
 
     async def ask(questions: tuple[Question, ...]) -> Sequence[Opinion]:
         return await judge.judge(questions, case=prepared.case.id, attempt=attempt, tape=tape)
@@ -67,11 +67,11 @@ class JudgedStream:
             for record in records:
                 waiting.extend(self._started(record))
                 while len(waiting) >= self._ahead or (waiting and _is_there(waiting[0])):
-                    result = await _awaited(waiting.popleft())
+                    result = await _await_result(waiting.popleft())
                     add(result)
                     yield result
             while waiting:
-                result = await _awaited(waiting.popleft())
+                result = await _await_result(waiting.popleft())
                 add(result)
                 yield result
         finally:
@@ -97,17 +97,17 @@ class JudgedStream:
             return self._stream.with_evidence(case.decide(evidence, source, 0, self._stream.clock), evidence)
 
         async def decide() -> CaseResult:
-            result = await judged(case, evidence, self._judge, source=source, clock=clock, fail_fast=self._fail_fast)
+            result = await decide_with_judge(case, evidence, self._judge, source=source, clock=clock, fail_fast=self._fail_fast)
             return self._stream.with_evidence(result, evidence)
 
         return asyncio.create_task(decide())
 
 
-def finished(
+def finish_stream(
     stream: CheckStream, records: Iterable[Record], *, home: Path, environment: Mapping[str, str], trust: Trust | None = None
 ) -> RunResult:
-    """The result of a small stream, with the judge that is configured where the suite has something to judge."""
-    opened = configured_judge(stream.suite, home, environment, trust=trust) if stream.judged else None
+    """Return the result of a small stream, with the judge that is configured where the suite has something to judge."""
+    opened = open_suite_judge(stream.suite, home, environment, trust=trust) if stream.judged else None
     if opened is None:
         return stream.finish(list(stream.over(records)))
 
@@ -124,7 +124,7 @@ def _is_there(entry: asyncio.Task[CaseResult] | CaseResult) -> bool:
     return isinstance(entry, CaseResult) or entry.done()
 
 
-async def _awaited(entry: asyncio.Task[CaseResult] | CaseResult) -> CaseResult:
+async def _await_result(entry: asyncio.Task[CaseResult] | CaseResult) -> CaseResult:
     return entry if isinstance(entry, CaseResult) else await entry
 
 

@@ -64,7 +64,7 @@ class Access:
                 del self.problems[before:]
         if not models:
             self.problems.extend(problem for problems in lacking.values() for problem in problems)
-        return models, {name: "; ".join(_told(problem) for problem in problems) for name, problems in lacking.items()}
+        return models, {name: "; ".join(_describe_problem(problem) for problem in problems) for name, problems in lacking.items()}
 
     def finish(self) -> None:
         """Raise `InputError` with every problem there was."""
@@ -179,7 +179,7 @@ class Access:
         self.problems.append(Problem(message=message, hint=hint, code=code))
 
 
-def _told(problem: Problem) -> str:
+def _describe_problem(problem: Problem) -> str:
     return problem.message if problem.hint is None else f"{problem.message}: {problem.hint}"
 
 

@@ -7,18 +7,21 @@ refused: a suite may be anybody's, and what it attaches is sent to a model.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from proctor.actions.mcplab_plan import configs_of
 from proctor.errors import InputError
+from proctor.formats.mcplab_library import AGENTS_FILE, SCENARIO_FOLDERS, SERVERS_FILE
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.model.show import show
-from proctor.sources.dotenv import with_dotenv
+from proctor.sources.dotenv import DOTENV_FILE, with_dotenv
 from proctor.sources.workspaces import find_suite_bundle, is_workspace
 
+SETTINGS_FILE: Final = ".mcplab-app-settings.yaml"
 LARGEST: Final = 20_000_000
 """Bytes of one file; providers take no more."""
 
@@ -33,10 +36,33 @@ def root_of(suite: Suite) -> Path:
     return path if path.is_dir() else find_suite_bundle(path)
 
 
-def variables_of(environment: Mapping[str, str], root: Path) -> dict[str, str]:
-    """The environment with the `.env` files of a workspace: of the working directory, as in MCPLab, of its root and beside that."""
+def list_configs(suite: Suite) -> list[Suite]:
+    """The configs an MCPLab suite was read from: those that have a case in it, else all; of one config itself."""
+    return [config.suite for config in configs_of(suite) or configs_of(suite, all_of_them=True)]
+
+
+def list_workspace_files(suite: Suite) -> list[Path]:
+    """The files that one config brings with it: agents, servers, scenarios, the settings of the workspace and its variables."""
+    root = root_of(suite)
+    return list_bundle_files(root) + list_variable_files(root)
+
+
+def list_bundle_files(root: Path) -> list[Path]:
+    """The files of a workspace beside its configs: agents, servers, scenarios and its settings."""
+    scenarios = [file for name in SCENARIO_FOLDERS if (root / name).is_dir() for file in sorted((root / name).iterdir())]
+    named = (root / SERVERS_FILE, root / AGENTS_FILE, root / SETTINGS_FILE, *scenarios)
+    return [file for file in named if file.is_file()]
+
+
+def list_variable_files(root: Path) -> list[Path]:
+    """The `.env` files of a workspace: of the working directory, as in MCPLab, of its root and beside that."""
     beside = (root.parent,) if is_workspace(root) else ()
-    return with_dotenv(environment, (Path.cwd(), root, *beside))
+    return [folder / DOTENV_FILE for folder in (Path.cwd(), root, *beside) if (folder / DOTENV_FILE).is_file()]
+
+
+def variables_of(environment: Mapping[str, str], root: Path, may_read: Callable[[Path], bool]) -> dict[str, str]:
+    """The environment with those `.env` files of a workspace that may be read."""
+    return with_dotenv(environment, [file for file in list_variable_files(root) if may_read(file)])
 
 
 def load_attachments(case: Case, root: Path, problems: list[Problem], *, scenario: str) -> list[dict[str, Json]]:

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from proctor.actions.mcplab_access import Access
-from proctor.actions.mcplab_files import root_of, variables_of
+from proctor.actions.mcplab_files import SETTINGS_FILE, root_of, variables_of
 from proctor.actions.mcplab_plan import Entry
 from proctor.errors import InputError
 from proctor.formats.documents import read_text
@@ -23,7 +23,6 @@ from proctor.model.show import nearest
 from proctor.sources.texts import read_suite_text
 from proctor.sources.workspaces import load_library
 
-SETTINGS_FILE: Final = ".mcplab-app-settings.yaml"
 JUDGE_KEY: Final = "evaluation_judge_agent_name"
 
 
@@ -49,13 +48,16 @@ def judge_agent(suite: Suite) -> Entry | None:
 
 
 def mcplab_judge(
-    suite: Suite, environment: Mapping[str, str], *, offline: bool = False
+    suite: Suite, environment: Mapping[str, str], *, offline: bool = False, may_read: Callable[[Path], bool] = lambda file: True
 ) -> tuple[list[ChatModel], JudgeSettings, set[str]] | None:
-    """Model, settings and secrets of the judge that the workspace of `suite` names; nothing where it names none."""
+    """Model, settings and secrets of the judge that the workspace of `suite` names; nothing where it names none.
+
+    `may_read` says which of its `.env` files count.
+    """
     agent = judge_agent(suite)
     if agent is None:
         return None
-    access = Access(variables_of(environment, root_of(suite)), tokens={}, offline=offline)
+    access = Access(variables_of(environment, root_of(suite), may_read), tokens={}, offline=offline)
     model = access.model(agent)
     access.finish()
     assert model is not None  # `finish` has raised

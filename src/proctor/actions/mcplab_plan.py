@@ -104,8 +104,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         return {entry["id"]: entry for entry in self.suite.settings.get(key) or ()}
 
 
-def configs_of(suite: Suite) -> list[Config]:
-    """The configs a suite was read from: itself, or those that have a case in it."""
+def configs_of(suite: Suite, *, all_of_them: bool = False) -> list[Config]:
+    """The configs a suite was read from: itself, or those that have a case in it, or `all_of_them`."""
     if suite.dialect != "mcplab":
         raise InputError(f"the suite {suite.name!r} is no MCPLab suite (its dialect is {suite.dialect}): it names no agents to run")
     if "configs" not in suite.settings:
@@ -115,7 +115,7 @@ def configs_of(suite: Suite) -> list[Config]:
         cases = tuple(case for case in suite.cases if case.id in each["scenarios"])
         path = None if each.get("file") is None else str(Path(suite.path or ".") / each["file"])
         part = Suite(name=each["name"], dialect="mcplab", path=path, cases=cases, settings=each["settings"])
-        if cases:
+        if cases or all_of_them:
             found.append(Config(suite=part, scenarios=each["scenarios"]))
     return found
 
@@ -164,7 +164,7 @@ def plan(
             raise InputError(f"expected one MCPLab config, found {len(found)} in the suite {config.name!r}")
         config = found[0]
     suite = config.suite
-    chosen = _selected(suite, agents, agents_all)
+    chosen = _select_agents(suite, agents, agents_all)
     known = config.known("servers")
     overrides = overrides or ServerOverrides()
     _check_overrides(config, overrides, known)
@@ -198,7 +198,7 @@ def _check_somewhere(what: str, name: str, known: Sequence[str]) -> None:
         raise InputError(f"there is no {what} {name!r} in any of the configs{hint}; available: {', '.join(available)}")
 
 
-def _selected(suite: Suite, agents: Sequence[str] | None, agents_all: bool) -> list[Entry]:
+def _select_agents(suite: Suite, agents: Sequence[str] | None, agents_all: bool) -> list[Entry]:
     known: dict[str, Entry] = {agent["id"]: agent for agent in suite.settings.get("agents") or ()}
     if not known:
         raise InputError(f"the suite {suite.name!r} names no agents: write them under 'agents', or in agents.yaml")

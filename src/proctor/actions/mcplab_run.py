@@ -36,7 +36,8 @@ from proctor.model.problem import Problem
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.report.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
-from proctor.targets.mcp_agent import AgentSettings, McpAgent
+from proctor.targets.agent_conversation import AgentSettings
+from proctor.targets.mcp_agent import McpAgent
 from proctor.targets.mcp_servers import McpServers
 from proctor.targets.mcp_settings import ServerSettings
 
@@ -96,7 +97,7 @@ def prepare_all(suite: Suite, policy: Policy, options: McplabOptions) -> Togethe
 def _prepare(planned: Plan, policy: Policy, options: McplabOptions, instead: Mapping[str, ServerSettings]) -> Ready:
     place = options.root if options.root is not None else root_of(planned.suite)
     surroundings, offline = policy.surroundings, policy.offline
-    known = variables_of(policy.variables, place) if surroundings.dotenv else policy.variables
+    known = variables_of(policy.variables, place, policy.may_read) if surroundings.dotenv else policy.variables
     access = Access(known, tokens=options.oauth_tokens, offline=offline, surroundings=surroundings)
     files: dict[str, list[dict[str, Json]]] = {}
     for row in planned.rows:
@@ -167,7 +168,7 @@ def _agent(agent: dict[str, Json], model: ChatModel, servers: McpServers) -> Mcp
 
 
 def _folders(readies: Sequence[Ready]) -> dict[str, Ready]:
-    """A folder for each config: its file without the ending."""
+    """Return a folder for each config: its file without the ending."""
     folders: dict[str, Ready] = {}
     for ready in readies:
         name = _NOT_IN_NAME.sub("_", Path(ready.plan.suite.path or ready.plan.suite.name).stem).strip("._") or "config"

@@ -19,8 +19,8 @@ from proctor.llm.providers import is_provider, normalise_provider
 from proctor.llm.settings import ModelSettings
 
 if TYPE_CHECKING:
+    from proctor.llm.connections import MakeTransport
     from proctor.llm.ports import ChatModel
-    from proctor.llm.through_httpx import MakeTransport
 
 PROVIDER_VARIABLES: dict[str, tuple[str, str]] = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
@@ -49,14 +49,14 @@ def model_settings(name: str | None, workspace: Workspace, references: Reference
         name = next(iter(workspace.models))
     if name is not None:
         found = workspace.find_model(name).build(ModelSettings, references, f"model {name!r}")
-        return completed(found, environment)
+        return fill_from_environment(found, environment)
     model = environment.get("PROCTOR_MODEL")
     if not model:
         raise InputError("no model is described: `models` in proctor.yaml or in the suite, or the variable PROCTOR_MODEL")
     address = environment.get("PROCTOR_MODEL_BASE_URL") or None
     found = named_model(model, at_address=address is not None) or ModelSettings(provider="openai", model=model)
     key = environment.get("PROCTOR_MODEL_API_KEY") or None
-    return completed(msgspec.structs.replace(found, base_url=address, api_key=key), environment)
+    return fill_from_environment(msgspec.structs.replace(found, base_url=address, api_key=key), environment)
 
 
 def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:
@@ -70,7 +70,7 @@ def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:
     return None
 
 
-def completed(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
+def fill_from_environment(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
     """The settings with the key and address that the provider's own variables hold, where none is written."""
     if is_provider(settings.provider):
         return _with_key(settings, environment)
@@ -84,10 +84,24 @@ def completed(settings: ModelSettings, environment: Mapping[str, str]) -> ModelS
     return msgspec.structs.replace(settings, **changes) if changes else settings
 
 
+def list_variables(provider: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the variables that hold the key of a provider, and of those that hold its address and how it is spoken to."""
+    if is_provider(provider):
+        return _key_names(normalise_provider(provider)), ()
+    if provider in ("azure", "azure_openai"):
+        key, address = PROVIDER_VARIABLES["azure"]
+        return (key,), (address, "AZURE_OPENAI_API_VERSION", "AZURE_OPENAI_DEPLOYMENT")
+    known = PROVIDER_VARIABLES.get(provider)
+    return ((known[0],), (known[1],)) if known is not None else ((), ())
+
+
+def _key_names(provider: str) -> tuple[str, ...]:
+    return _KEYS.get(provider, (f"{provider.replace('-', '_').upper()}_API_KEY",))
+
+
 def _with_key(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
     provider = normalise_provider(settings.provider)
-    names = _KEYS.get(provider, (f"{provider.replace('-', '_').upper()}_API_KEY",))
-    key = next((environment[name] for name in names if environment.get(name)), None)
+    key = next((environment[name] for name in _key_names(provider) if environment.get(name)), None)
     if settings.api_key is not None or settings.base_url is not None or key is None:
         return settings
     return msgspec.structs.replace(settings, api_key=key)

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.check_stream import prepared
-from proctor.actions.history import TARGET, case_result, suite_of, unmet_of
-from proctor.actions.judged_check import AHEAD, judged
+from proctor.actions.check_stream import prepare_once
+from proctor.actions.history import TARGET, case_result, find_unchanged_suite, suite_of, unmet_of
+from proctor.actions.judged_check import AHEAD, decide_with_judge
 from proctor.decide.prepare import PreparedCase, skip_case, with_account
 from proctor.model.case import Case, Skip, Suite
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult
 from proctor.model.run import RunEntry
+from proctor.report.exchange import with_exchange
 from proctor.runner.ports import Judge
 from proctor.scoring.completeness import decide_outcome, find_incomplete
 from proctor.scoring.metrics import Tally
-from proctor.store.run_files import RunFiles, RunFolder
+from proctor.store.run_files import SUITE, RunFiles, RunFolder
 
 
 def recheck(home: Path, run: str, suite: Suite | None = None) -> RunResult:
@@ -27,43 +28,53 @@ def recheck(home: Path, run: str, suite: Suite | None = None) -> RunResult:
     The clock is the one that was used then. An attempt that left no evidence keeps the error it ended with, and a case that the
     suite does not know is left out, with a warning. Claims in plain language are errors: `recheck_judged` asks a judge.
     """
-    folder, chosen = _opened(home, run, suite)
+    folder, chosen = _open_run(home, run, suite)
     results = [
-        left if evidence is None else with_account(case.decide(evidence, None, entry.attempt), evidence, TARGET)
-        for case, entry, evidence, left in _kept(folder, chosen)
+        left if evidence is None else _tell_evidence(case.decide(evidence, None, entry.attempt), evidence)
+        for case, entry, evidence, left in _iterate_kept_attempts(folder, chosen)
     ]
     return _result(folder, chosen, results)
 
 
 async def recheck_judged(home: Path, run: str, judge: Judge, suite: Suite | None = None, *, fail_fast: bool = False) -> RunResult:
     """As `recheck`, with a judge for claims in plain language."""
-    folder, chosen = _opened(home, run, suite)
+    folder, chosen = _open_run(home, run, suite)
 
     async def one(case: PreparedCase, entry: RunEntry, evidence: Evidence | None, left: CaseResult) -> CaseResult:
         if evidence is None:
             return left
         async with at_once:
-            result = await judged(case, evidence, judge, attempt=entry.attempt, fail_fast=fail_fast)
-            return with_account(result, evidence, TARGET)
+            result = await decide_with_judge(case, evidence, judge, attempt=entry.attempt, fail_fast=fail_fast)
+            return _tell_evidence(result, evidence)
 
     at_once = asyncio.Semaphore(AHEAD)
-    results = await asyncio.gather(*(one(*kept) for kept in _kept(folder, chosen)))
+    results = await asyncio.gather(*(one(*kept) for kept in _iterate_kept_attempts(folder, chosen)))
     return _result(folder, chosen, results)
+
+
+def _tell_evidence(result: CaseResult, evidence: Evidence) -> CaseResult:
+    return with_exchange(with_account(result, evidence, TARGET), evidence)
 
 
 def suite_to_recheck(home: Path, run: str) -> Suite:
     """The suite a run was started with."""
-    return suite_of(RunFiles(home).open(run))
+    return _find_kept_suite(RunFiles(home).open(run))
 
 
-def _opened(home: Path, run: str, suite: Suite | None) -> tuple[RunFolder, Suite]:
+def _open_run(home: Path, run: str, suite: Suite | None) -> tuple[RunFolder, Suite]:
     folder = RunFiles(home).open(run)
-    return folder, suite or suite_of(folder)
+    return folder, suite or _find_kept_suite(folder)
 
 
-def _kept(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEntry, Evidence | None, CaseResult]]:
+def _find_kept_suite(folder: RunFolder) -> Suite:
+    suite = suite_of(folder)
+    # Whoever writes into the folder of a run can claim any path: a copy that is not what its file says is not trusted for the file's sake.
+    return suite if find_unchanged_suite(folder, suite) else msgspec.structs.replace(suite, path=str(folder.folder / SUITE))
+
+
+def _iterate_kept_attempts(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEntry, Evidence | None, CaseResult]]:
     """Every kept attempt of a case of the suite: its case, what was kept, the evidence with its clock, and how it ended."""
-    cases = {case.case.id: case for case in prepared(suite).cases}
+    cases = {case.case.id: case for case in prepare_once(suite).cases}
     for entry in folder.entries():
         case = cases.get(entry.case)
         if case is None:
@@ -75,11 +86,13 @@ def _kept(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEn
 
 
 def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> RunResult:
-    entries = list(folder.entries())
+    # What was not chosen is not missing from the suite.
+    left_out = {case.id for case in chosen.unselected}
+    entries = [entry for entry in folder.entries() if entry.case not in left_out]
     order = {case.id: number for number, case in enumerate(chosen.cases)}
     kept = {entry.case for entry in entries}
     unknown = [entry.case for entry in entries if entry.case not in order]
-    results = [*results, *(_unanswered(case) for case in chosen.cases if case.id not in kept)]
+    results = [*results, *(_make_unanswered_result(case) for case in chosen.cases if case.id not in kept)]
     # Kept in the order in which they were finished; shown in that of the suite, as the run was.
     results.sort(key=lambda result: (order[result.case.id], result.attempt))
     tally = Tally()
@@ -99,8 +112,9 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
         outcome=decide_outcome(tally.decide_outcome(), incomplete),
         score=tally.score,
         counts=tally.counts,
+        cost=tally.cost,
         cases=tuple(results),
-        summary=tuple(tally.list_summaries()),
+        summary=tally.list_summaries(),
         unmet=unmet_of(chosen, entries),
         incomplete=incomplete,
         warnings=tuple(warnings),
@@ -114,7 +128,7 @@ def _incomplete(folder: RunFolder, chosen: Suite, entries: Sequence[RunEntry]) -
     return find_incomplete(planned, folder.header.repeat, ((entry.case, entry.attempt) for entry in entries), folder.find_ending())
 
 
-def _unanswered(case: Case) -> CaseResult:
+def _make_unanswered_result(case: Case) -> CaseResult:
     """A case of which the run kept nothing: it is new in the suite, or the run did not come to it."""
     skip = case.skip or Skip(code="no_evidence", reason="the run kept no attempt of this case")
     return skip_case(case, skip.code, skip.reason)

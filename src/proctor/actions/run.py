@@ -1,30 +1,41 @@
 """Drive an agent through a suite, decide, and keep every result."""
 
-import asyncio
-import hashlib
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
 
 from proctor.actions.check_stream import new_run_id, wall_clock
-from proctor.actions.history import find_home, result_of, suite_of
-from proctor.actions.judges import NO_OPTIONS, JudgeOptions, estimated
-from proctor.actions.run_builder import ALL_AGENTS, BuiltRun, build_run
+from proctor.actions.given_target import build_given, find_address
+from proctor.actions.history import Entries, find_home, read_result, suite_of
+from proctor.actions.judge_needs import estimate_judging
+from proctor.actions.kept_suites import KeptSuite, write_kept_suite
+from proctor.actions.prices import require_prices
+from proctor.actions.run_builder import BuiltRun, build_run
+from proctor.actions.run_options import DEFAULT_OPTIONS, RunOptions, read_run_options
 from proctor.actions.run_policy import McplabOptions, Policy, TargetLike
+from proctor.actions.run_target import with_capture
+from proctor.actions.settings import describe_passed_over
 from proctor.actions.suites import load_suite
+from proctor.actions.taping import tell_untaped
 from proctor.actions.trust import trust_for
+from proctor.actions.variables import read_variables
+from proctor.actions.waiting import wait_for_end
+from proctor.checks.registry import default_registry
 from proctor.errors import InputError
-from proctor.formats.native_text import write_native
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
+from proctor.model.lazy_cases import is_lazy
 from proctor.model.result import RunResult
-from proctor.model.run import RunEntry, RunHeader
+from proctor.model.run import RunHeader
+from proctor.report.exchange import add_exchanges
 from proctor.report.wording import count_noun
-from proctor.runner.events import Listener, ignore_event
-from proctor.runner.run import Ended, Runner, RunSettings, TapeFor, use_live_tape
+from proctor.runner.events import Listener
+from proctor.runner.ports import RunPorts, TapeFor, use_live_tape
+from proctor.runner.run import Ended, Runner
+from proctor.runner.settings import RunSettings
 from proctor.store.run_files import RunFiles, RunFolder
 
 
@@ -35,100 +46,109 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     ended: Ended
     reason: str = ""
     folder: Path
-    entries: dict[tuple[str, int], RunEntry]
+    entries: Entries
     """What was kept of each attempt."""
     unused: str | None = None
     """Of a replay: what was recorded and never asked for, in words."""
 
 
 def run(suite: Suite | str | Path, *, target: TargetLike = None, home: str | Path | None = None, **options: Json) -> RunResult:
-    """Drive `target` through `suite` and keep the results; `run_async` for code that runs in an event loop.
+    """Drive `target` through `suite` and keep the results; `await run_async(...)` in a notebook and in other code in an event loop.
 
-    `target` is the name of one in `proctor.yaml` or in the suite, a mapping of settings, a Python function, or an object that fits the
-    `Target` protocol. Options: `repeat`, `concurrency`, `timeout_s`, `record`, `replay`, `resume`, `note`, `judge`, `trust`.
+    `target` is the name of one in `proctor.yaml` or in the suite, an address, a mapping of settings, a Python function, or an object that
+    fits the `Target` protocol. Options: `repeat`, `concurrency`, `timeout_s`, `record`, `replay`, `resume`, `note`, `name`, `tags`,
+    `judge`, `trust`, and of a function `capture="otel"`, which reads the spans that it leaves behind, too.
     """
-    return asyncio.run(run_async(suite, target=target, home=home, **options))
+    return wait_for_end(lambda: run_async(suite, target=target, home=home, **options), called="proctor.run", instead="proctor.run_async")
 
 
 async def run_async(suite: Suite | str | Path, *, target: TargetLike = None, home: str | Path | None = None, **options: Json) -> RunResult:
     """`run` for code that runs in an event loop."""
-    return (await drive(suite, target=target, home=home, **options)).result
+    driven = await drive(suite, read_run_options(options), target=target, home=home)
+    return add_exchanges(driven.result, driven.entries)
 
 
 async def drive(
-    suite: Suite | str | Path,
-    *,
-    target: TargetLike = None,
-    home: str | Path | None = None,
-    settings: RunSettings | None = None,
-    repeat: int = 1,
-    concurrency: int = 4,
-    timeout_s: float = 120.0,
-    record: str | Path | None = None,
-    replay: str | Path | None = None,
-    resume: str | None = None,
-    note: str = "",
-    listener: Listener = ignore_event,
-    judge: object | None = None,
-    judge_options: JudgeOptions = NO_OPTIONS,
-    allow_missing_judge: bool = False,
-    announce: Callable[[str], None] = lambda text: None,
-    opened: Callable[[str], None] = lambda run_id: None,
-    trust: bool | None = None,
-    environment: Mapping[str, str] | None = None,
-    mcplab: McplabOptions = ALL_AGENTS,
+    suite: Suite | str | Path, options: RunOptions = DEFAULT_OPTIONS, *, target: TargetLike = None, home: str | Path | None = None
 ) -> LiveRun:
-    """Drive a suite; everything about how it ended.
-
-    `judge` decides claims in plain language, instead of the configured one: a judge, a function, a mapping or a name as `check` takes it.
-    `announce` is told, before anything is sent, what judging will take; `opened` the id of the run, as soon as it has one.
-    `trust` takes a suite at its word that does not lie in the working folder; nothing said, the environment is asked.
-    `environment` stands for the variables of this process. Raises `InputError` before the run for what cannot work.
-    """
-    if record is not None and replay is not None:
-        raise InputError("a run is recorded or replayed, not both")
+    """Drive a suite and return everything about how it ended. Raises `InputError` before the run for what cannot work."""
     place = find_home(str(home) if home is not None else None)
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
-    policy = Policy(
-        place,
-        trust_for("running", granted=trust, home=place),
-        dict(os.environ if environment is None else environment),
-        offline=replay is not None,
-        judge=judge,
-        judge_options=judge_options,
-        allow_missing_judge=allow_missing_judge,
-    )
-    chosen = settings or RunSettings(repeat=repeat, concurrency=concurrency, timeout_s=timeout_s)
-    if replay is not None:
+    settings = options.settings
+    if options.replay is not None:
         # What was recorded comes back the same however often it is asked for.
-        chosen = msgspec.structs.replace(chosen, retries=0)
-    built = build_run(loaded, target, policy, mcplab=mcplab)
+        settings = msgspec.structs.replace(settings, retries=0)
+    address = find_address(target)
+    target = with_capture(target if address is None else build_given(address), options.capture)
+    built = build_run(loaded, target, _make_policy(options, place), mcplab=options.mcplab)
     try:
-        _announce_judge(built, chosen.repeat, announce)
-        with _open_tapes(record, replay, built.secrets) as (tape_for, describe_unused):
-            folder, done = _open(place, built, chosen, resume, note)
-            opened(folder.header.run_id)
-            chosen = msgspec.structs.replace(chosen, repeat=folder.header.repeat)
-            driven = await _drive_into(folder, done, built, chosen, tape_for, listener)
+        if settings.budget.max_cost is not None:
+            require_prices(built.suite, built.list_models())
+        _announce_judge(built, settings.repeat, options.announce)
+        _announce_risk(built, options.announce)
+        tell_untaped(built, options)
+        with _open_tapes(options, built.secrets) as (tape_for, describe_unused):
+            with closing(write_kept_suite(built.suite)) as kept:
+                folder, done = _open(place, built, settings, kept, options)
+            options.opened(folder.header.run_id)
+            settings = msgspec.structs.replace(settings, repeat=folder.header.repeat)
+            driven = await _drive_into(folder, done, built, settings, tape_for, options.listener)
         driven = msgspec.structs.replace(driven, unused=describe_unused())
     finally:
         await built.close()
-    if mcplab.artifacts and built.configs:
-        from proctor.actions.mcplab_run import ARTIFACTS_FOLDER, write_artifacts  # most runs leave no such files
-
-        files = driven.folder / ARTIFACTS_FOLDER if mcplab.artifacts is True else Path(mcplab.artifacts) / driven.result.run_id
-        entries, stopped = list(driven.entries.values()), driven.ended != "completed"
-        for name, config in built.configs.items():
-            write_artifacts(files / name, driven.result, entries, config, note=folder.header.note, stopped=stopped)
+    _write_artifacts(driven, built, options.mcplab, folder.header.note)
     return driven
+
+
+def _make_policy(options: RunOptions, home: Path) -> Policy:
+    trust = trust_for("running", granted=options.trust, home=home)
+    passed_over = describe_passed_over(home)
+    if passed_over is not None:
+        options.announce(passed_over)
+    return Policy(
+        home,
+        trust,
+        read_variables(os.environ if options.environment is None else options.environment, home, trust, options.announce),
+        offline=options.replay is not None,
+        judge=options.judge,
+        judge_options=options.judge_options,
+        allow_missing_judge=options.allow_missing_judge,
+    )
+
+
+def _write_artifacts(driven: LiveRun, built: BuiltRun, options: McplabOptions, note: str) -> None:
+    """Write MCPLab's own files beside ours, where they are asked for and the suite is one of MCPLab."""
+    if not (options.artifacts and built.configs):
+        return
+    from proctor.actions.mcplab_run import ARTIFACTS_FOLDER, write_artifacts  # most runs leave no such files
+
+    files = driven.folder / ARTIFACTS_FOLDER if options.artifacts is True else Path(options.artifacts) / driven.result.run_id
+    entries, stopped = list(driven.entries.values()), driven.ended != "completed"
+    for name, config in built.configs.items():
+        write_artifacts(files / name, driven.result, entries, config, note=note, stopped=stopped)
 
 
 def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None]) -> None:
     """Tell which judges will be asked, and what that will take."""
     judge = built.seat.opened
     for suite, part in (judge.parts or ((built.suite, judge),)) if judge is not None else ():
-        take = estimated(suite, part.settings, jurors=len(part.models), repeat=repeat)
+        take = estimate_judging(suite, part.settings, jurors=len(part.models), repeat=repeat)
         announce(f"judge: {', '.join(part.models)}; up to {count_noun(take.calls, 'call')}, at least {take.tokens:,} tokens")
+
+
+def _announce_risk(built: BuiltRun, announce: Callable[[str], None]) -> None:
+    """Tell what the target says of itself that may spoil the results, and which tools the suite names that it has not."""
+    describe = getattr(built.target, "describe_risk", None)
+    told = describe() if describe is not None else None
+    if told:
+        announce(told)
+    find_tools = getattr(built.target, "find_tools", None)
+    tools = find_tools() if find_tools is not None else None
+    if tools:
+        from proctor.actions.tool_names import list_unknown_tools  # only of some agents the tools are known
+
+        for line in list_unknown_tools(built.suite, tools, default_registry()):
+            announce(line)
 
 
 async def _drive_into(
@@ -139,15 +159,19 @@ async def _drive_into(
     reason, failed = "", False
     try:
         runner = Runner(
-            cases=built.cases,
-            target=built.target,
-            log=folder,
+            built.cases,
+            RunPorts(
+                target=built.target,
+                log=folder,
+                tape_for=tape_for,
+                listener=listener,
+                now=wall_clock,
+                judge=built.seat.judge,
+                speaker_for=built.users.make_speaker_for(wall_clock) if built.users is not None else None,
+            ),
             run_id=folder.header.run_id,
             settings=settings,
-            tape_for=tape_for,
-            listener=listener,
-            now=wall_clock,
-            judge=built.seat.judge,
+            planned=folder.header.planned,
         )
         outcome = await runner.run(done)
         ended, reason = outcome.ended, outcome.reason
@@ -159,18 +183,18 @@ async def _drive_into(
             folder.close(ended)
         else:
             folder.release("failed" if failed else ended)
-    entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
-    result = result_of(folder.header, built.suite, entries.values(), ended)
+    result, entries = read_result(folder, built.suite, ended)
     unmatched: int = getattr(built.target, "records_without_case", 0)
     if unmatched:
         result = msgspec.structs.replace(result, unmet=msgspec.structs.replace(result.unmet, records_without_case=unmatched))
     return LiveRun(result=result, ended=ended, reason=reason, folder=folder.folder, entries=entries)
 
 
-def _open(home: Path, built: BuiltRun, settings: RunSettings, resume: str | None, note: str) -> tuple[RunFolder, list[tuple[str, int]]]:
+def _open(
+    home: Path, built: BuiltRun, settings: RunSettings, kept: KeptSuite, options: RunOptions
+) -> tuple[RunFolder, list[tuple[str, int]]]:
     files, suite, target = RunFiles(home), built.suite, built.target.name
-    text = write_native(suite)
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    digest, resume = kept.digest, options.resume
     if resume is None:
         header = RunHeader(
             run_id=new_run_id(),
@@ -182,35 +206,36 @@ def _open(home: Path, built: BuiltRun, settings: RunSettings, resume: str | None
             target=target,
             repeat=settings.repeat,
             planned=built.count_attempts(settings.repeat),
-            note=note,
+            note=options.note,
+            name=options.name,
+            tags=options.tags,
         )
-        return files.create(header, text), []
-    folder = files.open(resume, writing=True)
-    before = folder.header.target
+        return files.create(header, kept.text, kept.iterate_lines() if kept.lines is not None else None), []
+    # Looked at before it is opened for writing, which takes away how it ended: a run that is refused stays as it is.
+    folder = files.open(resume)
+    driven_before = folder.header.target
     # Other agents make other cases: what is told then is not that the suite has changed.
-    if built.configs and before != target:
-        folder.release()
-        raise InputError(f"run {resume!r} was started with the agents {before}, not {target}; select the same, or start a new run")
+    if built.configs and driven_before != target:
+        raise InputError(f"run {resume!r} was started with the agents {driven_before}, not {target}; select the same, or start a new run")
     if folder.header.suite_hash != digest:
-        folder.release()
-        changed = [case.id for case in suite.cases if case not in suite_of(folder).cases][:3]
+        before = () if is_lazy(suite.cases) else suite_of(folder).cases
+        changed = [case.id for case in suite.cases if case not in before][:3] if before else []
         raise InputError(
             f"run {folder.header.run_id!r} was started with another suite"
             + (f"; changed cases: {', '.join(changed)}" if changed else "")
             + "; start a new run, or bring the suite back"
         )
     if settings.repeat not in (1, folder.header.repeat):
-        folder.release()
         told = f"run {folder.header.run_id!r} was started with {folder.header.repeat} repeats"
         raise InputError(f"{told}, not {settings.repeat}; it is resumed with its own")
+    folder = files.open(str(folder.folder.absolute()), writing=True)
     return folder, [(entry.case, entry.attempt) for entry in folder.entries()]
 
 
 @contextmanager
-def _open_tapes(
-    record: str | Path | None, replay: str | Path | None, secrets: set[str]
-) -> Generator[tuple[TapeFor, Callable[[], str | None]]]:
-    """Open the tapes of the attempts; the second tells about recordings that were of no use."""
+def _open_tapes(options: RunOptions, secrets: set[str]) -> Generator[tuple[TapeFor, Callable[[], str | None]]]:
+    """Open the tapes of the attempts; the second value tells about recordings that were of no use."""
+    record, replay = options.record, options.replay
     if record is None and replay is None:
         yield use_live_tape, lambda: None
         return

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
-from proctor.actions.check_stream import prepared
-from proctor.actions.judges import require_judge
+import msgspec
+
+from proctor.actions.check_stream import prepare_once
+from proctor.actions.judge_needs import require_judge
+from proctor.actions.matrix_targets import TargetGroup, fill_section, require_axes_used, split_by_matrix
 from proctor.actions.models import built_model, model_settings
 from proctor.actions.run_policy import McplabOptions, Policy, Seat, TargetLike
-from proctor.actions.together import TARGET_KEYS, TargetsTogether, of_suite, parts_of
+from proctor.actions.run_target import wrap_function
+from proctor.actions.together import TARGET_KEYS, CasesOf, TargetsTogether, of_suite, parts_of
+from proctor.actions.users import RunUsers, build_users
 from proctor.cassettes.ports import Tape
 from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError
@@ -44,6 +49,8 @@ class BuiltRun:
         self.target = target
         self.cases: Sequence[PreparedCase] = ()
         self.seat = Seat()
+        self.users: RunUsers | None = None
+        """Who plays simulated users, where any case has one."""
         self.secrets: set[str] = set()
         self.configs: Mapping[str, Ready] = {}
         """What MCPLab's own files are made of, by their folder among those of the run; nothing of other runs."""
@@ -53,10 +60,20 @@ class BuiltRun:
         """Return how many attempts there will be when everything is repeated so often."""
         return sum(count_planned_attempts(case, repeat) for case in self.suite.cases)
 
+    def list_models(self) -> list[str]:
+        """Return the names of the models that will be asked, as far as they are known: of agents of ours, judges and simulated users."""
+        own: list[object] = [getattr(each, "name", None) for each in self._owned if hasattr(each, "complete")]
+        agents: list[object] = [row.agent.get("model") for config in self.configs.values() for row in config.plan.rows]
+        judges = self.seat.opened.models if self.seat.opened is not None else ()
+        users = self.users.list_models() if self.users is not None else []
+        return [*(name for name in (*own, *agents) if isinstance(name, str)), *judges, *users]
+
     async def close(self) -> None:
         """Give back connections."""
         for each in self._owned:
             await each.close()
+        if self.users is not None:
+            await self.users.close()
         if self.seat.opened is not None:
             await self.seat.opened.judge.close()
 
@@ -69,19 +86,36 @@ def build_run(
     `own_agents` says whether the agents of an MCPLab suite are driven, where that was decided before.
     """
     if own_agents is None:
-        own_agents = target is None and suite.dialect == "mcplab" and (names_agents(suite) or not policy.find_workspace(suite).targets)
+        own_agents = drives_own_agents(suite, target, policy)
     policy.admit_suite(suite, target, own_agents=own_agents)
+    # Before the agent is imported, which may take long: who lacks a judge is told at once. MCPLab's agents bring theirs along.
+    seat = None if own_agents else _find_judge(suite, policy)
     built = _build_with_agents(suite, policy, mcplab) if own_agents else _TargetBuilder(policy).build(suite, target)
+    if built.suite.prices != suite.prices:
+        # A suite made of several parts is put together anew.
+        built.suite = msgspec.structs.replace(built.suite, prices=suite.prices)
     with policy.blame("suite"):
-        built.cases = prepared(built.suite).cases
-    with policy.blame("judge"):
-        built.seat = policy.find_judge(built.suite)
-    with policy.blame("suite"):
-        require_judge(built.suite, built.seat.judge, allow_missing=policy.allow_missing_judge)
-    built.secrets |= policy.references.secrets
+        built.users = build_users(built.suite, policy)
+        built.cases = prepare_once(built.suite).cases
+    built.seat = _find_judge(built.suite, policy) if seat is None else seat
+    built.secrets |= policy.references.secrets | (built.users.secrets if built.users is not None else frozenset())
     if built.seat.opened is not None:
         built.secrets |= built.seat.opened.secrets
     return built
+
+
+def _find_judge(suite: Suite, policy: Policy) -> Seat:
+    """Return the judge of a suite. Raises `InputError` where it needs one and has none."""
+    with policy.blame("judge"):
+        seat = policy.find_judge(suite)
+    with policy.blame("suite"):
+        require_judge(suite, seat.judge, allow_missing=policy.allow_missing_judge)
+    return seat
+
+
+def drives_own_agents(suite: Suite, target: TargetLike, policy: Policy) -> bool:
+    """Return whether the agents of an MCPLab suite are driven: it names some, or there is nobody else."""
+    return target is None and suite.dialect == "mcplab" and (names_agents(suite) or not policy.find_workspace(suite).targets)
 
 
 def names_agents(suite: Suite) -> bool:
@@ -113,31 +147,41 @@ class _TargetBuilder:
     def build(self, suite: Suite, target: TargetLike) -> BuiltRun:
         """Build the target that is given or named, of several suites that of each."""
         parts = parts_of(suite, TARGET_KEYS) if target is None or isinstance(target, str) else [suite]
-        found: list[tuple[Target, list[str]]] = []
+        found: list[tuple[Target, CasesOf]] = []
         for part in parts:
             try:
                 with self._policy.blame("target"):
-                    driven = self._find_target(part, target)
-                with self._policy.blame("suite"):
-                    check_cases(driven, part)
+                    groups = split_by_matrix(part, target, lambda name, part=part: self._policy.find_workspace(part).find_target(name)[1])
+                for group in groups:
+                    # Ids of cases are held only where several suites have to be told apart: of one there may be very many.
+                    cases = group.takes if len(parts) == 1 else [case.id for case in group.suite.cases]
+                    found.append((self._build_group(group), cases))
             except InputError as error:
                 raise of_suite(error, part, parts) from None
-            found.append((driven, [case.id for case in part.cases]))
         built = BuiltRun(suite, found[0][0] if len(found) == 1 else TargetsTogether(found), self._models)
         built.secrets |= self._secrets
         return built
 
+    def _build_group(self, group: TargetGroup) -> Target:
+        """Build the target of cases that share one."""
+        section = None
+        with self._policy.blame("target"):
+            if group.target is None or isinstance(group.target, str):
+                name, section = self._policy.find_workspace(group.suite).find_target(group.target)
+                driven = self._build_target(name, fill_section(section, group.values), group.suite)
+            else:
+                driven = self._find_target(group.suite, group.target)
+        with self._policy.blame("suite"):
+            require_axes_used(group, driven, section)
+            check_cases(driven, group.suite)
+        return driven
+
     def _find_target(self, suite: Suite, target: TargetLike) -> Target:
-        if target is None or isinstance(target, str):
-            return self._build_target(*self._policy.find_workspace(suite).find_target(target), suite)
         if isinstance(target, Mapping):
             return self._build_target("target", cast(Mapping[str, Json], target), suite)
         if hasattr(target, "run") and hasattr(target, "open"):
             return cast(Target, target)
-        from proctor.targets.callable import CallableTarget  # only functions come here
-
-        function = cast(Callable[..., object], target)
-        return CallableTarget(getattr(function, "__name__", "function"), function)
+        return wrap_function(cast(Callable[..., object], target))
 
     def _build_target(self, name: str, settings: Section | Mapping[str, Json], suite: Suite) -> Target:
         policy = self._policy

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.actions.check_stream import prepared
-from proctor.actions.judges import NO_OPTIONS, JudgeOptions, OpenedJudge, judge_names, made_judge, open_judges
+from proctor.actions.judge_needs import has_judged_assertions
+from proctor.actions.judge_settings import NO_OPTIONS, JudgeOptions
+from proctor.actions.judges import OpenedJudge, make_judge, open_judges
 from proctor.actions.mcplab_plan import Plan, ServerOverrides, configs_of, plan_all
 from proctor.actions.settings import workspace_for
 from proctor.actions.surroundings import COMMAND_LINE
 from proctor.actions.together import TARGET_KEYS, parts_of
-from proctor.actions.trust import Trust, named_in_settings, refuse_untrusted, target_names
+from proctor.actions.trust import Named, Trust, refuse_untrusted
+from proctor.actions.trust_names import name_agents, name_direct_calls, name_judge, name_target, name_users
 from proctor.formats.references import References, ReplayedReferences
 from proctor.formats.workspace import Section, Workspace
 from proctor.llm.settings import ModelSettings
@@ -103,10 +105,10 @@ class Policy:
 
             # A name that leads nowhere is an error of the workspace, whether anything is judged or not.
             judge_agent(suite)
-        if not any(case.judged for case in prepared(suite).cases):
+        if not has_judged_assertions(suite):
             return Seat()
         if self._judge is not None:
-            return Seat(judge=made_judge(self._judge, self.variables, home=self._home))
+            return Seat(judge=make_judge(self._judge, self.variables, home=self._home))
         opened = open_judges(
             suite,
             self.references,
@@ -120,19 +122,34 @@ class Policy:
 
     def admit_suite(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> None:
         """Refuse a suite that is not trusted and names something itself, before anything of that is looked at."""
+        refuse_untrusted(self.list_named(suite, target, own_agents=own_agents), self._trust)
+
+    def list_named(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> list[tuple[Suite, list[Named]]]:
+        """Return what each suite that is not trusted names itself. In a replay no model is asked; functions are imported all the same."""
+        found = [] if self.offline else name_direct_calls(suite, self._trust)
         if own_agents:
-            for config in () if self.offline else configs_of(suite):
-                if not self._trust.takes(config.suite):
-                    named = {key: config.suite.settings.get(key) for key in ("servers", "agents")}
-                    refuse_untrusted(config.suite, named_in_settings(named, ""), self._trust)
-        elif target is None or isinstance(target, str):
-            for part in parts_of(suite, TARGET_KEYS):
-                if not self._trust.takes(part):
-                    workspace = self.find_workspace(part)
-                    found = target_names(target, workspace)
-                    if self._judge is None and not self.offline and any(case.judged for case in prepared(part).cases):
-                        found += judge_names(part, workspace, self._judge_options, self._trust)
-                    refuse_untrusted(part, found, self._trust)
+            configs = [] if self.offline else [config.suite for config in configs_of(suite) if not self._trust.takes(config.suite)]
+            return found + [(config, name_agents(config, judged=self._asks_judge(config))) for config in configs]
+        if not self.offline:
+            untrusted = [part for part in parts_of(suite, TARGET_KEYS) if not self._trust.takes(part)]
+            found += [(part, name_users(part, self.find_workspace(part))) for part in untrusted]
+        if target is not None and not isinstance(target, str):
+            return found
+        for part in parts_of(suite, TARGET_KEYS):
+            if not self._trust.takes(part):
+                workspace = self.find_workspace(part)
+                found.append((part, name_target(target, workspace)))
+                if self._asks_judge(part):
+                    found.append((part, name_judge(part, workspace, self._judge_options.model, self._trust)))
+        return found
+
+    def _asks_judge(self, suite: Suite) -> bool:
+        """Whether a judge is asked that nobody has given."""
+        return self._judge is None and not self.offline and has_judged_assertions(suite)
+
+    def may_read(self, file: Path) -> bool:
+        """Whether a `.env` file of an MCPLab workspace may be read."""
+        return self._trust.may_read(file)
 
     def admit_target(self, name: str, settings: Section | Mapping[str, Json]) -> Section:
         """Return the settings of a target as they may be built; those from Python are the author's own."""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from proctor.actions.history import WORKSPACE_FILES
 from proctor.errors import InputError
-from proctor.formats.workspace import Workspace, build_workspace, read_workspace
+from proctor.formats.workspace import Workspace, build_workspace, read_workspace, read_workspace_settings
 from proctor.model.case import Suite
+from proctor.sources.pyproject import PYPROJECT, has_workspace_table, read_workspace_table
 from proctor.sources.texts import read_suite_text
 
 
@@ -30,9 +31,18 @@ def own_workspace(suite: Suite) -> Workspace:
 
 
 def workspace_file(home: Path) -> Workspace:
-    """The workspace file beside `home`; an empty workspace where there is none."""
+    """The workspace file beside `home`, else the table in `pyproject.toml`; an empty workspace where there is neither."""
     for name in WORKSPACE_FILES:
         path = home.parent / name
         if path.is_file():
             return read_workspace(read_suite_text(path), file=str(path))
-    return Workspace()
+    table = read_workspace_table(home.parent)
+    return Workspace() if table is None else read_workspace_settings(table, file=str(home.parent / PYPROJECT))
+
+
+def describe_passed_over(home: Path) -> str | None:
+    """A word about settings that do not count because another file has them; nothing where all count."""
+    found = next((name for name in WORKSPACE_FILES if (home.parent / name).is_file()), None)
+    if found is None or not has_workspace_table(home.parent):
+        return None
+    return f"{home.parent / found} counts; the table [tool.proctor] in {PYPROJECT} beside it is passed over"

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.actions.own_checks import OwnChecks, find_registry, registry_of
+from proctor.actions.prices import find_prices
 from proctor.actions.together import SUITES, told_apart
+from proctor.actions.trust_granted import is_trust_granted
+from proctor.checks.registry import Registry
 from proctor.errors import InputError
 from proctor.formats.drafting import make_unique
 from proctor.formats.suites import read_suite
@@ -21,47 +25,79 @@ from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.sources.records import LINE_SUFFIXES
-from proctor.sources.texts import check_path, list_suite_files, read_suite_text
+from proctor.sources.tables import DataFiles
+from proctor.sources.texts import check_path, list_suite_files, read_piped_suite, read_suite_text
 
+STANDARD_INPUT = "-"
+"""In place of a path."""
+_TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
 LIBRARY_NAMES = ("servers.yaml", "agents.yaml", "proctor.yaml", "proctor.yml")
 """Files of a workspace that are no suites."""
 
 
-def load_suite(path: str | Path, *, dialect: str | None = None) -> Suite:
-    """The suite at `path`: one file, or every suite file of a folder as one suite.
+def load_suite(
+    path: str | Path,
+    *,
+    dialect: str | None = None,
+    checks: OwnChecks | None = None,
+    trust: bool | None = None,
+    held: int | None = None,
+) -> Suite:
+    """The suite at `path`: one file, or every suite file of a folder as one suite; `-` is standard input.
 
-    Raises `InputError` holding every problem of every file.
+    `checks` are functions of evidence that the suite may name beside the checks of ours; left out, those of the files that `proctor.yaml`
+    names. With `trust` it may name files of data outside its folder. Up to `held` cases of one file of data are held in memory (5,000); of
+    more, each is made when it is asked for. Raises `InputError` holding every problem of every file.
     """
+    registry = registry_of(checks)
+    if path == STANDARD_INPUT:
+        return _with_prices_here(_read_standard_input(dialect, registry))
     place = Path(path)
     check_path(place)
     if place.is_dir():
-        return _joined(place, _in_folder(place, dialect))
-    return load_file(place, dialect)
+        return _with_prices_here(_join_suites(place, _in_folder(place, dialect, registry, trust)))
+    return _with_prices_here(load_file(place, dialect, registry, trust=trust, held=held))
 
 
-def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None) -> Suite:
+def _with_prices_here(suite: Suite) -> Suite:
+    prices = find_prices()
+    return suite if prices is None else msgspec.structs.replace(suite, prices=prices)
+
+
+def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trust: bool | None = None) -> Suite:
     """Several suites as one; raises `InputError` holding every problem of every file."""
     if len(paths) == 1:
-        return load_suite(paths[0], dialect=dialect)
+        return load_suite(paths[0], dialect=dialect, trust=trust)
     suites: list[Suite] = []
     problems: list[Problem] = []
-    for path in map(Path, paths):
+    registry = find_registry()
+    for path in paths:
         try:
-            check_path(path)
-            suites.extend(_in_folder(path, dialect) if path.is_dir() else [load_file(path, dialect)])
+            place = Path(path)
+            check_path(place)
+            is_folder = path != STANDARD_INPUT and place.is_dir()
+            suites.extend(_in_folder(place, dialect, registry, trust) if is_folder else [load_suite(path, dialect=dialect, trust=trust)])
         except InputError as error:
             problems.extend(error.problems or [Problem(message=str(error))])
     if problems:
         raise InputError(f"{len(problems)} problems in {len(paths)} suites", problems)
-    return _joined(Path.cwd(), suites)
+    return _with_prices_here(_join_suites(Path.cwd(), suites))
 
 
-def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite") -> Suite:
-    """A suite from text rather than from a file."""
-    return read_suite(text, dialect=dialect, name=name)
+def _read_standard_input(dialect: str | None, registry: Registry) -> Suite:
+    """The suite that somebody pipes in; it lies in no file, so that nobody takes it for one of the working folder."""
+    suite = read_suite(read_piped_suite(), file="<stdin>", dialect=dialect, name="stdin", registry=registry)
+    return msgspec.structs.replace(suite, path=None)
 
 
-def load_file(path: Path, dialect: str | None = None) -> Suite:
+def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite", checks: OwnChecks | None = None) -> Suite:
+    """A suite from text rather than from a file; `checks` as in `load_suite`."""
+    return _with_prices_here(read_suite(text, dialect=dialect, name=name, registry=registry_of(checks)))
+
+
+def load_file(
+    path: Path, dialect: str | None = None, registry: Registry | None = None, *, trust: bool | None = None, held: int | None = None
+) -> Suite:
     """The suite in one file; one of MCPLab with the library of the workspace it lies in."""
     if not path.exists():
         raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
@@ -69,15 +105,26 @@ def load_file(path: Path, dialect: str | None = None) -> Suite:
     if path.suffix.lower() in LINE_SUFFIXES:
         raise InputError(f"{str(path)!r} holds lines of JSON, which is evidence; a suite is a .yaml, .yml or .json file")
 
+    if path.suffix.lower() in _TABLES:
+        raise InputError(
+            f"{str(path)!r} is a file of data, not a suite; write a suite that takes its cases from it, beside it, and name that:\n"
+            f"  proctor: 1\n  name: {path.stem}\n  cases: {{from: {path.name}}}\n"
+            "Where the columns are neither keys of a case nor those of promptfoo, `as` says what they are: docs/how-to/cases-from-data.md"
+        )
+
     def library() -> object:
         from proctor.sources.workspaces import load_library_beside  # only MCPLab documents have references
 
         return load_library_beside(path)
 
-    return read_suite(read_suite_text(path), file=str(path), dialect=dialect, name=path.stem, library=library)
+    source = DataFiles(path.parent, trusted=is_trust_granted(trust), held=held)
+    suite = read_suite(
+        read_suite_text(path), file=str(path), dialect=dialect, name=path.stem, library=library, registry=registry, source=source
+    )
+    return msgspec.structs.replace(suite, data_files=tuple(source.opened)) if source.opened else suite
 
 
-def _in_folder(folder: Path, dialect: str | None) -> list[Suite]:
+def _in_folder(folder: Path, dialect: str | None, registry: Registry, trust: bool | None = None) -> list[Suite]:
     from proctor.sources.workspaces import EVALS_FOLDER, is_workspace  # a single file does not need it
 
     within = folder / EVALS_FOLDER if is_workspace(folder) else folder
@@ -88,7 +135,7 @@ def _in_folder(folder: Path, dialect: str | None) -> list[Suite]:
     problems: list[Problem] = []
     for file in files:
         try:
-            suites.append(load_file(file, dialect))
+            suites.append(load_file(file, dialect, registry, trust=trust))
         except InputError as error:
             # Evidence may lie beside the suites; a JSON file that no dialect claims is not a suite at all.
             if any(problem.code == "unknown_dialect" for problem in error.problems) and file.suffix == ".json":
@@ -109,6 +156,9 @@ def shared_ids(suites: Iterable[Suite]) -> list[Problem]:
     """
     first: dict[str, tuple[Case, Suite]] = {}
     problems: list[Problem] = []
+    suites = tuple(suites)
+    if len(suites) < 2:
+        return []
     for suite in suites:
         for case in suite.cases:
             known, owner = first.setdefault(case.id, (case, suite))
@@ -124,7 +174,7 @@ def shared_ids(suites: Iterable[Suite]) -> list[Problem]:
     return problems
 
 
-def _joined(folder: Path, suites: list[Suite]) -> Suite:
+def _join_suites(folder: Path, suites: list[Suite]) -> Suite:
     """Several suites as one; an id that two MCPLab configs use gets the name of its config in front."""
     problems = shared_ids(suites)
     if problems:
@@ -156,6 +206,7 @@ def _joined(folder: Path, suites: list[Suite]) -> Suite:
         # Suites that share a library share its faults.
         warnings=tuple(dict.fromkeys(problem for suite in suites for problem in suite.warnings)),
         settings=settings,
+        data_files=tuple(file for suite in suites for file in suite.data_files),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,7 @@ from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, TargetError
 from proctor.formats.workspace import WORKSPACE_KEYS
 from proctor.model.attempt import Attempt
-from proctor.model.case import Suite
+from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import NO_JUDGE, NO_JUDGE_CODE, Opinion, Question
 from proctor.runner.ports import Judge, Target
@@ -90,18 +90,28 @@ def of_suite(error: InputError, suite: Suite, parts: Sequence[Suite]) -> InputEr
     return error if len(parts) == 1 else InputError(f"suite {suite.name!r}: {error}", error.problems)
 
 
+CasesOf = Iterable[str] | Callable[[Case], bool]
+"""The cases of a target among those of others: their ids, or a function that says whether a case is one of them."""
+
+
 class TargetsTogether:
     """Several targets as one: each case goes to its own. Each has its own connections."""
 
-    def __init__(self, targets: Sequence[tuple[Target, Iterable[str]]]) -> None:
+    def __init__(self, targets: Sequence[tuple[Target, CasesOf]]) -> None:
         self._targets = tuple(target for target, _ in targets)
-        self._by_case = {case: target for target, cases in targets for case in cases}
+        self._by_case = {case: target for target, cases in targets if not callable(cases) for case in cases}
+        self._choosing = tuple((target, takes) for target, takes in targets if callable(takes))
         self._name = ", ".join(dict.fromkeys(name for target in self._targets for name in target.name.split(", ")))
 
     @property
     def name(self) -> str:
         """Their names, in order, each once."""
         return self._name
+
+    @property
+    def targets(self) -> Sequence[Target]:
+        """All of them."""
+        return self._targets
 
     @property
     def records_without_case(self) -> int:
@@ -127,7 +137,8 @@ class TargetsTogether:
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Let the target of the case work."""
-        target = self._by_case.get(attempt.case.id)
+        chosen = next((target for target, takes in self._choosing if takes(attempt.case)), None)
+        target = chosen or self._by_case.get(attempt.case.id)
         if target is None:
             raise TargetError(f"case {attempt.case.id!r} belongs to no agent of this run")
         return await target.run(attempt, tape)

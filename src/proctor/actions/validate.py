@@ -7,9 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.actions.check_stream import list_empty_cases
 from proctor.actions.history import find_home
-from proctor.actions.judges import judge_problems
-from proctor.actions.suites import LIBRARY_NAMES, load_file, shared_ids
+from proctor.actions.judge_settings import list_judge_problems
+from proctor.actions.own_checks import find_registry
+from proctor.actions.suites import LIBRARY_NAMES, STANDARD_INPUT, load_file, load_suite, shared_ids
 from proctor.errors import InputError
 from proctor.formats.mcplab_library import SCENARIO_FOLDERS
 from proctor.model.case import Suite
@@ -29,6 +31,8 @@ class Validation(msgspec.Struct, kw_only=True):
     cases: int = 0
     records: int = 0
     problems: list[Problem] = []
+    trust: bool | None = None
+    """Whether suites may name files outside their folders."""
 
     @property
     def sound(self) -> bool:
@@ -36,18 +40,20 @@ class Validation(msgspec.Struct, kw_only=True):
         return not any(problem.level == "error" for problem in self.problems)
 
 
-def validate(paths: list[str], *, dialect: str | None = None, evidence_format: str | None = None) -> Validation:
+def validate(paths: list[str], *, dialect: str | None = None, evidence_format: str | None = None, trust: bool | None = None) -> Validation:
     """Read every path as what it is: a suite, evidence, or a folder of either."""
-    validation = Validation()
+    validation = Validation(trust=trust)
     read: list[Suite] = []
     for path in paths:
         place = Path(path)
-        if place.is_dir():
+        if path != STANDARD_INPUT and place.is_dir():
             files = _files(place)
             if not files:
                 validation.problems.append(Problem(message="no suite and no evidence in this folder", origin=Origin(file=path)))
             for file in files:
-                read += _validate_file(file, dialect, evidence_format, validation)
+                # What a suite takes its cases from is no evidence.
+                if not any(file.resolve() == Path(data).resolve() for suite in read for data in suite.data_files):
+                    read += _validate_file(file, dialect, evidence_format, validation)
         else:
             read += _validate_file(place, dialect, evidence_format, validation)
     validation.problems.extend(shared_ids(read))
@@ -57,7 +63,7 @@ def validate(paths: list[str], *, dialect: str | None = None, evidence_format: s
 
 
 def _files(folder: Path) -> list[Path]:
-    """What there is to validate in a folder; in an MCPLab workspace that is its configs, its test cases and its traces."""
+    """Return what there is to validate in a folder; in an MCPLab workspace that is its configs, its test cases and its traces."""
     places = [folder / name for name in (EVALS_FOLDER, *SCENARIO_FOLDERS)] if is_workspace(folder) else [folder]
     suites = [file for place in places if place.is_dir() for file in list_suite_files(place) if file.name not in LIBRARY_NAMES]
     lines = (file for file in folder.rglob("*") if file.suffix.lower() in LINE_SUFFIXES)
@@ -67,9 +73,11 @@ def _files(folder: Path) -> list[Path]:
 def _validate_file(path: Path, dialect: str | None, evidence_format: str | None, validation: Validation) -> Iterator[Suite]:
     """Add what is wrong with a file; gives the suite that is in it, if there is one."""
     suffix = path.suffix.lower()
-    if evidence_format is None and suffix in SUITE_SUFFIXES:
+    piped = str(path) == STANDARD_INPUT
+    if evidence_format is None and (piped or suffix in SUITE_SUFFIXES):
         try:
-            suite = load_file(path, dialect)
+            loaded_from = find_registry()
+            suite = load_suite(STANDARD_INPUT, dialect=dialect) if piped else load_file(path, dialect, loaded_from, trust=validation.trust)
         except InputError as error:
             # A JSON file that no dialect claims may well be evidence.
             unclaimed = suffix == ".json" and any(problem.code == "unknown_dialect" for problem in error.problems)
@@ -79,10 +87,11 @@ def _validate_file(path: Path, dialect: str | None, evidence_format: str | None,
         validation.suites += 1
         validation.cases += len(suite.cases)
         validation.problems.extend(suite.warnings)
-        validation.problems.extend(judge_problems(suite, find_home(None, path.parent)))
+        validation.problems.extend(list_empty_cases(suite))
+        validation.problems.extend(list_judge_problems(suite, find_home(None, path.parent)))
         yield suite
         return
-    if suffix not in (*LINE_SUFFIXES, *DOCUMENT_SUFFIXES) and not path.exists():
+    if suffix not in (*LINE_SUFFIXES, *DOCUMENT_SUFFIXES) and not piped and not path.exists():
         validation.problems.append(Problem(message="no such file or folder", origin=Origin(file=str(path))))
         return
     _validate_evidence(path, evidence_format, validation, quiet=False)

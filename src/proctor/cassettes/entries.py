@@ -93,6 +93,7 @@ def make_header_line(created: str) -> bytes:
 
 def encode_line(document: Json) -> bytes:
     """Return one document as one line."""
+    # Readable in a review, which is why the file is kept beside the suite.
     text = json.dumps(document, ensure_ascii=False)
     try:
         return f"{text}\n".encode()
@@ -153,6 +154,7 @@ def read_file(path: Path) -> Contents:
             valid.pop(found, None)
         else:
             valid.setdefault(found.scope, []).append(Line(number, raw + b"\n", found))
+    # Back into the order of the file, so that a compacted one differs from it only by what is gone.
     lines = sorted((line for group in valid.values() for line in group), key=lambda line: line.number)
     return Contents(header=rows[0] + b"\n", lines=tuple(lines), size=len(data) - len(torn), replaced=replaced)
 
@@ -227,6 +229,7 @@ def _copy_bounded(value: Json, depth: int) -> Json:
 
 
 def _normalise_numbers(value: Json) -> Json:
+    # JavaScript writes `1.0` as `1`, and a request may have been made of what it wrote.
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):

@@ -101,7 +101,9 @@ class PlayingTape:
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
         """Return what was recorded for `request`; `send` is never called."""
         if self._miss is not None:
+            # A new error: the first one may be under way elsewhere, and raising it again would add to its traceback.
             raise CassetteMiss(self._miss.message)
+        # The file holds no secrets, so a request is looked up as it would have been written.
         asked = self._player.scrub_request(request)
         waiting = self._waiting.get((kind, make_lookup_key(asked)))
         if not waiting:

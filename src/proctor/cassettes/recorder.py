@@ -42,6 +42,7 @@ class Recorder:
         scope = Scope(case, attempt)
         if scope in self._known:
             self._replaced = True
+            # A line, and not a deletion: a recorder that dies leaves a file that reads right.
             self._write_document({"begin": msgspec.to_builtins(scope)})
         self._known.add(scope)
         view = RecordingTape(self, scope)
@@ -67,6 +68,7 @@ class Recorder:
 
     def keep_entry(self, view: RecordingTape, entry: Entry) -> None:
         """Write one exchange, unless its attempt has been started anew meanwhile."""
+        # An attempt that was given up may still get an answer after its scope was begun anew; it must not mix with the new recording.
         if self._views.get(view.scope) is view and self._file >= 0:
             self._write_document(msgspec.to_builtins(entry))
 
@@ -87,6 +89,7 @@ class Recorder:
         contents = read_file(self._path)
         self._size = contents.size
         self._known = {line.entry.scope for line in contents.lines}
+        # What is left of a line that was being written when the last recorder died.
         os.ftruncate(self._file, self._size)
         return contents.replaced
 
@@ -98,6 +101,7 @@ class Recorder:
             rest = memoryview(line)
             while rest:
                 rest = rest[os.write(self._file, rest) :]
+            # Before the answer is handed on: what an agent has acted upon must be in the recording.
             os.fsync(self._file)
         except OSError as error:
             with suppress(OSError):  # a device cannot be cut
@@ -114,6 +118,7 @@ class Recorder:
                 file.writelines(line.raw for line in contents.lines)
                 file.flush()
                 os.fsync(file.fileno())
+            # The new file takes the place of the old one with its rights, which somebody may have set.
             os.chmod(partial, os.fstat(self._file).st_mode & 0o777)
             os.replace(partial, self._path)
         except OSError:
@@ -131,6 +136,7 @@ class RecordingTape:
 
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
         """Send the request, keep what came back or went wrong, and return it."""
+        # Before it is sent: whoever sends it may change the object.
         asked = self._recorder.scrub(request)
         seq, self._next = self._next, self._next + 1
         try:

@@ -32,6 +32,7 @@ _NAMES = (
     "private-key", "signing-key", "encryption-key", "access-key",
     "password", "passwd", "passphrase", "credential", "credentials",
 )  # fmt: skip
+# Compared without dashes and underscores: `api_key`, `api-key` and `apiKey` are one name.
 _SECRET_NAMES = frozenset(name.replace("-", "") for name in _NAMES)
 _QUERY_NAMES = (
     "api[-_]?key",
@@ -87,6 +88,7 @@ class Scrubber:
         spellings: set[str] = set()
         for secret in secrets:
             if len(secret) >= SHORTEST_SECRET:
+                # As it is, as it stands in an address, and as it stands in JSON.
                 spellings |= {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
         # Longest first: one secret may be part of another.
         ordered = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
@@ -96,6 +98,7 @@ class Scrubber:
         """Return the text without secrets."""
         if self._known is not None:
             text = self._known.sub(REDACTED, text)
+        # Most texts hold none of these signs, and one search instead of six is enough for them.
         if not _MAY_HOLD.search(text):
             return text
         if '"' in text:

@@ -6,14 +6,14 @@ in them. A call goes by its name and by its aliases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten, show
-from proctor.model.verdict import Verdict, failed, missing
+from proctor.model.verdict import TextRange, Verdict, failed, missing
 
 MISSING_CALLS = missing("tool calls")
 
@@ -86,6 +86,21 @@ def build_scope(rule: ArgumentRule | None, evidence: Evidence) -> Scope:
     return Scope.read_from(evidence) if rule is not None and rule.dynamic else NO_SCOPE
 
 
+def locate_fitting(
+    rule: ArgumentRule | None, evidence: Evidence, name: str, *, server_prefix: bool = False, every: bool = False
+) -> Iterator[TextRange]:
+    """Yield the characters of the arguments that made the first call of a tool fit, or every call."""
+    calls = list_recorded_calls(evidence)
+    if rule is None or calls is None:
+        return
+    scope = build_scope(rule, evidence)
+    for index in find_indexes_of(calls, resolve_name(name, evidence, calls) if server_prefix else name):
+        if rule.fits(calls[index].arguments, scope):
+            yield from rule.iterate_ranges(calls[index].arguments, scope, f"{call_path(evidence, index)}.arguments")
+            if not every:
+                return
+
+
 def describe_count(count: int) -> str:
     """Return a number of calls in words: `once`, `3 times`, `never`."""
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
@@ -121,6 +136,7 @@ def fail_no_call_fits(
     """Fail a claim because the tool was called, but with other arguments; describe the closest call field by field."""
     scope = build_scope(rule, evidence)
     best: tuple[int, list[Difference]] | None = None
+    # Only so many are compared for the explanation; that none of them fits is decided already.
     for index in among[:_MOST_EXPLAINED]:
         found = rule.list_differences(calls[index].arguments, scope, f"{call_path(evidence, index)}.arguments")
         if found and (best is None or len(found) < len(best[1])):

@@ -7,7 +7,7 @@ the claim the closest miss is told, field by field.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -16,12 +16,15 @@ from proctor.checks._levels import Execution, View
 from proctor.expressions.scope import Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.matchers.equal import join_path
+from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.work import spend
 
 CallCondition = Literal["called", "not_called", "count"]
 _MOST_COMPARED = 100
 """How many runs are looked at to find the closest miss."""
+_MOST_TOLD = 20_000
+"""How many differences are written down for that; the closest of fewer runs is told where each would differ in very much."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +36,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     index: int | None
     count: int | None
     count_items: bool = False
-    forbidden_arguments: tuple[str, ...]
+    forbidden_arguments: dict[str, int]
+    """The names that no run may be given, each with its place in the list."""
     nested: tuple[Claim, ...] = ()
     dynamic: bool
     """Whether deciding looks at variables, clock or zone."""
@@ -57,6 +61,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     def list_problems(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
         """Return everything that speaks against the claim over all runs of a level; none: it holds."""
+        # Prohibitions first: one run that does what none may do is not outweighed by another that satisfies the claim.
         if self.prohibits and (found := self._list_violations(runs, scope)):
             return found
         return [] if self._is_supplied(runs, scope) else self._describe_shortfall(runs, scope)
@@ -72,6 +77,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     def _is_supplied(self, runs: Sequence[Execution], scope: Scope) -> bool:
         """Return whether there is a run that satisfies the claim, or the right number of them."""
+        # Nested claims walk the calls of every run, so the cost is a product, and is counted.
         spend(1 + len(runs))
         if self.condition == "called":
             return any(run.is_named(self.name) and self._is_satisfied_by(run, len(runs), scope) for run in runs)
@@ -115,7 +121,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         if not named:
             called = ", ".join(dict.fromkeys(show(run.name, 80) for run in runs[:12])) or "none"
             return [Difference("", f"{show(self.name)} was never called; calls there: {called}")]
-        return min((self._list_problems_of(run, len(runs), scope) for run in named[:_MOST_COMPARED]), key=len)
+        return _find_shortest(self._list_problems_of(run, len(runs), scope) for run in named[:_MOST_COMPARED])
 
     def _describe_manner(self) -> str:
         return " in this way" if self.is_narrowed() else ""
@@ -135,15 +141,23 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
                 found.extend(claim._describe_shortfall(run.calls, scope))
         return found
 
+    def _find_forbidden_in(self, value: Json) -> list[str]:
+        """Return the forbidden names that an object has, in the order the claim lists them."""
+        if not isinstance(value, dict):
+            return []
+        # Along the shorter of the two: a long list of names times many runs would cost their product.
+        if len(self.forbidden_arguments) <= len(value):
+            return [name for name in self.forbidden_arguments if name in value]
+        return sorted((name for name in value if name in self.forbidden_arguments), key=self.forbidden_arguments.__getitem__)
+
     def _list_forbidden_arguments(self, run: Execution) -> list[Difference]:
         found: list[Difference] = []
         if not self.forbidden_arguments:
             return found
         for view in run.list_views():
-            for name in self.forbidden_arguments:
-                if isinstance(view.value, dict) and name in view.value:
-                    at = join_path(view.beside.get(name, view.path), name)
-                    found.append(Difference(at, f"{at} is a forbidden argument of {show(run.name)}"))
+            for name in self._find_forbidden_in(view.value):
+                at = join_path(view.beside.get(name, view.path), name)
+                found.append(Difference(at, f"{at} is a forbidden argument of {show(run.name)}"))
         return found
 
 
@@ -152,7 +166,19 @@ def _find_closest_view(rule: ArgumentRule, views: Sequence[View], scope: Scope) 
     if any(rule.fits(view.value, scope) for view in views):
         return []
     told = ([_relocate(entry, view) for entry in rule.list_differences(view.value, scope, view.path)] for view in views[:_MOST_COMPARED])
-    return min(told, key=len)
+    return _find_shortest(told)
+
+
+def _find_shortest(lists: Iterable[list[Difference]]) -> list[Difference]:
+    """Return the shortest of the lists, the first of equal ones; those after the first `_MOST_TOLD` differences are not looked at."""
+    best: list[Difference] | None = None
+    told = 0
+    for entries in lists:
+        best = entries if best is None or len(entries) < len(best) else best
+        told += len(entries)
+        if told >= _MOST_TOLD:
+            break
+    return best or []
 
 
 def _relocate(difference: Difference, view: View) -> Difference:

@@ -151,6 +151,7 @@ def _shorten_message(message: str) -> str:
 
 
 def _find_functions(tree: dict[str, Any]) -> Iterator[str]:
+    # Functions are looked for when the expression is read: the library would only find out where it comes to them.
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -177,11 +178,12 @@ def _guard_function(name: str, function: Function) -> Function:
 
     def guarded(context: dict[str, Any], *arguments: Any) -> Any:
         size = 1 + sum(len(argument) for argument in arguments if isinstance(argument, list))
+        # Before the call: the library cannot be stopped once it has begun.
         _spend_work(context, size * size if square else size)
         if name in ("join", "replace"):
             _bound_growth(arguments)
         result = function(context, *arguments)
-        _bound(context, result)
+        _bound_result(context, result)
         return result
 
     return guarded
@@ -195,7 +197,7 @@ def _spend_work(context: dict[str, Any], amount: int) -> None:
         raise CheckFault("fhirpath_limit", "took too many steps")
 
 
-def _bound(context: dict[str, Any], result: Any) -> None:
+def _bound_result(context: dict[str, Any], result: Any) -> None:
     values = result if isinstance(result, list) else (result,)
     _spend_work(context, len(values))
     if len(values) > _MOST_ITEMS:

@@ -84,6 +84,7 @@ class Comparison:
         """Return what is wrong with a value, or None when it fits."""
         if self._reads_text and isinstance(actual, str):
             read = _read_scalar(actual)
+            # Where the reading does not help, the text stays as it is: a message should quote what stands in the source.
             if self._matcher is not None or find_difference(self.expected, read) is None:
                 actual = read
         if self._matcher is not None:
@@ -126,6 +127,7 @@ def _compares_size(expected: Json) -> bool:
 
 def _read_scalar(text: str) -> Json:
     """Return the number or boolean a text reads as; else the text."""
+    # Only blanks, with which X12 pads fields of fixed width.
     bare = text.strip(" ")
     if bare.lower() in _BOOLEANS:
         return _BOOLEANS[bare.lower()]

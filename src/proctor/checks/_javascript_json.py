@@ -8,15 +8,14 @@ and ascending. One thing is better than the original: integers below 10^21 keep 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 
 from proctor.errors import CheckFault
+from proctor.matchers.equal import join_path
 from proctor.model.evidence import Json
+from proctor.model.javascript import quote_javascript_text, write_javascript_number
 from proctor.model.show import kind_of
 
-_ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
-_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _LARGEST_INDEX = 2**32 - 2
 """The largest key that JavaScript orders as an index of a list."""
 _MOST_DEPTH = 10_000
@@ -50,11 +49,28 @@ def write_javascript_json(value: Json) -> str:
             if pieces[-1] not in "{[":
                 pieces.append(",")
             if entry[0] is not None:
-                pieces.append(f"{quote_text(entry[0])}:")
+                pieces.append(f"{quote_javascript_text(entry[0])}:")
             current = entry[1]
             break
         else:
             return "".join(pieces)
+
+
+def iterate_texts(value: Json, path: str, at: int = 0) -> Generator[tuple[int, str, str], None, int]:
+    """Yield where in the JSON text each text begins, its path, and the text; returns where the JSON text ends."""
+    if isinstance(value, dict):
+        for key, item in _order_members(value):
+            # One character for the brace or comma before, one for the colon behind.
+            at += 1 + len(quote_javascript_text(key or "")) + 1
+            at = yield from iterate_texts(item, join_path(path, key or ""), at)
+        return at + (1 if value else 2)
+    if isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            at = yield from iterate_texts(item, f"{path}[{number}]", at + 1)
+        return at + (1 if value else 2)
+    if isinstance(value, str):
+        yield at + 1, path, value
+    return at + len(_write_scalar(value))
 
 
 def _order_members(value: dict[str, Json]) -> Sequence[tuple[str | None, Json]]:
@@ -77,51 +93,16 @@ def _write_scalar(value: Json) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return quote_text(value)
+        return quote_javascript_text(value)
     if isinstance(value, int):
         return str(value) if abs(value) < 10**21 else _write_large_integer(value)
     if isinstance(value, float):
-        return number_text(value)
+        return write_javascript_number(value) if math.isfinite(value) else "null"
     raise CheckFault("not_json", f"a tool input holds a {kind_of(value)}, which has no JSON text")
 
 
 def _write_large_integer(value: int) -> str:
     try:
-        return number_text(float(value))
+        return write_javascript_number(float(value))
     except OverflowError:
         return "null"
-
-
-def quote_text(text: str) -> str:
-    """Return a text in double quotes with JavaScript's escapes."""
-    return '"' + _ESCAPED.sub(_escape, text) + '"'
-
-
-def _escape(found: re.Match[str]) -> str:
-    char = found.group()
-    return _SHORT.get(char) or f"\\u{ord(char):04x}"
-
-
-def number_text(value: float) -> str:
-    """Return a double as JavaScript prints it: the shortest digits that read back, `1e+21` from there on, `1e-7` below a millionth."""
-    if not math.isfinite(value):
-        return "null"
-    if value == 0:
-        return "0"
-    sign = "-" if value < 0 else ""
-    # `repr` gives the same shortest digits; only where the point stands differs.
-    mantissa, _, exponent = repr(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    digits = (whole + fraction).lstrip("0")
-    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
-    digits = digits.rstrip("0")
-    count = len(digits)
-    if count <= point <= 21:
-        return sign + digits + "0" * (point - count)
-    if 0 < point <= 21:
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    if -6 < point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    power = point - 1
-    tail = f".{digits[1:]}" if count > 1 else ""
-    return f"{sign}{digits[0]}{tail}e{'+' if power > 0 else '-'}{abs(power)}"

@@ -177,6 +177,7 @@ def _arrange_runs(evidence: Evidence) -> tuple[list[Execution], list[Execution]]
     nodes = [_build_node_run(node, index) for index, node in enumerate(evidence.nodes or ())]
     calls = evidence.tool_calls or ()
     root = [Execution(call, "$.tool_calls", index, index) for index, call in enumerate(calls) if call.node is None]
+    # Readers list the calls of nodes at the root as well. Where they do so in order, which is the rule, there is nothing to adopt.
     if len(root) < len(calls) and not _repeats_nodes(nodes, calls):
         _adopt_calls(nodes, calls)
     return nodes, root
@@ -212,9 +213,11 @@ def _is_same_call(one: ToolCall, other: ToolCall) -> bool:
 
 def _adopt_calls(nodes: list[Execution], calls: Sequence[ToolCall]) -> None:
     """Give every root call that names a node to that node, unless the node has it already."""
+    # By content in a set: comparing each call with each other one would be quadratic.
     known = {_make_identity(run.name, call.source) for run in nodes for call in run.calls or ()}
     owners: dict[str, Execution] = {}
     for run in reversed(nodes):
+        # Backwards, so that the first run of a node owns its calls; a skipped one only where the node never ran.
         if _has_run(run) or run.name not in owners:
             owners[run.name] = run
     inner: dict[str, list[Execution]] = {}

@@ -77,6 +77,7 @@ class SchemaLimits:
         """Return how many schemas may be applied to any one part of `value`. Raises `CheckFault` when it is too deep for this schema."""
         if self.deepest is None:
             return max(self._bounds)
+        # Level by level and not by recursion, and no deeper than matters.
         depth = measure_depth(value, self.deepest)
         if depth > self.deepest:
             raise CheckFault("schema_limit", f"the value is nested more than {self.deepest} levels deep, too deep for this schema")
@@ -158,9 +159,11 @@ def _next_level(order: list[_Node], depth: int) -> tuple[int, bool]:
         if depth:
             total = sum([child.before for child in node.children])
             for group in node.exclusive:
+                # A child has one name and one place, so of these only one can apply to it.
                 total += max([child.before for child in group])
         for other in node.same:
             total += other.now
+        # Cut off just above the bound: exact figures beyond it would grow to thousands of digits, and decide nothing.
         node.now = min(total, MOST_APPLICATIONS + 1)
         largest = max(largest, node.now)
         settled = settled and node.now == node.before
@@ -175,6 +178,7 @@ def _sort_by_reach(nodes: list[_Node]) -> list[_Node]:
         if id(start) in finished:
             continue
         finished[id(start)] = False
+        # A stack of our own: a schema may chain as many parts as it has characters.
         path: list[tuple[_Node, list[_Node], list[_Node]]] = [(start, list(start.same), [])]
         while path:
             node, waiting, kept = path[-1]
@@ -189,6 +193,7 @@ def _sort_by_reach(nodes: list[_Node]) -> list[_Node]:
                 finished[id(other)] = False
                 path.append((other, list(other.same), []))
                 kept.append(other)
+            # One that is not finished lies on the path itself: the edge closes a circle.
             elif finished[id(other)]:
                 kept.append(other)
     return order

@@ -156,6 +156,7 @@ def _make_search(spec: FhirResource) -> Callable[[Sequence[Json]], list[Found]]:
         code, message = fault.code, fault.message
 
         def refuse(resources: Sequence[Json]) -> list[Found]:
+            # Made anew each time: a fault that is raised again would carry the traceback of earlier evidence along.
             raise CheckFault(code, message)
 
         return refuse
@@ -197,6 +198,7 @@ def _decide_verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[
     if spec.match == "all":
         return _decide_over_all(fields, found, counted, scope)
     looked = [(entry, [field.look(entry.resource, scope) for field in fields]) for entry in (found if spec.match == "any" else found[:1])]
+    # `max` keeps the first of equals, as the rules say: the earlier of two results that hold as much.
     entry, results = max(looked, key=lambda pair: sum(result.passed for result in pair[1]))
     return decide_fields(
         entry.name, (*results, *counted), pointers=_point_at_failures(entry, results), matches=len(found), resource=entry.name

@@ -20,7 +20,6 @@ from proctor.checks._fields import (
     prepare_rows,
     refuse_fields_when_absent,
 )
-from proctor.checks._globs import compile_glob, matches_glob
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault
 from proctor.expressions.scope import Scope
@@ -28,6 +27,7 @@ from proctor.model.evidence import Evidence, Json, StateFile
 from proctor.model.show import nearest, show
 from proctor.model.verdict import Verdict, missing
 from proctor.paths.dotted import find_dotted
+from proctor.patterns.globs import compile_glob, matches_glob
 from proctor.work import spend
 
 _PER_FILE = 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -16,7 +17,7 @@ from proctor.matchers.mismatch import show_value
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, missing, passed
+from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted
 
 
@@ -38,11 +39,22 @@ def _declare_reads(spec: JsonField) -> Reads:
     return Reads(("answer",), "exact", "error" if spec.condition.startswith("not_") else "fail")
 
 
+def _locate(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
+    if spec.condition in ("exists", "not_exists") or evidence.body is None:
+        return
+    expected, pointer = compile_expected(spec.value, field="value"), _point_at(spec.field)
+    actual = find_dotted(evidence.body, spec.field)
+    scope = Scope.read_from(evidence) if expected.dynamic else NO_SCOPE
+    if actual is not MISSING and expected.find_mismatch(actual, scope, pointer) is None:
+        yield from expected.iterate_ranges(actual, scope, pointer)
+
+
 @check(
     "json_field",
     example="json_field: {field: items.0.price, value: {$gt: 0}}",
     reads=_declare_reads,
     product=lambda spec: isinstance(spec.value, (dict, list)),
+    locate=_locate,
 )
 def json_field(spec: JsonField) -> Decide:
     """A field of the answer has (or has not) a value; the value may be a matcher."""

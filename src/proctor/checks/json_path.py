@@ -49,6 +49,7 @@ _MOST_SHOWN = 3
 
 
 def _declare_reads(spec: JsonPath) -> Reads:
+    # Exact even for a path that must exist: half of a JSON document cannot be read at all.
     return Reads(("answer",), "exact", "fail" if spec.exists else "error")
 
 

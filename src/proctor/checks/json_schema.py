@@ -73,8 +73,10 @@ def json_schema(spec: JsonSchema) -> Decide:
                     pointers=(pointer,),
                 )
             pointer = f"{pointer}.{spec.field}"
+        # Before the validator sees it: the library is compiled code and cannot be stopped.
         limits.check_work(value)
         try:
+            # The plain answer first, which stops at the first violation; all of them are looked for only where that is cheap.
             if validator.is_valid(value):
                 return good
             explained = limits.count_work(value, _MOST_WORK_TO_EXPLAIN) <= _MOST_WORK_TO_EXPLAIN

@@ -128,7 +128,7 @@ def tokens_within(spec: TokensWithin) -> Decide:
     good = passed("token usage stays within " + ", ".join(f"{limit} {kind}" for kind, limit in limits), pointers=("$.usage",))
 
     def decide(evidence: Evidence) -> Verdict:
-        usages = _list_usages(evidence)
+        usages = list_usages(evidence)
         over: list[str] = []
         unknown: list[str] = []
         for kind, limit, measure in measures:
@@ -163,7 +163,7 @@ _MEASURES: dict[str, Callable[[Usage], int | None]] = {
 }
 
 
-def _list_usages(evidence: Evidence) -> Sequence[Usage | None]:
+def list_usages(evidence: Evidence) -> Sequence[Usage | None]:
     """Return what is summed: the turns where all of them report, else the whole run, else what the turns or nodes report."""
     turns = [turn.usage for turn in evidence.turns or ()]
     if turns and None not in turns:

@@ -118,6 +118,7 @@ def node_called(spec: NodeCalled) -> Decide:
             return _fail_claim(claim, level, problems, notes)
         if by_arguments and any(run.is_named(spec.name) and run.is_output_missing() for run in level.runs):
             return no_output
+        # A parameter that still holds an n8n expression may have had the very value that decides.
         doubtful = claim.find_decisive_run(level.runs, scope) if notes else None
         if doubtful is not None:
             told = "; ".join(doubtful.notes[:_MOST_TOLD])
@@ -158,7 +159,7 @@ def _claim(spec: NodeCalled | NestedCall, prefix: str, nested: tuple[Claim, ...]
         index=spec.index,
         count=spec.count,
         count_items=isinstance(spec, NodeCalled) and spec.count_items,
-        forbidden_arguments=spec.forbidden_arguments,
+        forbidden_arguments={name: place for place, name in enumerate(spec.forbidden_arguments)},
         nested=nested,
         dynamic=(rule is not None and rule.dynamic) or any(claim.dynamic for claim in nested),
         prohibits=condition == "not_called" or bool(spec.forbidden_arguments) or any(claim.prohibits for claim in nested),

@@ -30,14 +30,18 @@ from proctor.checks.caution import EVERYTHING, Decide, ReadsOf, decide_with_caut
 from proctor.errors import InputError, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import nearest
-from proctor.model.verdict import Verdict
+from proctor.model.verdict import TextRange, Verdict
 
 __all__ = ["CheckEntry", "Decide", "Registry", "check", "collect", "default_registry", "iterate_entries", "read_entry"]
+
+Locate = Callable[[Any, Evidence], Iterable[TextRange]]
+"""Finds, for a spec, the characters of the evidence that decided: those it looks for, or those it forbids."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
 ENTRY_POINTS = "proctor.checks"
 PLUGIN_SWITCH = "PROCTOR_DISABLE_PLUGINS"
+_OWN_ENTRY = "__proctor_entry__"
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -49,6 +53,7 @@ class Mark(msgspec.Struct, frozen=True):
     example: str
     reads: ReadsOf
     product: bool | Callable[[Any], bool]
+    locate: Locate | None = None
 
 
 class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +77,12 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     product: bool | Callable[[Any], bool] = False
     """Whether its cost is a product of what the spec and the evidence hold, or of which specs that is true: see `work`."""
 
+    locate: Locate | None = None
+    """Finds the characters that decided; asked only where a verdict is shown, so that deciding does not pay for it."""
+
+    takes_whole: bool = False
+    """Whether the shorthand stands for an object too: for a check that is known by its name alone."""
+
     def multiplies_work(self, spec: msgspec.Struct) -> bool:
         """Return whether the steps of this spec have to be counted."""
         return self.product if isinstance(self.product, bool) else self.product(spec)
@@ -85,16 +96,18 @@ def check(
     example: str = "",
     reads: ReadsOf = EVERYTHING,
     product: bool | Callable[[Any], bool] = False,
+    locate: Locate | None = None,
 ) -> Callable[[F], F]:
     """Mark a function as the check called `name`.
 
     `example` is one assertion as a native suite writes it. `reads` says which parts of the evidence the check looks at and what
     kind of claim it makes; left out, a check gives `missing_evidence` wherever anything is not known. `product` says that its cost is a
-    product of what the spec and the evidence hold, always or for some specs: then it has to count its steps (`work.spend`).
+    product of what the spec and the evidence hold, always or for some specs: then it has to count its steps (`work.spend`). `locate`
+    finds the characters that decided, for reports that mark them.
     """
 
     def mark(function: F) -> F:
-        function.__proctor_check__ = Mark(name, shorthand, judged, example, reads, product)  # type: ignore[attr-defined]  # a function takes attributes
+        function.__proctor_check__ = Mark(name, shorthand, judged, example, reads, product, locate)  # type: ignore[attr-defined]  # a function takes attributes
         return function
 
     return mark
@@ -110,6 +123,8 @@ class Registry:
     def __init__(self, entries: Iterable[CheckEntry] = (), finder: Finder | None = None) -> None:
         self._entries: dict[str, CheckEntry] = {}
         self._finder = finder
+        self.looked_in = ""
+        """Where else checks were looked for, for the message about an unknown one."""
         for entry in entries:
             self.add(entry)
 
@@ -119,6 +134,7 @@ class Registry:
             return
         found = self._finder(name)
         if name is None:
+            # Everything is there now; an unknown name need not be looked for in the files again.
             self._finder = None
         for entry in found:
             known = self._entries.get(entry.name)
@@ -158,17 +174,23 @@ class Registry:
             f"unknown check {name!r}",
             field="check",
             nearest=nearest(name, self.list_names()),
-            hint="`proctor describe checks` lists them all",
+            hint=f"`proctor describe checks` lists them all{self.looked_in}",
         )
+
+    def get_for(self, name: str, spec: msgspec.Struct) -> CheckEntry:
+        """Return the check that a spec belongs to: an own check is known by its spec, any other by its name."""
+        own: CheckEntry | None = getattr(type(spec), _OWN_ENTRY, None)
+        return own if own is not None else self.get(name)
 
     def prepare(self, name: str, spec: msgspec.Struct) -> Decide:
         """Return the function that decides `spec` on evidence. Raises `SpecError` when the spec cannot be used."""
-        entry = self.get(name)
+        entry = self.get_for(name, spec)
         return decide_with_caution(entry.prepare(spec), find_reads(entry.reads, spec))
 
-    def prepare_bare(self, name: str, spec: msgspec.Struct) -> Decide:
-        """Return the check itself, for evidence of which everything is known and whose missing parts the caller looks after."""
-        return self.get(name).prepare(spec)
+
+def set_own_entry(spec: type[msgspec.Struct], entry: CheckEntry) -> None:
+    """Let a spec of this type belong to `entry`, whatever registry is asked."""
+    setattr(spec, _OWN_ENTRY, entry)
 
 
 def iterate_entries(module: ModuleType) -> Iterator[CheckEntry]:
@@ -203,6 +225,7 @@ def read_entry(function: Callable[..., Any]) -> CheckEntry:
         owner=owner,
         reads=mark.reads,
         product=mark.product,
+        locate=mark.locate,
     )
 
 
@@ -263,6 +286,7 @@ def _find_builtin(name: str | None) -> Iterable[CheckEntry]:
 
 def iterate_plugin_entries() -> Iterator[CheckEntry]:
     """Yield the checks that other distributions offer under the entry point group `proctor.checks`."""
+    # Plugins are code of other distributions; the switch is for whoever must not run any of it.
     if os.environ.get(PLUGIN_SWITCH) or not _some_distribution_mentions(ENTRY_POINTS):
         return
     from importlib.metadata import entry_points  # slow to import; needed only when a plugin is installed

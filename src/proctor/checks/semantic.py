@@ -53,7 +53,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     show_tool_results: bool = False
     """Whether the judge sees what the tools gave back."""
     show_conversation: bool = False
-    """Whether the judge sees all turns, where there are several."""
+    """Whether the judge sees all turns, where there are several; those of a simulated user it always sees."""
     rubric: tuple[str, ...] = ()
     """Points to look at one by one; the score is made of them."""
     reference: str | None = None
@@ -153,7 +153,8 @@ def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
         shown["steps"] = [{"step": node.name, "output": node.output} for node in evidence.nodes if node.ran()]
     if everything and evidence.context:
         shown["variables"] = evidence.context
-    if (spec.show_conversation or everything) and evidence.turns is not None and len(evidence.turns) > 1:
+    whole = spec.show_conversation or everything or evidence.simulated_user is not None
+    if whole and evidence.turns is not None and len(evidence.turns) > 1:
         shown["conversation"] = [
             {"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns
         ]
@@ -183,6 +184,7 @@ def _settle(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...]
         if opinion.outcome == "fail":
             return failed(f"the answer must not: {text}; {opinion.reason}", code=opinion.code, details=details, pointers=pointers)
     broken = next(((text, opinion) for text, opinion in listed if opinion.outcome == "error"), None)
+    # A criterion that failed has failed, whatever the constraint would have been; only a pass depends on all of them.
     if main.outcome == "pass" and broken is not None:
         return errored(broken[1].code or "judge_failed", f"must not: {broken[0]}; {broken[1].reason}", details=details)
     return msgspec.structs.replace(make_verdict(main, pointers=pointers), details=details)

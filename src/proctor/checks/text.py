@@ -4,16 +4,18 @@ The text is used as it came, untrimmed. Case folding is lower-casing of both sid
 normalisation. Evidence without a text decides nothing: `missing_evidence`.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
+from proctor.checks._ranges import locate_text
 from proctor.checks._texts import AROUND, NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence
-from proctor.model.show import show
-from proctor.model.verdict import Verdict, defer_verdict, failed, passed
+from proctor.model.show import explain_alike, show
+from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
 
 
 class ResponseContains(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -65,7 +67,29 @@ class ResponseNotEmpty(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The answer is more than white space."""
 
 
-@check("response_contains", shorthand="text", example="response_contains: refund processed", reads=Reads(("answer",), "presence"))
+def _locate(spec: ResponseContains | ResponseNotContains, evidence: Evidence) -> Iterator[TextRange]:
+    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case)
+
+
+def _locate_start(spec: ResponseStartsWith, evidence: Evidence) -> Iterator[TextRange]:
+    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="start")
+
+
+def _locate_end(spec: ResponseEndsWith, evidence: Evidence) -> Iterator[TextRange]:
+    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="end")
+
+
+def _locate_whole(spec: ResponseEquals, evidence: Evidence) -> Iterator[TextRange]:
+    return locate_text("$.text", evidence.text, spec.text, ignore_case=spec.ignore_case, at="whole")
+
+
+@check(
+    "response_contains",
+    shorthand="text",
+    example="response_contains: refund processed",
+    reads=Reads(("answer",), "presence"),
+    locate=_locate,
+)
 def response_contains(spec: ResponseContains) -> Decide:
     """The answer contains a text."""
     needle = spec.text.lower() if spec.ignore_case else spec.text
@@ -84,7 +108,13 @@ def response_contains(spec: ResponseContains) -> Decide:
     return decide
 
 
-@check("response_not_contains", shorthand="text", example="response_not_contains: internal error", reads=Reads(("answer",), "absence"))
+@check(
+    "response_not_contains",
+    shorthand="text",
+    example="response_not_contains: internal error",
+    reads=Reads(("answer",), "absence"),
+    locate=_locate,
+)
 def response_not_contains(spec: ResponseNotContains) -> Decide:
     """The answer does not contain a text."""
     needle = spec.text.lower() if spec.ignore_case else spec.text
@@ -110,7 +140,13 @@ def response_not_contains(spec: ResponseNotContains) -> Decide:
     return decide
 
 
-@check("response_starts_with", shorthand="text", example="response_starts_with: Dear customer", reads=Reads(("answer",), "presence"))
+@check(
+    "response_starts_with",
+    shorthand="text",
+    example="response_starts_with: Dear customer",
+    reads=Reads(("answer",), "presence"),
+    locate=_locate_start,
+)
 def response_starts_with(spec: ResponseStartsWith) -> Decide:
     """The answer begins with a text."""
     wanted = spec.text.lower() if spec.ignore_case else spec.text
@@ -128,7 +164,13 @@ def response_starts_with(spec: ResponseStartsWith) -> Decide:
     return decide
 
 
-@check("response_ends_with", shorthand="text", example="response_ends_with: '?'", reads=Reads(("answer",), "exact", "fail"))
+@check(
+    "response_ends_with",
+    shorthand="text",
+    example="response_ends_with: '?'",
+    reads=Reads(("answer",), "exact", "fail"),
+    locate=_locate_end,
+)
 def response_ends_with(spec: ResponseEndsWith) -> Decide:
     """The answer ends with a text."""
     wanted = spec.text.lower() if spec.ignore_case else spec.text
@@ -151,6 +193,7 @@ def response_ends_with(spec: ResponseEndsWith) -> Decide:
     shorthand="text",
     example="response_equals: {text: 'OK', ignore_case: false}",
     reads=Reads(("answer",), "exact", "fail"),
+    locate=_locate_whole,
 )
 def response_equals(spec: ResponseEquals) -> Decide:
     """The answer is exactly a text, nothing trimmed."""
@@ -164,7 +207,8 @@ def response_equals(spec: ResponseEquals) -> Decide:
         if (text.lower() if spec.ignore_case else text) == wanted:
             return good
         blanks = "only white space around it differs" if text.strip().lower() == spec.text.strip().lower() else None
-        return fail_text_claim(f"be {show(spec.text)}", spec.text, text, blanks)
+        alike = explain_alike(wanted, text.lower() if spec.ignore_case else text)
+        return fail_text_claim(f"be {show(spec.text)}", spec.text, text, blanks or alike)
 
     return decide
 
@@ -196,6 +240,21 @@ def _explain_near_miss(needle: str, text: str) -> str | None:
     folded, wanted = text.lower(), needle.lower()
     if wanted in folded:
         return "it is there in other letter case"
+    # Only for texts that are quickly split: it is an explanation, and the verdict stands without it.
     if len(text) <= 100_000 and wanted.split() and " ".join(wanted.split()) in " ".join(folded.split()):
         return "it is there with other white space"
-    return None
+    return _explain_other_form(wanted, folded)
+
+
+def _explain_other_form(wanted: str, text: str) -> str | None:
+    """Return where a text is that looks like the one wanted: the same letters in another Unicode form."""
+    if wanted.isascii() or len(text) > 100_000:
+        return None
+    from unicodedata import normalize  # next to no text needs it
+
+    same = normalize("NFC", wanted)
+    # In either form it begins at the same word, whose letters are compared as they are written.
+    if same not in normalize("NFC", text):
+        return None
+    form = normalize("NFD", wanted) if normalize("NFD", wanted) in text else same
+    return explain_alike(wanted, form) or "it is there in another Unicode form"

@@ -6,7 +6,7 @@ the way JavaScript writes it; `tool_argument` looks at one top-level argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
@@ -21,10 +21,12 @@ from proctor.checks._calls import (
     fail_no_call_fits,
     find_indexes_of,
     list_recorded_calls,
+    locate_fitting,
     require_name,
     resolve_name,
 )
 from proctor.checks._javascript_json import write_javascript_json
+from proctor.checks._ranges import Span, find_spans, locate_in_json
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault, SpecError
@@ -32,7 +34,7 @@ from proctor.matchers.call_arguments import build_argument_rule
 from proctor.matchers.equal import deep_equal
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, passed
+from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.paths.json_path import compile_path
 from proctor.patterns.engine import compile_pattern
 
@@ -95,11 +97,42 @@ class ToolInputPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """As in `tool_called`."""
 
 
+def _locate_argument(spec: ToolArgument, evidence: Evidence) -> Iterator[TextRange]:
+    if spec.value is msgspec.UNSET:
+        return iter(())
+    rule = build_argument_rule({spec.argument: spec.value}, values=spec.values)
+    return locate_fitting(rule, evidence, spec.tool)
+
+
+def _locate_input(spec: ToolInputContains | ToolInputMatches, evidence: Evidence) -> Iterator[TextRange]:
+    calls = list_recorded_calls(evidence) or ()
+    tool = resolve_name(spec.tool, evidence, calls) if spec.server_prefix else spec.tool
+    for index in find_indexes_of(calls, tool):
+        found = tuple(locate_in_json(calls[index].arguments, f"{call_path(evidence, index)}.arguments", _make_finder(spec)))
+        if found:
+            # One call that fits decides.
+            return iter(found)
+    return iter(())
+
+
+def _make_finder(spec: ToolInputContains | ToolInputMatches) -> Callable[[str], Iterator[Span]]:
+    if isinstance(spec, ToolInputContains):
+        return lambda written: find_spans(written, spec.text, ignore_case=spec.ignore_case)
+    pattern = compile_pattern(spec.pattern, spec.flags)
+
+    def find(written: str) -> Iterator[Span]:
+        found = pattern.search(written)
+        return iter(() if found is None else ((found.start, found.end),))
+
+    return find
+
+
 @check(
     "tool_argument",
     example="tool_argument: {tool: search, argument: limit, value: {$lte: 10}}",
     reads=Reads(("tool_calls", "tool_arguments"), "presence"),
     product=lambda spec: isinstance(spec.value, (dict, list)),
+    locate=_locate_argument,
 )
 def tool_argument(spec: ToolArgument) -> Decide:
     """Some call of the tool has this argument with this value."""
@@ -161,6 +194,7 @@ def _decide_presence(spec: ToolArgument) -> Decide:
     "tool_input_contains",
     example="tool_input_contains: {tool: search, text: shoes}",
     reads=Reads(("tool_calls", "tool_arguments"), "presence"),
+    locate=_locate_input,
 )
 def tool_input_contains(spec: ToolInputContains) -> Decide:
     """Some call's arguments, written as compact JSON, contain this text."""
@@ -179,6 +213,7 @@ def tool_input_contains(spec: ToolInputContains) -> Decide:
     example='tool_input_matches: {tool: search, pattern: \'"q":"[a-z ]+"\'}',
     reads=Reads(("tool_calls", "tool_arguments"), "presence"),
     product=True,
+    locate=_locate_input,
 )
 def tool_input_matches(spec: ToolInputMatches) -> Decide:
     """Some call's arguments, written as compact JSON, match this regular expression."""
@@ -186,14 +221,7 @@ def tool_input_matches(spec: ToolInputMatches) -> Decide:
     try:
         pattern = compile_pattern(spec.pattern, spec.flags)
     except SpecError as error:
-        if spec.on_invalid == "error":
-            raise
-        return _decide_always(
-            failed(
-                f"expected the input of {show(spec.tool)} to match {show(spec.pattern)}; invalid regex: {error.message}",
-                code="invalid_pattern",
-            )
-        )
+        return _decide_invalid(spec, error, f"match {show(spec.pattern)}; invalid regex", "invalid_pattern")
 
     def holds(arguments: Json) -> bool:
         return pattern.search(write_javascript_json(arguments)) is not None
@@ -213,15 +241,12 @@ def tool_input_path(spec: ToolInputPath) -> Decide:
     try:
         path = compile_path(spec.path, spec.syntax)
     except SpecError as error:
-        if spec.on_invalid == "error":
-            raise
-        return _decide_always(
-            failed(f"expected the input of {show(spec.tool)} to have {spec.path}; invalid JSONPath: {error.message}", code="invalid_path")
-        )
+        return _decide_invalid(spec, error, f"have {spec.path}; invalid JSONPath", "invalid_path")
     as_mcplab = spec.syntax == "mcplab"
 
     def holds(arguments: Json) -> bool:
         # jsonpath-plus finds nothing in a falsy document, and compares with `===`: lists and objects equal nothing.
+        # MCPLab uses jsonpath-plus, so its suites must find here what they found there.
         if as_mcplab and not isinstance(arguments, (dict, list)) and not arguments:
             return False
         values = path.find(arguments)
@@ -233,7 +258,11 @@ def tool_input_path(spec: ToolInputPath) -> Decide:
     return _decide_any_input(spec, holds, has)
 
 
-def _decide_always(verdict: Verdict) -> Decide:
+def _decide_invalid(spec: ToolInputMatches | ToolInputPath, error: SpecError, claim: str, code: str) -> Decide:
+    """Fail on every evidence, as MCPLab does for a pattern or path it cannot read; our own suites are refused instead."""
+    if spec.on_invalid == "error":
+        raise error
+    verdict = failed(f"expected the input of {show(spec.tool)} to {claim}: {error.message}", code=code)
     return lambda evidence: verdict
 
 
@@ -256,6 +285,7 @@ def _decide_any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath
                 if holds(calls[index].arguments):
                     return ok
             except CheckFault as error:
+                # The budget is that of the whole assertion: further calls would only spend what is not there.
                 if error.code == "too_much_work":
                     raise
                 fault = fault or error

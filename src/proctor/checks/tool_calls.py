@@ -5,7 +5,7 @@ and case-sensitively; calls stand in the order they were made, over all turns of
 record tools (`tool_calls` and `nodes` both absent) decides nothing: `missing_evidence`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Literal
 
@@ -23,6 +23,7 @@ from proctor.checks._calls import (
     find_indexes_of,
     list_names,
     list_recorded_calls,
+    locate_fitting,
     require_name,
     resolve_name,
 )
@@ -34,7 +35,7 @@ from proctor.matchers.equal import join_path
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, defer_verdict, failed, passed
+from proctor.model.verdict import TextRange, Verdict, defer_verdict, failed, passed
 
 ArgumentMatch = Literal["partial", "exact", "ignore"]
 ArgumentValues = Literal["matchers", "placeholders", "literal"]
@@ -98,6 +99,7 @@ def _declare_call_reads(spec: ToolCalled | ToolNotCalled) -> Reads:
     if isinstance(spec, ToolNotCalled):
         return Reads(("tool_calls", "tool_arguments") if spec.arguments is not None else ("tool_calls",), "absence", tools=(spec.name,))
     with_arguments = spec.arguments is not None or bool(spec.forbidden_arguments)
+    # A further call that nobody saw could break any of these, so only a plain "was called" is safe on half of the evidence.
     counted = spec.index is not None or spec.at_most is not None or bool(spec.forbidden_arguments) or spec.at_least == 0
     parts: tuple[Part, ...] = ("tool_calls", "tool_arguments") if with_arguments else ("tool_calls",)
     # A position is one among all calls.
@@ -113,12 +115,25 @@ def has_structure(spec: ToolCalled | ToolNotCalled) -> bool:
     return any(isinstance(value, (dict, list)) for value in (spec.arguments or {}).values())
 
 
+def _locate(spec: ToolCalled | ToolNotCalled, evidence: Evidence) -> Iterator[TextRange]:
+    rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=getattr(spec, "strict", False))
+    every = isinstance(spec, ToolNotCalled) or spec.at_most is not None or spec.at_least > 1 or spec.index is not None
+    found = locate_fitting(rule, evidence, spec.name, server_prefix=spec.server_prefix, every=every)
+    if not isinstance(spec, ToolCalled) or spec.index is None:
+        # What a call must not be given decides beside what it must, and is an argument as a whole.
+        return iter(()) if isinstance(spec, ToolCalled) and spec.forbidden_arguments else found
+    calls = list_recorded_calls(evidence) or ()
+    place = call_path(evidence, spec.index if spec.index >= 0 else len(calls) + spec.index)
+    return (one for one in found if one.path.startswith(f"{place}."))
+
+
 @check(
     "tool_called",
     shorthand="name",
     example="tool_called: {name: search, arguments: {q: shoes}}",
     reads=_declare_call_reads,
     product=has_structure,
+    locate=_locate,
 )
 def tool_called(spec: ToolCalled) -> Decide:
     """A tool was called, optionally with given arguments, a number of times, or at a given position."""
@@ -152,8 +167,10 @@ def tool_called(spec: ToolCalled) -> Decide:
                 try:
                     if pick(call.arguments) == values:
                         return ok
+                # An argument that is listed and not there: this call does not fit, a later one may.
                 except KeyError:
                     continue
+                # Arguments that are no object; what they may still fit is known to the careful way alone.
                 except TypeError:
                     return careful(evidence)
         for call in calls:
@@ -250,7 +267,8 @@ def _find_forbidden(
 ) -> Verdict | None:
     for index in named:
         arguments = calls[index].arguments
-        found = sorted(forbidden & arguments.keys()) if isinstance(arguments, dict) else ()
+        # Along the arguments, not with `&`, which walks along the forbidden names for every call.
+        found = sorted(key for key in arguments if key in forbidden) if isinstance(arguments, dict) else ()
         if found:
             path = f"{call_path(evidence, index)}.arguments"
             return failed(
@@ -286,7 +304,14 @@ def _claim(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule | None, verb: st
     return f"{show(spec.name)} {verb}{shown}"
 
 
-@check("tool_not_called", shorthand="name", example="tool_not_called: delete_account", reads=_declare_call_reads, product=has_structure)
+@check(
+    "tool_not_called",
+    shorthand="name",
+    example="tool_not_called: delete_account",
+    reads=_declare_call_reads,
+    product=has_structure,
+    locate=_locate,
+)
 def tool_not_called(spec: ToolNotCalled) -> Decide:
     """A tool was never called, or never with the given arguments."""
     require_name(spec.name)

@@ -85,8 +85,9 @@ def tools_exactly(spec: ToolsExactly) -> Decide:
         calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
+        known = find_existing_tools(evidence, calls) if spec.server_prefix else None
         for names in allowed:
-            resolved = _resolve_names(names, evidence, calls) if spec.server_prefix else names
+            resolved = names if known is None else [resolve_name(name, evidence, calls, known) for name in names]
             if len(resolved) == len(calls) and all(call.goes_by(name) for call, name in zip(calls, resolved, strict=True)):
                 return ok
         at, why = _find_first_difference(allowed[0], calls)
@@ -151,6 +152,7 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
                 if at == count:
                     return ok
                 wanted = names[at]
+        # Aliases can only make a pass of a failure, so they are looked at only here.
         for call in calls:
             if call.aliases:
                 return careful(evidence)
@@ -179,7 +181,7 @@ def _fail_not_in_order(wanted: Sequence[str], found: Sequence[int], evidence: Ev
         reason = f"expected the order {expected}; {show(stuck)} was never called, {describe_tools(calls)}"
     return failed(
         reason,
-        details={"expected": list(wanted), "tools_called": list_names(calls), "found": len(found), "stuck_at": stuck},
+        details={"expected": list(wanted), "tools_called": list_names(calls), "reached": len(found), "stuck_at": stuck},
         pointers=call_paths(evidence, anywhere),
     )
 

@@ -20,7 +20,7 @@ class Unsupported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 @check("unsupported", shorthand="reason", example="unsupported: the original assertion has no counterpart", reads=Reads((), "presence"))
 def unsupported(spec: Unsupported) -> Decide:
     """An assertion that no check understands; always fails with code `unsupported_assertion`."""
-    verdict = failed(f"this assertion cannot be understood: {spec.reason}", code="unsupported_assertion")
+    verdict = failed(f"this assertion is not decided here: {spec.reason}", code="unsupported_assertion")
 
     def decide(evidence: Evidence) -> Verdict:
         return verdict

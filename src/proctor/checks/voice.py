@@ -10,11 +10,12 @@ The judge is asked about each phrase by itself, required or forbidden: was it sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
+from proctor.checks._ranges import locate_text
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.codecs.speech import Speech, normalize
@@ -22,7 +23,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, VoiceTurn
 from proctor.model.judgement import Material, Opinion, Question, make_pending
 from proctor.model.show import shorten, show
-from proctor.model.verdict import Verdict, errored, failed, missing, passed
+from proctor.model.verdict import TextRange, Verdict, errored, failed, missing, passed
 from proctor.work import spend
 
 
@@ -53,12 +54,22 @@ Spoken = list[tuple[int, str]]
 """Turns of one speaker that follow each other: their numbers and texts."""
 
 
+def _locate(spec: VoiceSaid, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the phrases as they are written; one that was recognised in other words has no characters of its own."""
+    voice = evidence.state.voice if evidence.state is not None else None
+    for number, text in (spoken for run in _list_runs(voice.turns, spec.speaker) for spoken in run) if voice is not None else ():
+        for phrase in (*spec.contains, *spec.not_contains):
+            spend(len(text) // _CHARS_PER_STEP + 1)
+            yield from locate_text(f"$.state.voice.turns[{number}].text", text, phrase, ignore_case=spec.match != "exact")
+
+
 @check(
     "voice_said",
     judged=True,
     example="voice_said: {speaker: agent, contains: [date of birth], not_contains: [credit card]}",
     reads=Reads(("state",), "exact"),
     product=True,
+    locate=_locate,
 )
 def voice_said(spec: VoiceSaid) -> Decide:
     """Phrases were said, or were not, by one side of a call; the score is the share of phrases that hold."""
@@ -120,6 +131,7 @@ def _ask(phrases: list[Said], runs: list[Spoken], speaker: str | None, turns: Se
     def settle(opinions: Sequence[Opinion]) -> Verdict:
         left = iter(opinions)
         known = [said if said.found else _record_heard(said, next(left)) for said in phrases]
+        # One phrase that nobody could judge leaves the share of phrases unknown, and with it the verdict.
         broken = next((said for said in known if said.opinion is not None and said.opinion.outcome == "error"), None)
         if broken is not None and broken.opinion is not None:
             return errored(
@@ -158,6 +170,7 @@ class _Heard:
 
     def __init__(self, runs: list[Spoken], exact: bool) -> None:
         self._turns = [(number, text, self._find_form(text, exact)) for run in runs for number, text in run]
+        # After the single turns, so that a phrase inside one turn is told with that turn and not with the whole run.
         together = [(run[0][0], " ".join(text for _, text in run)) for run in runs if len(run) > 1]
         self._turns += [(number, text, self._find_form(text, exact)) for number, text in together]
 

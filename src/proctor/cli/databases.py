@@ -44,6 +44,7 @@ def use_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, 
         from proctor.service.refusals import Refusal
         from proctor.store.database import open_database
     except ModuleNotFoundError as error:
+        # Another module that is missing is a bug or a broken installation, and no extra would mend it.
         if error.name is None or error.name.partition(".")[0] not in _PARTS:
             raise
         raise MissingExtra("The database of the service", "serve") from None

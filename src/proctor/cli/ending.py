@@ -29,11 +29,14 @@ def end_by_signals(task: asyncio.Task[Any]) -> Generator[None]:
     def end(number: int) -> None:
         told.append(number)
         if len(told) == 1:
+            GUARD.note_interruption()
             task.cancel()
         else:
             end_at_once()
 
+    # `nohup` sets SIGHUP to be ignored before it starts us, and a handler would undo that.
     chosen = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    # The event loop on Windows has no signal handlers; there Ctrl-C comes as an exception.
     with contextlib.suppress(NotImplementedError):
         for number in chosen:
             loop.add_signal_handler(number, end, number)
@@ -50,4 +53,5 @@ def end_at_once() -> None:
     GUARD.kill_all()
     with contextlib.suppress(OSError, ValueError):
         print("interrupted", file=sys.stderr, flush=True)
+    # Without cleaning up: whoever asks for the second time does not want to wait for threads and servers again.
     os._exit(Exit.INTERRUPTED)

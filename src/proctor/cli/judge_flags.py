@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from proctor.cli.parser import parse_natural, parse_positive
+
 if TYPE_CHECKING:
-    from proctor.actions.judges import JudgeOptions
+    from proctor.actions.judge_settings import JudgeOptions
 
 
 def add_judge_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `run`, `check` and `recheck` share."""
     judge = parser.add_argument_group("the judge")
     judge.add_argument("--judge-model", metavar="NAME", help="the model that judges: one of `models`, or provider/name")
-    judge.add_argument("--judge-samples", type=_parse_positive, metavar="N", help="how often each claim is judged (default: 1)")
-    judge.add_argument("--max-judge-calls", type=_parse_natural, metavar="N", help="the most requests to the judge")
+    judge.add_argument("--judge-samples", type=parse_positive, metavar="N", help="how often each claim is judged (default: 1)")
+    judge.add_argument("--max-judge-calls", type=parse_natural, metavar="N", help="the most requests to the judge")
     judge.add_argument("--no-cache", action="store_true", help="ask the judge again, whatever is remembered, and remember nothing")
     judge.add_argument("--share-judgements", action="store_true", help="let repeats of a case be judged by one remembered reply")
     judge.add_argument("--fail-fast", action="store_true", help="do not judge a case that has failed already")
@@ -22,7 +24,7 @@ def add_judge_flags(parser: argparse.ArgumentParser) -> None:
 
 def read_judge_options(options: argparse.Namespace) -> JudgeOptions:
     """Return what the flags say."""
-    from proctor.actions.judges import JudgeOptions  # most commands have nothing to judge
+    from proctor.actions.judge_settings import JudgeOptions  # most commands have nothing to judge
 
     return JudgeOptions(
         model=options.judge_model,
@@ -31,21 +33,3 @@ def read_judge_options(options: argparse.Namespace) -> JudgeOptions:
         share_over_repeats=True if options.share_judgements else None,
         max_calls=options.max_judge_calls,
     )
-
-
-def _parse_positive(text: str) -> int:
-    return _parse_number(text, 1)
-
-
-def _parse_natural(text: str) -> int:
-    return _parse_number(text, 0)
-
-
-def _parse_number(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}") from None
-    if value < least:
-        raise argparse.ArgumentTypeError(f"expected at least {least}, found {value}")
-    return value

@@ -6,9 +6,12 @@ the suite.
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
+from proctor.cli.verbose import print_case
 from proctor.model.result import CaseResult
+from proctor.report.case_faults import CaseFaults, find_case_fault
 from proctor.report.judge_faults import find_fault
 from proctor.report.neutral import to_one_line
 from proctor.runner.events import Event, Listener
@@ -17,11 +20,21 @@ _EVERY_S = 0.2
 _MOST_NAMES = 3
 
 
-def make_listener(*, quiet: bool) -> "LiveProgress":
+def make_listener(*, quiet: bool, verbose: bool = False) -> "LiveProgress":
     """Return the display that fits where standard error goes."""
+    if verbose:
+        return LiveProgress(_print_assertions)
     if quiet:
         return LiveProgress(lambda event: None)
     return LiveProgress(_MovingLine() if sys.stderr.isatty() else _PlainLines())
+
+
+def _print_assertions(event: Event) -> None:
+    """Show each attempt in full as it ends, and what else happens to the run."""
+    if event.kind == "finished" and event.result is not None:
+        print_case(event.result)
+    elif event.kind in ("retrying", "slowed", "stopping"):
+        print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
 
 
 class LiveProgress:
@@ -67,6 +80,7 @@ class _MovingLine:
         elif event.kind in ("slowed", "stopping"):
             self._print_above(f"{event.kind}: {to_one_line(event.message, 160)}")
         now = time.monotonic()
+        # A terminal takes longer to draw a line than some attempts take; the last state is always drawn.
         if now >= self._next or self._done == self._total:
             self._next = now + _EVERY_S
             self._draw_line(now)
@@ -115,6 +129,7 @@ class _FailureLines:
 
     def __init__(self) -> None:
         self._told: tuple[str, str] | None = None
+        self._case_faults = CaseFaults()
 
     def __call__(self, result: CaseResult) -> str:
         first = next(iter(result.failures()), None)
@@ -123,6 +138,8 @@ class _FailureLines:
         if fault is not None and fault == self._told:
             reason = "not judged, as above"
         self._told = fault or self._told
+        if self._case_faults.is_told(result):
+            reason = f"as above [{result.code}]"
         attempt = _describe_attempt(result.attempt)
         return f"{result.outcome}  {to_one_line(result.case.id, 80)}{attempt}  {to_one_line(reason, 160)}".rstrip()
 
@@ -132,11 +149,16 @@ def _describe_attempt(number: int) -> str:
     return f" (attempt {number + 1})" if number else ""
 
 
-def write_annotations(results: "tuple[CaseResult, ...]") -> list[str]:
+def write_annotations(results: Iterable[CaseResult]) -> list[str]:
     """Return GitHub's workflow commands for every assertion that did not hold, at the place where it is written."""
     lines: list[str] = []
+    faults = CaseFaults()
     for result in results:
-        for entry in result.failures():
+        if faults.is_told(result):
+            continue
+        # What keeps a whole case from being decided stands beside its first claim.
+        most = 1 if find_case_fault(result) is not None else None
+        for entry in islice(result.failures(), most):
             origin = entry.assertion.origin
             place = f" file={_escape_property(origin.file)},line={origin.line or 1},col={origin.column or 1}," if origin.file else " "
             title = _escape_property(f"{result.case.id}: {entry.assertion.label or entry.assertion.check}")
@@ -149,4 +171,5 @@ def _escape_message(text: str) -> str:
 
 
 def _escape_property(text: str) -> str:
+    # GitHub's workflow commands end a property at these.
     return _escape_message(text).replace(":", "%3A").replace(",", "%2C")

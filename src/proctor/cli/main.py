@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import sys
 from typing import NamedTuple
 
+from proctor.cli.commands import load_command
 from proctor.cli.exits import Exit
 from proctor.errors import ProctorError
-from proctor.model.show import nearest
+from proctor.model.show import escape_unseen, nearest
 
 
 class Command(NamedTuple):
@@ -21,19 +21,23 @@ class Command(NamedTuple):
 
     def run(self, arguments: list[str]) -> int:
         """Load the command's module and run it."""
-        module = importlib.import_module(f"proctor.cli.commands.{self.name}")
+        # Only the command that was asked for: loading all of them would be most of the time of a short one.
+        module = load_command(self.name)
         code: int = module.run(arguments)
         return code
 
 
 COMMANDS = (
-    Command("init", "write a small commented suite and evidence to start from"),
+    Command("init", "look around and write a suite, a target and a first case for the agent that is there"),
+    Command("try", "send one message to an agent and show what was seen; --save makes it a case"),
     Command("check", "evaluate recorded evidence against a suite; no agent is called"),
     Command("run", "drive the agent through a suite, record evidence, evaluate, keep the run"),
     Command("recheck", "evaluate the kept evidence of a run again; no agent is called"),
     Command("compare", "two kept runs side by side: regressed, improved, unchanged; a gate for CI"),
+    Command("baseline", "choose the run that later ones are compared with"),
     Command("list", "the runs that are kept"),
     Command("show", "one kept run in full"),
+    Command("view", "the web pages over the runs of this folder, on this machine"),
     Command("report", "write HTML, JUnit, Markdown or JSON of a kept run"),
     Command("validate", "read suites and evidence without running, and print every problem"),
     Command("convert", "write a suite of any dialect in the native format"),
@@ -43,6 +47,7 @@ COMMANDS = (
     Command("judge", "measure how far a judge agrees with people: calibrate it on labelled answers"),
     Command("keys", "create, list and revoke the keys of the service"),
     Command("db", "export, import, migrate or show the database of the service"),
+    Command("completion", "print a script that completes commands and options in bash, zsh or fish"),
     Command("demo", "a complete run on bundled examples; no network, no keys"),
 )
 
@@ -60,6 +65,7 @@ def write_usage() -> str:
         "",
         "start here:",
         "  proctor demo",
+        '  proctor try "Where is order 17?" --target app:answer',
         "  proctor init my-suite && proctor check my-suite/suite.yaml my-suite/evidence.jsonl",
         "",
         "`proctor COMMAND --help` explains a command; `proctor --version` prints the version.",
@@ -77,7 +83,7 @@ def run(arguments: list[str]) -> int:
             sys.stdout.flush()
         return code
     except ProctorError as error:
-        print(str(error), file=sys.stderr)
+        print(escape_unseen(str(error), keep="\n\u200c\u200d"), file=sys.stderr)
         return Exit.USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -90,6 +96,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get("PROCTOR_DEBUG"):
             raise
+        # A file of the user's that cannot be used is no bug, wherever it was opened.
         if isinstance(error, OSError) and error.filename is not None:
             print(f"cannot use {str(error.filename)!r}: {error.strerror}", file=sys.stderr)
             return Exit.USAGE
@@ -110,6 +117,7 @@ def _drop_output() -> None:
     try:
         sys.stdout.flush()
     except OSError:
+        # Python flushes standard output once more while it ends, and would exit with 120 if that failed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

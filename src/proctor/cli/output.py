@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, TextIO
@@ -26,13 +26,45 @@ def get_standard_output() -> TextIO:
 
 @contextlib.contextmanager
 def reserve_standard_output() -> Generator[None]:
-    """Keep standard output for results: what a function under test prints meanwhile, in whatever thread, goes to standard error."""
-    _reserved.append(get_standard_output())
+    """Keep standard output for results: what a function under test prints meanwhile, in whatever thread, goes to standard error.
+
+    That holds for what it starts and for libraries that write to the descriptor itself, too.
+    """
+    place = get_standard_output()
+    with _keep_descriptor(place) as kept:
+        _reserved.append(kept)
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                yield
+        finally:
+            _reserved.pop()
+
+
+@contextlib.contextmanager
+def _keep_descriptor(place: TextIO) -> Generator[TextIO]:
+    """Give another descriptor to results, while the first one leads to standard error; where there is none all stays as it is."""
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            yield
+        place.flush()
+        usual = place.fileno() == 1 and sys.stderr.fileno() == 2
+        kept = os.dup(1) if usual else -1
+    except (OSError, ValueError, AttributeError):
+        # Closed, or no file at all.
+        usual, kept = False, -1
+    if not usual:
+        yield place
+        return
+    os.set_inheritable(kept, False)
+    file = os.fdopen(kept, "w", encoding=place.encoding, errors=place.errors)
+    os.dup2(2, 1)
+    try:
+        yield file
     finally:
-        _reserved.pop()
+        try:
+            file.flush()
+        finally:
+            os.dup2(kept, 1)
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 class Output:
@@ -71,7 +103,9 @@ class Output:
                 return
             self._file.close()
             if self._partial is not None and kind is None:
+                # In one step, and only after success: a reader finds the old file or the whole new one, never a half.
                 os.replace(self._partial, self._path)
+        # Left as it is: `main` knows that a reader went away, which is not the user's to mend.
         except BrokenPipeError:
             raise
         except OSError as failure:
@@ -88,6 +122,14 @@ class Output:
             self._file.write(data)
         except BrokenPipeError:
             raise
+        except OSError as error:
+            raise self._make_error(error) from error
+
+    def write_with(self, write: Callable[[BinaryIO], None]) -> None:
+        """Let something else write to the file; usable inside the `with` block."""
+        assert self._file is not None, "an output is written to inside its `with` block"
+        try:
+            write(self._file)
         except OSError as error:
             raise self._make_error(error) from error
 

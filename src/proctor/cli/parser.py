@@ -10,14 +10,30 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from proctor.cli.commands import load_command
 from proctor.cli.exits import Exit
 from proctor.model.show import nearest
 
 
+class _Reached(Exception):
+    """The parser of a command is there, and whoever asked for it has it."""
+
+
+_collected: list[KindParser] = []
+_collecting: list[bool] = []
+
+
 class KindParser(argparse.ArgumentParser):
     """A parser whose errors say what was meant."""
+
+    def print_help(self, file: Any = None) -> None:
+        """Print what there is, or hand the parser over to whoever collects it."""
+        if _collecting:
+            _collected.append(self)
+            raise _Reached
+        super().print_help(file)
 
     def error(self, message: str) -> NoReturn:
         """Print the message, the nearest option and where to read on; end with code 4."""
@@ -46,8 +62,23 @@ def make_parser(name: str, summary: str, examples: Iterable[str]) -> KindParser:
         description=summary,
         epilog=text,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        # An abbreviation that works today would be ambiguous, or mean something else, with the next option.
         allow_abbrev=False,
     )
+
+
+def collect_parser(command: str) -> KindParser:
+    """Return the parser of a command, as the command itself makes it. Raises `MissingExtra` for one whose extra is not installed."""
+    module = load_command(command)
+    _collecting.append(True)
+    try:
+        # The help is the one thing that every command prints without doing anything.
+        module.run(["--help"])
+    except _Reached:
+        return _collected.pop()
+    finally:
+        _collecting.pop()
+    raise AssertionError(f"{command} has no parser")
 
 
 def add_output_flags(parser: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
@@ -72,3 +103,51 @@ def add_trust_flag(parser: argparse.ArgumentParser, doing: str) -> None:
 def add_strict_flag(parser: argparse.ArgumentParser) -> None:
     """Add the flag of every command that brings cases and evidence together."""
     parser.add_argument("--strict", action="store_true", help="exit 4 when a case has no evidence, or a record answers no case")
+
+
+def parse_share(text: str) -> float:
+    """Return a number from 0 to 1, as a flag gives it."""
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text}")
+    return value
+
+
+def parse_whole(text: str, least: int | None = None) -> int:
+    """Return a whole number, as a flag gives it: plain digits, where Python would also read `1_0` and digits of other scripts."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"expected a whole number, found {text!r}")
+    value = int(text)
+    if least is not None and value < least:
+        raise argparse.ArgumentTypeError(f"expected at least {least}, found {value}")
+    return value
+
+
+def parse_positive(text: str) -> int:
+    """Return a whole number of at least 1."""
+    return parse_whole(text, 1)
+
+
+def parse_natural(text: str) -> int:
+    """Return a whole number of at least 0."""
+    return parse_whole(text, 0)
+
+
+def add_capture_flag(parser: argparse.ArgumentParser) -> None:
+    """Add `--capture otel`."""
+    parser.add_argument(
+        "--capture", choices=("otel",), help="of a Python function as the target: read the spans that it leaves behind, too"
+    )
+
+
+def add_prices_flag(parser: argparse.ArgumentParser) -> None:
+    """Add `--prices FILE`."""
+    parser.add_argument("--prices", metavar="FILE", help="what models cost, instead of `prices:` in proctor.yaml")
+
+
+def parse_amount(text: str) -> float:
+    """Return an amount of money above 0, as a flag gives it."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text}")
+    return value

@@ -28,6 +28,7 @@ class Progress:
         self._count += 1
         if result.outcome in ("fail", "error"):
             self._failed += 1
+        # The clock is not asked for every result: at a hundred thousand a second that would show.
         if self._count % 64 == 0 and (now := time.monotonic()) >= self._next:
             self._next = now + _EVERY_S
             rate = self._count / (now - self._started)

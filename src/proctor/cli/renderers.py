@@ -1,6 +1,7 @@
 """The report formats behind one small shape: take results as they come, then finish.
 
-Streaming formats keep nothing (`jsonl`) or a bounded number of failures (`terminal`); the others need the whole run.
+Streaming formats keep nothing (`jsonl`), a bounded number of failures (`terminal`), or put results aside until the run has ended (`json`,
+`csv`, `parquet`: `put_aside.py`); the others need the whole run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Protocol
 from proctor.cli.output import Output
 from proctor.model.result import CaseResult, RunResult
 
-FORMATS = ("terminal", "json", "jsonl", "junit", "markdown", "html")
+FORMATS = ("terminal", "json", "jsonl", "junit", "markdown", "html", "csv", "parquet")
 
 
 class Renderer(Protocol):
@@ -110,7 +111,6 @@ class Whole:
 
 
 _WHOLE = {
-    "json": ("proctor.report.json_text", "render_json"),
     "junit": ("proctor.report.junit", "render_junit"),
     "markdown": ("proctor.report.markdown", "render_markdown"),
     "html": ("proctor.report.html", "render_html"),
@@ -123,6 +123,10 @@ def make_renderer(format: str, output: Output, *, no_color: bool = False) -> Ren
         return JsonLines(output)
     if format == "terminal":
         return Terminal(output, colour=wants_colour(output, no_color))
+    if format in ("csv", "parquet", "json"):
+        from proctor.cli.put_aside import JsonRun, Table  # only these formats need it
+
+        return JsonRun(output) if format == "json" else Table(output, format)
     module, name = _WHOLE[format]
     return Whole(output, getattr(importlib.import_module(module), name))
 

@@ -1,24 +1,57 @@
 """Shows a finished run in whatever format was asked for, and chooses the exit code."""
 
+import argparse
 import sys
 from collections.abc import Mapping
 
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.renderers import make_renderer
+from proctor.cli.renderers import Whole, make_renderer
+from proctor.errors import InputError
 from proctor.model.result import RunResult, Unmet
 from proctor.model.run import RunEntry
 
 Entries = Mapping[tuple[str, int], RunEntry]
 
 
-def show_run(run: RunResult, *, format: str, output: str | None, no_color: bool, entries: Entries | None = None) -> None:
-    """Write the run; `entries` hold what only some formats show: conversations, traces, times."""
+PIVOT_FORMATS = ("terminal", "markdown", "html", "csv")
+"""Formats that have a place for a table of pass rates."""
+
+
+def add_pivot_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag of every command that shows a whole run."""
+    parser.add_argument(
+        "--pivot",
+        metavar="TAG,TAG",
+        help="a table of pass rates by these tags, the last one as columns (default: the axes of the suite's matrix); "
+        f"with --format {', '.join(PIVOT_FORMATS)}",
+    )
+
+
+def show_run(
+    run: RunResult,
+    *,
+    format: str,
+    output: str | None,
+    no_color: bool,
+    entries: Entries | None = None,
+    pivot: str | None = None,
+) -> None:
+    """Write the run; `entries` hold what only some formats show: conversations, traces, times. `pivot` names the axes of a table."""
+    axes = _choose_axes(run, format, pivot)
     with Output(output) as place:
+        if entries is not None and format in ("json", "jsonl", "terminal"):
+            from proctor.report.exchange import add_exchanges  # only some formats show them
+
+            # For people what was asked stands beside what failed; of a large run the rest need not be read for that.
+            run = add_exchanges(run, entries, only_failed=format == "terminal")
         if format == "html":
             from proctor.report.html import render_html  # only this format needs it
 
-            place.write_text(render_html(run, entries))
+            place.write_text(render_html(run, entries, axes))
+            return
+        if format == "csv" and pivot is not None:
+            place.write_text(_write_pivot(run, axes, format))
             return
         if format == "otlp":
             from proctor.report.evaluation_events import render_otlp  # as above
@@ -27,9 +60,38 @@ def show_run(run: RunResult, *, format: str, output: str | None, no_color: bool,
                 place.write(line)
             return
         render = make_renderer(format, place, no_color=no_color)
-        for result in run.cases:
-            render.add(result)
+        if format in ("csv", "parquet"):
+            from proctor.cli.put_aside import Table  # only these formats need it
+
+            assert isinstance(render, Table)
+            for result in run.cases:
+                render.add(result, (entries or {}).get((result.case.id, result.attempt)))
+        elif not isinstance(render, Whole):  # which looks at the results of the run itself
+            for result in run.cases:
+                render.add(result)
         render.finish(run)
+        if axes and format in ("terminal", "markdown"):
+            place.write_text(_write_pivot(run, axes, format))
+
+
+def _choose_axes(run: RunResult, format: str, pivot: str | None) -> tuple[str, ...]:
+    from proctor.report.pivot import find_matrix_axes, read_axes  # small, and most commands show no whole run
+
+    if pivot is None:
+        return find_matrix_axes(run)
+    if format not in PIVOT_FORMATS:
+        raise InputError(f"--pivot goes with --format {', '.join(PIVOT_FORMATS)}, not {format}")
+    return read_axes(pivot, run)
+
+
+def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str) -> str:
+    from proctor.report import pivot_tables  # only runs with a table need it
+    from proctor.report.pivot import build_pivot
+
+    table = build_pivot(run, axes)
+    if format == "csv":
+        return pivot_tables.write_pivot_csv(table)
+    return pivot_tables.write_pivot_markdown(table) if format == "markdown" else pivot_tables.write_pivot_text(table)
 
 
 def write_markdown(run: RunResult) -> str:

@@ -16,12 +16,12 @@ from proctor.codecs.fhir_matching import (
     MODIFIERS,
     Test,
     compile_value,
-    cut,
     find_reference_text,
     find_reference_type,
     fold,
     iterate_strings,
     iterate_tokens,
+    split_unescaped,
 )
 from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters
 from proctor.errors import CheckFault, SpecError
@@ -68,6 +68,7 @@ class Found(msgspec.Struct, frozen=True):
 
 def open_store(resources: Iterable[Json]) -> Iterator[Found]:
     """Yield every resource in order, Bundles replaced by their entries (also a Bundle inside a Bundle, to a depth)."""
+    # A stack in place of recursion, as bundles may hold bundles; reversed, so that resources come out in the order of the store.
     waiting = [(f"resources[{index}]", resource, 0) for index, resource in enumerate(resources)]
     waiting.reverse()
     while waiting:
@@ -153,7 +154,8 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
         raise CheckFault(
             "unsupported_search", f"modifier {':' + modifier!r} of search parameter {name!r} is not supported; there are {allowed}"
         )
-    fits: list[Test] = [compile_value(parameter.kind, modifier, part, field=field) for part in cut(value, ",")]
+    fits: list[Test] = [compile_value(parameter.kind, modifier, part, field=field) for part in split_unescaped(value, ",")]
+    # FHIR's `:not` also finds resources without any value there.
     negated = modifier == "not"
 
     def test(resource: dict[str, Json]) -> bool:
@@ -168,6 +170,8 @@ def _weigh_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
     """Yield the elements, each counted as often as it is looked at."""
     for element in elements:
         parts = element.values() if isinstance(element, dict) else (element,)
+        # Paid before anything is compared, so that a resource with huge lists
+        # runs out of budget instead of time; texts count by their length.
         spend(
             tests * (1 + sum(len(part) if isinstance(part, list) else len(part) // 16 for part in parts if isinstance(part, (list, str))))
         )
@@ -178,6 +182,7 @@ def iterate_values(resource: dict[str, Json], parameter: Parameter) -> Iterator[
     """Yield the elements a parameter looks at, lists opened, null left out."""
     for place in parameter.places:
         for element in _find_elements(resource, place):
+            # A reference that names no type may point at the right one, so it is kept.
             if place.target is not None and find_reference_type(element) not in (place.target, None):
                 continue
             if place.member is not None and not (isinstance(element, dict) and element.get(place.member[0]) == place.member[1]):
@@ -220,6 +225,7 @@ def _sort_key(resource: dict[str, Json], parameter: Parameter, descending: bool)
     keys = [key for element in iterate_values(resource, parameter) if (key := _make_sort_key(element, parameter)) is not None]
     if not keys:
         return None
+    # Of several values FHIR sorts by the lowest, and descending by the highest.
     return max(keys) if descending else min(keys)
 
 

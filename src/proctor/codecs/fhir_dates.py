@@ -61,6 +61,7 @@ def read_date(text: str) -> Range | None:
     start += min(int(second), 59) * _SECOND
     if fraction is None:
         return Range(start, start + _SECOND)
+    # A fraction of three digits stands for a millisecond: what it leaves open is a range, too.
     start += int(fraction[:6].ljust(6, "0"))
     return Range(start, start + 10 ** max(0, 6 - len(fraction)))
 

@@ -83,7 +83,7 @@ def _iterate_system_and_code(element: dict[str, Json], key: str) -> Iterator[tup
 
 
 def _make_token_test(value: str) -> Test:
-    stated, *rest = cut(value, "|")
+    stated, *rest = split_unescaped(value, "|")
     if not rest:
         code = unescape(stated)
         return lambda element: any(found == code for _, found in iterate_tokens(element))
@@ -128,6 +128,7 @@ def find_reference_type(element: Json) -> str | None:
 
 
 def _strip_version(text: str) -> str:
+    # A canonical has its version behind a bar, a reference behind `_history`.
     return text.partition("/_history/")[0].partition("|")[0]
 
 
@@ -142,6 +143,7 @@ def _make_reference_test(value: str, of_type: str | None) -> Test:
         if found is None:
             return False
         if bare:
+            # An id may end a relative reference, an address, or a `urn:uuid:`.
             return found == wanted or found.endswith((f"/{wanted}", f":{wanted}"))
         # One side may be an address and the other relative to it.
         return found == wanted or found.endswith(f"/{wanted}") or ("://" in wanted and "/" in found and wanted.endswith(f"/{found}"))
@@ -215,8 +217,10 @@ def _number(value: str, field: str) -> Test:
     stated = _parse_decimal(text)
     if stated is None:
         raise SpecError(f"not a number: {show(text)}", field=field)
+    # Half of the last place that was written: `100` is 99.5 up to 100.5, `100.0` is 99.95 up to 100.05.
     half = Decimal((0, (5,), int(stated.as_tuple().exponent) - 1))
     low, high = stated - half, stated + half
+    # FHIR recommends a tenth of the stated value for `ap`.
     tolerance = abs(stated) / 10
     compare: dict[str, Callable[[Decimal], bool]] = {
         "eq": lambda found: low <= found < high,
@@ -253,7 +257,7 @@ def _make_quantity_test(value: str, field: str) -> Test:
     return fits
 
 
-def cut(text: str, separator: str) -> list[str]:
+def split_unescaped(text: str, separator: str) -> list[str]:
     """Return the pieces between separators that no backslash escapes; escapes stay as they are."""
     pieces: list[str] = []
     start = position = 0

@@ -34,6 +34,7 @@ class Parameter(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
 
 
+# Parsed when first asked for: a search needs one type of the whole table.
 @functools.cache
 def list_parameters(resource_type: str) -> dict[str, Parameter]:
     """Return all parameters of a type by name; a type outside the table has the common ones only."""

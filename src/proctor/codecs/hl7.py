@@ -113,6 +113,7 @@ def _read_message(lines: list[str]) -> Hl7Message:
     if not separator or separator.isalnum() or separator.isspace():
         raise EvidenceError(f"not an HL7 v2 message: no field separator after MSH in {show(header[:20])}")
     encoding = header[4:].split(separator, 1)[0]
+    # A message may name fewer than four delimiters; a level without one is never divided.
     marks = [mark if mark != separator and not mark.isalnum() else None for mark in encoding[:4]]
     component, repetition, escape, subcomponent = (*marks, None, None, None, None)[:4]
     return Hl7Message(

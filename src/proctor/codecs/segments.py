@@ -123,6 +123,7 @@ def pick(segment: Segment, path: SegmentPath, delimiters: Delimiters, unescape: 
         piece = _pick_part(piece, delimiters.subcomponent, path.subcomponent)
     if not piece:
         return None
+    # What still has structure keeps its escapes: undone, an escaped delimiter could not be told from a real one.
     divided = any(mark is not None and mark in piece for mark in (delimiters.repetition, delimiters.component, delimiters.subcomponent))
     return piece if divided else unescape(piece)
 

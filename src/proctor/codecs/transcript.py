@@ -27,6 +27,7 @@ _LISTS = ("turns", "transcript", "messages", "utterances", "segments")
 _SPEAKERS = ("speaker", "role", "name", "participant", "channel")
 _TEXTS = ("text", "content", "transcript", "utterance", "message")
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
+# Repetitions over foreign text are bounded, so that no transcript can make these patterns backtrack for minutes.
 _TIMING = re.compile(r"\s{0,10}[0-9][0-9:.,]{0,20}\s{0,10}-->\s{0,10}[0-9]")
 _VOICE = re.compile(r"<v(?:\.[^\s>]{0,100})?[ \t]([^>\n]{1,200})>|</v>")
 _TAG = re.compile(r"</?[A-Za-z0-9:.][^<>]{0,200}>|\{\\[^{}]{0,40}\}")

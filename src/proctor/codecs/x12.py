@@ -70,6 +70,8 @@ def _read_header(text: str, start: int) -> tuple[list[str], int]:
     elements: list[str] = []
     position = start + 4
     if divider and not divider.isalnum() and not divider.isspace():
+        # The widest element of ISA has fifteen characters; 200 leave room for
+        # bad padding and bound the search in a text that is no interchange.
         while len(elements) < 15 and (end := text.find(divider, position, position + 200)) >= 0:
             elements.append(text[position:end])
             position = end + 1
@@ -93,6 +95,7 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> int
         end = text.find(terminator, position)
         end = len(text) if end < 0 else end
         raw = text[position:end].strip(_BLANK)
+        # This interchange lacks its IEA, and the next one begins.
         if raw.startswith("ISA" + divider):
             break
         position = end + 1

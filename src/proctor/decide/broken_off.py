@@ -56,6 +56,7 @@ def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:
     code = evidence.metadata.get("code")
     told = isinstance(code, str)
     reason = evidence.error if told else f"the run ended in an error: {evidence.error}"
+    # What was done cannot be undone by what did not happen: a forbidden call stays one. What was only not seen may have been about to come.
     if code != SERVER_GONE and result.outcome == "fail" and _is_certain(result.case.assertions, result.verdicts):
         return result if result.reason is not None else msgspec.structs.replace(result, reason=reason)
     outcome: Outcome = "error"

@@ -45,6 +45,7 @@ def prepare_captures(captures: Sequence[Capture]) -> Callable[[Evidence], Captur
             try:
                 values[name] = _capture_value(pattern, evidence.text or "")
             except CheckFault as fault:
+                # Null, as where nothing matches; but a search that was given up is told in the result, and never passed over.
                 values[name] = None
                 faults.append((name, fault))
         if not faults:
@@ -59,6 +60,7 @@ def _compile_pattern(source: str) -> Pattern | None:
     try:
         return compile_pattern(source)
     except SpecError:
+        # MCPLab gives null for a pattern that JavaScript cannot read, and goes on.
         return None
 
 

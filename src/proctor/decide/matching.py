@@ -20,15 +20,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-import msgspec
-
+from proctor.decide.case_names import CaseNames, HashedNames, HeldNames
+from proctor.decide.said_index import SaidIndex, make_key
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.json_bytes import decode_container
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
+from proctor.model.lazy_cases import is_lazy, join_cases
 from proctor.model.origin import NOWHERE
 from proctor.model.problem import Problem
 from proctor.model.show import show
+from proctor.model.variants import is_variant
 
 REFUSED_CODE = "case_not_named"
 """The code of a record that could answer several cases and names none of them."""
@@ -38,39 +40,48 @@ _MOST_CHOICES = 10
 """Cases named in the error about a record that could answer several."""
 _CHOOSE = "write the id of one of them as `case`, or select one case (`-k`)"
 
-Said = bytes
-"""What was said to an agent, in a form that can be looked up: a JSON list of its messages."""
-
 
 class CaseIndex:
     """The cases of a suite, found by the name a record gives or by its input."""
 
     def __init__(self, selected: Sequence[Case], left_out: Sequence[Case] = ()) -> None:
         """Raises `InputError` where two cases have the same id. Positions count the selected cases first."""
-        self.cases = cases = (*selected, *left_out)
+        self.cases = join_cases([selected, left_out])
         self._selected = selected
-        _refuse_repeated_ids(cases)
-        self.by_name: dict[str, list[int]] = {case.id: [position] for position, case in enumerate(cases)}
+        self.names: CaseNames = HashedNames(self.cases) if is_lazy(self.cases) else HeldNames()
         """The positions of the cases that a record may mean by a name; several where a name is not clear."""
-        # An id wins over the name of another case, not over what that case is called in its own file.
-        ids = frozenset(self.by_name)
-        for position, case in enumerate(cases):
-            for name in {case.own_id, case.name if case.name not in ids else None} - {None, "", case.id}:
-                self.by_name.setdefault(name or "", []).append(position)
-        self.answers_all = _need_no_choice(cases)
+        self.answers_all = self._index_names()
         """Whether a record that names no case answers every case, whatever its input."""
-        self._by_input: dict[Said, list[int]] = {}
-        self._by_first_message: dict[Said, list[int]] = {}
-        if not self.answers_all:
-            self._index_inputs()
+        # Made once per suite, so that a record costs one look-up however many cases there are.
+        self._by_input = SaidIndex(self.cases, _list_said_by)
+        self._by_first_message = SaidIndex(self.cases, lambda case: _list_said_by(case)[:1])
+        self._indexed = False
+
+    def _index_names(self) -> bool:
+        """Find the names of all cases, in one pass over them; returns whether a record need not choose between them."""
+        repeated: list[Problem] = []
+        asked, silent, variants = False, False, False
+        for position, case in enumerate(self.cases):
+            # Readers refuse them too, but a suite that was built in code comes here unread.
+            if not self.names.add(case, position):
+                repeated.append(Problem(message=f"two cases have the id {case.id!r}", origin=case.origin, code="duplicate_id"))
+            variants = variants or is_variant(case)
+            asked = asked or case.input is not None
+            silent = silent or not _list_said_by(case)
+        if repeated:
+            raise InputError(repeated[0].message, repeated)
+        self.names.finish()
+        return _needs_no_choice(len(self.cases), variants=variants, asked=asked, silent=silent)
 
     def _index_inputs(self) -> None:
+        # When the first record comes that names no case: most name theirs.
+        self._indexed = True
         for position, case in enumerate(self.cases):
-            said = _list_said_by(case)
+            said = () if is_variant(case) else _list_said_by(case)
             if said:
-                self._by_input.setdefault(_make_key(said), []).append(position)
+                self._by_input.add(said, position)
             if len(said) > 1:
-                self._by_first_message.setdefault(_make_key(said[:1]), []).append(position)
+                self._by_first_message.add(said[:1], position)
 
     def find(self, evidence: Evidence) -> Sequence[int] | None:
         """Return the positions of the cases that `evidence` answers, or None where it names a case nobody knows.
@@ -83,7 +94,7 @@ class CaseIndex:
             if len(self.cases) == 1:
                 self._refuse_other_input(evidence, (0,), "names no case, and the only one")
             return range(len(self._selected)) if self.answers_all else self._find_by_input(evidence)
-        found = self.by_name.get(name)
+        found = self.names.find(name)
         if found is not None and len(found) > 1 and not self._are_one(found):
             raise self._make_refusal(f"{len(found)} cases are called {show(name, 80)}; write the id of one of them as `case`", found)
         self._refuse_other_input(evidence, found or (), f"names the case {show(name, 80)}, which")
@@ -107,18 +118,24 @@ class CaseIndex:
         return len(origins) == 1 and NOWHERE not in origins
 
     def _find_by_input(self, evidence: Evidence) -> Sequence[int]:
+        if not self._indexed:
+            self._index_inputs()
         said = _list_said_in(evidence)
         for messages in (said, _find_said_first(evidence)) if said else ():
-            found = self._by_input.get(_make_key(messages))
+            found = self._by_input.find(messages)
             if found is not None:
                 return found
         # A record may have kept only the first message of a conversation.
-        begun = self._by_first_message.get(_make_key(said)) if len(said) == 1 else None
-        if begun is not None and len({_make_key(_list_said_by(self.cases[position])) for position in begun}) == 1:
+        begun = self._by_first_message.find(said) if len(said) == 1 else None
+        # Several cases may ask the very same conversation, and all of them are answered; two that only begin alike would be a guess.
+        if begun is not None and len({make_key(_list_said_by(self.cases[position])) for position in begun}) == 1:
             return begun
         if begun is None and _need_no_choice(self._selected):
             return range(len(self._selected))
         told = _show_said(said)
+        if any(map(is_variant, self.cases)):
+            # The same question is asked of several models or prompts, and only the id says which of them answered.
+            raise self._make_refusal(f"names no case, and each is asked once for every combination of a matrix; {_CHOOSE}")
         if begun is not None:
             raise self._make_refusal(f"names no case, and several conversations begin with its input {told}; {_CHOOSE}", begun)
         why = f"names no case, and its input {told} is that of no case" if said else "names no case and has no input"
@@ -147,6 +164,7 @@ def contradicts(asked: Sequence[Json], evidence: Evidence) -> bool:
         return False
     if len(given) == 1:
         # Of a conversation one message may have been kept.
+        # In doubt it contradicts nothing: a wrong refusal would cost more than it saves.
         return given[0] not in wanted
     return given != wanted if len(wanted) > 1 else wanted[0] not in given
 
@@ -158,25 +176,24 @@ def _normalize(text: str) -> Json:
 
 
 def _need_no_choice(cases: Sequence[Case]) -> bool:
+    return _needs_no_choice(
+        len(cases),
+        variants=any(map(is_variant, cases)),
+        asked=any(case.input is not None for case in cases),
+        silent=any(not _list_said_by(case) for case in cases),
+    )
+
+
+def _needs_no_choice(count: int, *, variants: bool, asked: bool, silent: bool) -> bool:
     """Return whether there is only one case, or none that a record could miss by its input.
 
     A case that says nothing to the agent is a claim about any record. Beside such cases a conversation is one more claim about the same
-    record; a suite in which every case says something is a suite of different situations.
+    record; a suite in which every case says something is a suite of different situations. Variants of a matrix ask the same of several
+    agents, and only the id says which of them answered.
     """
-    if len(cases) == 1:
-        return True
-    return not any(case.input is not None for case in cases) and not (cases and all(_list_said_by(case) for case in cases))
-
-
-def _refuse_repeated_ids(cases: Sequence[Case]) -> None:
-    """Refuse ids that stand twice; readers do too, but a suite that was built in code comes here unread."""
-    first: dict[str, Case] = {}
-    problems: list[Problem] = []
-    for case in cases:
-        if first.setdefault(case.id, case) is not case:
-            problems.append(Problem(message=f"two cases have the id {case.id!r}", origin=case.origin, code="duplicate_id"))
-    if problems:
-        raise InputError(problems[0].message, problems)
+    if variants:
+        return False
+    return count == 1 or (not asked and (silent or not count))
 
 
 def _name_choice(case: Case) -> str:
@@ -207,11 +224,3 @@ def _find_said_first(evidence: Evidence) -> tuple[Json, ...]:
         # A conversation that kept what was said in it as one list.
         return tuple(cast("list[str]", said))
     return (said,) if said is not None else ()
-
-
-def _make_key(said: Sequence[Json]) -> Said:
-    try:
-        return msgspec.json.encode(said, order="sorted")
-    except (TypeError, ValueError, RecursionError, UnicodeEncodeError):
-        # A lone surrogate or a number that JSON cannot carry: no less exact, only slower.
-        return repr(said).encode("utf-8", "backslashreplace")

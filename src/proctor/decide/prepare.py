@@ -12,19 +12,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.checks.caution import MISSING, find_reads
+from proctor.checks.caution import MISSING, decide_with_caution, find_reads
 from proctor.checks.registry import Decide, Registry, default_registry
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, may_claim_refusal
+from proctor.decide.case_names import HeldNames
+from proctor.decide.clock import needs_clock
+from proctor.decide.cost import with_agent_cost, with_cost
 from proctor.decide.judging import Deliberation, settle_all
 from proctor.decide.matching import CaseIndex
 from proctor.decide.quick import Clock, DecideCase, make_quick_decision
-from proctor.decide.turns import turn_evidence
 from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.evidence.account import find_known, with_break
+from proctor.evidence.turns import turn_evidence
 from proctor.model.account import UNSEEN_IN_A_PAGE, Account
 from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
+from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.judgement import Opinion, PendingVerdict, Question
+from proctor.model.lazy_cases import map_sequence
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict, errored, missing, skipped
 from proctor.scoring.score import score_case
@@ -33,34 +38,39 @@ from proctor.work import begin_counting, end_counting
 if TYPE_CHECKING:
     from proctor.decide.captures import Captured
 
-_CLOCK_WORDS = frozenset({"expression", "$expr", "$date"})
-
 
 class PreparedCase:
     """One case with its checks compiled."""
 
-    def __init__(self, case: Case, registry: Registry) -> None:
+    def __init__(self, case: Case, registry: Registry, prices: PriceList | None = None) -> None:
         self.case = case
+        self.prices = prices
         self._registry = registry
-        self._checks: tuple[Decide, ...] = tuple(registry.prepare(a.check, a.spec) for a in case.assertions)
-        self._uses_clock = any(_mentions_clock(msgspec.to_builtins(a.spec)) for a in case.assertions)
+        entries = [registry.get_for(a.check, a.spec) for a in case.assertions]
+        reads = [find_reads(entry.reads, a.spec) for entry, a in zip(entries, case.assertions, strict=True)]
+        # Prepared once for both ways of deciding: where every row of a large file is a case, preparing costs more than deciding.
+        self._bare: tuple[Decide, ...] = tuple(entry.prepare(a.spec) for entry, a in zip(entries, case.assertions, strict=True))
+        self._checks: tuple[Decide, ...] = tuple(map(decide_with_caution, self._bare, reads))
+        self._uses_clock = any(needs_clock(a.spec) for a in case.assertions)
         self._blind = frozenset(map(str, case.settings.get(UNSEEN_TOOLS) or ()))
         self._plain = not self._uses_clock and not case.context and case.timezone is None and not self._blind
         # The common case needs no bookkeeping between assertions: no dependencies, no turns.
         self._straight = all(not a.depends_on and a.turn is None for a in case.assertions)
         self._order = _sort_by_dependency(case.assertions)
         self._captures = _prepare_captures(case)
-        pairs = zip(case.assertions, self._checks, strict=True)
-        self._refusals: tuple[Decide, ...] = tuple(decide for assertion, decide in pairs if may_claim_refusal(assertion))
-        self.judged = any(registry.get(a.check).judged for a in case.assertions)
+        self._refusals = tuple(decide for a, decide in zip(case.assertions, self._checks, strict=True) if may_claim_refusal(a))
+        self.judged = any(entry.judged for entry in entries)
         """Whether deciding may need a judge."""
-        reads = [find_reads(registry.get(a.check).reads, a.spec) for a in case.assertions]
         self.only_presence = all(one.parts and one.claim == "presence" for one in reads)
         """Whether every claim is that something is there; a measure (a status, a duration) is one thing and not among several."""
 
     def decide(self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         """Decide every assertion of the case on `evidence`."""
+        if self.prices is not None:
+            evidence = with_agent_cost(evidence, self.prices)
         result = self._decide(evidence, source, attempt, clock)
+        if self.prices is not None and result.outcome != "skip":
+            result = with_cost(result, evidence, self.prices)
         # Plain evidence that decides everything is what a long stream consists of: its account is made when somebody asks.
         plain = evidence.account is None and evidence.error is None and not any(verdict.code for verdict in result.verdicts)
         return result if plain else with_account(result, evidence)
@@ -90,13 +100,7 @@ class PreparedCase:
         return is_refusal(evidence) and any(decide_guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
 
     def deliberate(
-        self,
-        evidence: Evidence,
-        source: Source | None = None,
-        attempt: int = 0,
-        clock: Clock | None = None,
-        *,
-        fail_fast: bool = False,
+        self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None, *, fail_fast: bool = False
     ) -> Deliberation:
         """Return the same as `decide` with a judge at hand: yields what it is to be asked, and wants the opinions sent.
 
@@ -105,6 +109,8 @@ class PreparedCase:
         case = self.case
         if case.skip is not None or evidence.no_run is not None or (evidence.error is not None and not case.assertions):
             return self.decide(evidence, source, attempt, clock)
+        if self.prices is not None:
+            evidence = with_agent_cost(evidence, self.prices)
         now: str | None = None
         if not self._plain:
             evidence, now = self._set_scope(evidence, clock)
@@ -114,7 +120,8 @@ class PreparedCase:
             # What was asked is known, where the evidence did not keep it.
             evidence = msgspec.structs.replace(evidence, input=case.input)
         verdicts = yield from self._decide_with_judge(evidence, fail_fast)
-        return with_account(self._make_result(verdicts, evidence, source, attempt, now), evidence)
+        result = self._make_result(verdicts, evidence, source, attempt, now)
+        return with_account(result if self.prices is None else with_cost(result, evidence, self.prices), evidence)
 
     def _make_result(
         self, verdicts: tuple[Verdict, ...], evidence: Evidence, source: Source | None, attempt: int, now: str | None
@@ -129,6 +136,10 @@ class PreparedCase:
             result = msgspec.structs.replace(result, extracted=captured.values, code=code, reason=captured.reason)
         return cut_short(result, evidence) if is_broken(evidence) and not self._claims_refusal(evidence) else result
 
+    def add_cost(self, result: CaseResult, evidence: Evidence) -> CaseResult:
+        """Return a result that was not decided on its evidence with what that cost, where there are prices."""
+        return result if self.prices is None else with_cost(result, evidence, self.prices)
+
     def make_quick_decision(self) -> DecideCase:
         """Return the same as `decide`, in fewest steps where the case allows it: a boolean case whose assertions stand on their own.
 
@@ -138,13 +149,12 @@ class PreparedCase:
         even = case.scoring.mode == "boolean" and all(
             not a.advisory and a.weight == case.assertions[0].weight and a.when_missing is None for a in case.assertions
         )
-        if not (even and case.assertions and self._straight and self._plain and case.skip is None and self._captures is None):
-            return self.decide
-        if any(self._registry.get(a.check).multiplies_work(a.spec) for a in case.assertions):
-            return self.decide  # whose steps are counted one by one
+        alone = self._straight and self._plain and self._captures is None and self.prices is None and case.skip is None
+        many = (self._registry.get_for(a.check, a.spec).multiplies_work(a.spec) for a in case.assertions)
+        if not (even and case.assertions and alone) or any(many):
+            return self.decide  # where work is multiplied, its steps are counted one by one
         # Bare checks are not wrapped in caution: `make_quick_decision` sends evidence with an account the careful way.
-        bare = tuple(self._registry.prepare_bare(a.check, a.spec) for a in case.assertions)
-        return make_quick_decision(case, bare, self.decide)
+        return make_quick_decision(case, self._bare, self.decide)
 
     def _decide_straight(self, evidence: Evidence) -> tuple[Verdict, ...]:
         pairs = zip(self.case.assertions, self._checks, strict=True)
@@ -270,14 +280,14 @@ class PreparedSuite:
     def __init__(self, suite: Suite, registry: Registry | None = None) -> None:
         self.suite = suite
         known = registry or default_registry()
-        self.cases: tuple[PreparedCase, ...] = tuple(PreparedCase(case, known) for case in suite.cases)
-        self.decides: tuple[DecideCase, ...] = tuple(prepared.make_quick_decision() for prepared in self.cases)
+        self.cases: Sequence[PreparedCase] = map_sequence(suite.cases, lambda case: PreparedCase(case, known, suite.prices))
+        self.decides: Sequence[DecideCase] = map_sequence(self.cases, PreparedCase.make_quick_decision)
         """How to decide each of the cases."""
-        self._pairs = tuple(zip(self.decides, self.cases, strict=True))
         self._index = CaseIndex(suite.cases, suite.unselected)
-        self.lookup: dict[str | None, tuple[DecideCase, ...]] = {
+        names = self._index.names.positions.items() if isinstance(self._index.names, HeldNames) else ()  # or lazy cases would be made
+        self.lookup: dict[str | None, Sequence[DecideCase]] = {
             name: tuple(self.decides[position] for position in self._choose(found))
-            for name, found in self._index.by_name.items()
+            for name, found in names
             if len(found) == 1 and self._index.asks_nothing(found)
         }
         """How to decide a record by the name it gives its case, where that alone is enough, as the case has no input that the record could
@@ -295,13 +305,12 @@ class PreparedSuite:
 
     def cases_for_trace(self, name: str | None) -> Iterable[tuple[DecideCase, PreparedCase]]:
         """Return the cases that apply to a trace which arrived by itself: those it names, else all; its input does not matter."""
-        if name is None:
-            return self._pairs
-        return [self._pairs[position] for position in self._choose(self._index.by_name.get(name, ()))]
+        chosen = range(len(self.cases)) if name is None else self._choose(self._index.names.find(name) or ())
+        return [(self.decides[position], self.cases[position]) for position in chosen]
 
     def list_names(self) -> Iterable[str]:
         """Return everything a record may call a case."""
-        return self._index.by_name
+        return self._index.names.list_names()
 
     def _choose(self, found: Iterable[int]) -> tuple[int, ...]:
         return tuple(position for position in found if position < len(self.cases))
@@ -344,7 +353,7 @@ def with_account(result: CaseResult, evidence: Evidence, reader: str = "plain") 
     """Return the result with what is known of the evidence it was decided on; `reader` is who read it, where it does not say so."""
     if result.account is not None and result.account.reader != "plain":
         return result
-    return msgspec.structs.replace(result, account=find_known(evidence, reader))
+    return msgspec.structs.replace(result, account=find_known(evidence, reader), simulated_user=evidence.simulated_user)
 
 
 def skip_case(case: Case, code: str, reason: str, *, source: Source | None = None, attempt: int = 0) -> CaseResult:
@@ -357,20 +366,6 @@ def _as_wanted(assertion: Assertion, verdict: Verdict) -> Verdict:
     if verdict.code != MISSING or assertion.when_missing in (None, verdict.outcome):
         return verdict
     return msgspec.structs.replace(verdict, outcome=assertion.when_missing)
-
-
-def _mentions_clock(value: Json) -> bool:
-    """Return whether a spec holds an expression or a date, so that the clock of the evidence matters."""
-    waiting = [value]
-    while waiting:
-        current = waiting.pop()
-        if isinstance(current, dict):
-            if not _CLOCK_WORDS.isdisjoint(current) or current.get("matcher") == "date":
-                return True
-            waiting.extend(current.values())
-        elif isinstance(current, (list, tuple)):
-            waiting.extend(current)
-    return False
 
 
 def _sort_by_dependency(assertions: Sequence[Assertion]) -> tuple[int, ...]:

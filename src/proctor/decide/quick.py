@@ -31,6 +31,7 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal remembered
+        # Whether something was not recorded, or not come to, changes what a claim of absence is worth; only the careful way weighs that.
         if evidence.account is not None or evidence.error is not None:
             return careful(evidence, source, attempt, clock)
         clean, steps = remembered
@@ -49,6 +50,7 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
         except Exception:  # one of them could not be decided; the careful way finds out which
             return careful(evidence, source, attempt, clock)
         for verdict in verdicts:
+            # A code may change the outcome of the case (an error, missing evidence), and the rules for that stand in one place.
             if verdict.code is not None:
                 return careful(evidence, source, attempt, None)
         outcome, score = score_evenly(verdicts)

@@ -3,26 +3,29 @@
     expression = term { "or" term } ;
     term       = factor { "and" factor } ;
     factor     = "not" factor | "(" expression ")" | word ;
-    word       = any run of characters without white space or parentheses, or a quoted text
+    word       = any run of characters without white space or parentheses, or a quoted text, or key="quoted text"
 
-A word chooses a case when it is part of the case's id or name or of a tag, in any case of letters; `key=value` asks for a tag with
-exactly that value.
+A word chooses a case when it is part of the case's id or name or of a tag, in any case of letters. `id=c3` and `name="Slow refund"` ask for
+exactly that id or name, `key=value` for a tag with exactly that value (of a tag that is a list, for one of its values).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 import msgspec
 
 from proctor.errors import InputError
 from proctor.model.case import Case, Suite
+from proctor.model.evidence import Json
+from proctor.model.lazy_cases import join_cases, pick_cases
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 
 Chooses = Callable[[Case], bool]
-_TOKEN = re.compile(r"\s*(?:([()])|\"([^\"]*)\"|'([^']*)'|([^\s()\"']+))")
+_TOKEN = re.compile(r"\s*(?:([()])|([^\s()\"'=]+=)?(?:\"([^\"]*)\"|'([^']*)')|([^\s()\"']+))")
+_EXACT = ("id", "name")
 _MAX_TOKENS = 500
 """Words of a `-k` expression; it is parsed by recursion."""
 
@@ -31,16 +34,21 @@ def select(suite: Suite, expression: str | None) -> Suite:
     """Return the suite with only the chosen cases."""
     if not expression:
         return suite
-    chooses = compile_selection(expression)
-    return select_cases(suite, [case for case in suite.cases if chooses(case)])
+    chosen, left_out = pick_cases(suite.cases, compile_selection(expression))
+    # Kept, because a record of a case that was left out must not be taken for one of those that are left.
+    return msgspec.structs.replace(suite, cases=chosen, unselected=join_cases([suite.unselected, left_out]))
 
 
 def select_cases(suite: Suite, cases: Iterable[Case]) -> Suite:
     """Return the suite with only these of its cases; it remembers which it had."""
-    chosen = tuple(cases)
-    ids = {case.id for case in chosen}
-    left_out = tuple(case for case in suite.cases if case.id not in ids)
-    return msgspec.structs.replace(suite, cases=chosen, unselected=(*suite.unselected, *left_out))
+    return select_ids(suite, {case.id for case in cases})
+
+
+def select_ids(suite: Suite, ids: Container[str]) -> Suite:
+    """Return the suite with only the cases that have one of these ids; it remembers which it had."""
+    chosen, left_out = pick_cases(suite.cases, lambda case: case.id in ids)
+    # Kept, because a record of a case that was left out must not be taken for one of those that are left.
+    return msgspec.structs.replace(suite, cases=chosen, unselected=join_cases([suite.unselected, left_out]))
 
 
 def compile_selection(expression: str) -> Chooses:
@@ -62,14 +70,14 @@ class _Parser:
             found = _TOKEN.match(stripped, position)
             if found is None:
                 raise self._make_error("a quoted text that is not closed", position)
-            punctuation, double, single, word = found.groups()
+            punctuation, key, double, single, word = found.groups()
             start = found.end() - len(found.group().lstrip())
             if punctuation:
                 tokens.append((punctuation, punctuation, start))
             elif word is not None and word in ("and", "or", "not"):
                 tokens.append((word, word, start))
             else:
-                tokens.append(("word", next(t for t in (double, single, word) if t is not None), start))
+                tokens.append(("word", (key or "") + next(t for t in (double, single, word) if t is not None), start))
             position = found.end()
         if len(tokens) > _MAX_TOKENS:
             raise self._make_error(f"longer than {_MAX_TOKENS} words", 0)
@@ -111,6 +119,7 @@ class _Parser:
 
     def _read_factor(self, depth: int) -> Chooses:
         kind, text, position = self._tokens[self._at]
+        # Parsing and choosing both recurse, and Python's own limit would end as a bug of ours instead of an error with a column.
         if depth > 50:
             raise self._make_error("nested too deeply", position)
         self._at += 1
@@ -131,10 +140,18 @@ def _read_word(text: str) -> Chooses:
     key, equals, value = text.partition("=")
     needle = text.lower()
 
+    wanted = value.lower()
+
     def chooses(case: Case) -> bool:
-        if equals and key in case.tags and str(case.tags[key]).lower() == value.lower():
+        if equals and key in case.tags and any(str(each).lower() == wanted for each in _list_values(case.tags[key])):
             return True
-        words = [case.id, case.name, *(f"{tag} {wanted}" for tag, wanted in case.tags.items())]
+        if equals and key in _EXACT:
+            return wanted == case.name.lower() if key == "name" else wanted in (case.id.lower(), (case.own_id or case.id).lower())
+        words = [case.id, case.name, *(f"{tag} {given}" for tag, given in case.tags.items())]
         return any(needle in word.lower() for word in words)
 
     return chooses
+
+
+def _list_values(value: Json) -> tuple[Json, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)

@@ -26,7 +26,7 @@ _shared: asyncio.AbstractEventLoop | None = None
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Wait for `work`, which runs in another thread. Raises `RuntimeError` inside an event loop."""
-    if _is_in_loop():
+    if is_in_loop():
         work.close()
         raise RuntimeError("this call would stop the running event loop: use the asynchronous twin with await")
     future = asyncio.run_coroutine_threadsafe(work, HOME_LOOP.get() or _get_shared_loop())
@@ -37,7 +37,8 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def _is_in_loop() -> bool:
+def is_in_loop() -> bool:
+    """Return whether an event loop runs in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

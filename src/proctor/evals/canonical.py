@@ -8,18 +8,15 @@ number of any size keeps all its digits, where JavaScript would round it.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from proctor.model.javascript import quote_javascript_text, write_javascript_number
 from proctor.model.show import kind_of
 
 DEEPEST: Final = 200
 """Levels of lists and objects inside each other; what is deeper (or holds itself) is refused."""
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def canonical_json(value: object) -> str:
@@ -43,17 +40,23 @@ def _write_value(value: object, depth: int) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return _write_text(value)
+        return quote_javascript_text(value)
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return _write_number(value)
+        if not math.isfinite(value):
+            raise ValueError(f"not a number JSON can hold: {value}")
+        return write_javascript_number(value)
     if isinstance(value, Mapping):
         members = cast("Mapping[Any, object]", value)
         for key in members:
             if not isinstance(key, str):
                 raise TypeError(f"the name of a member must be text, found {kind_of(key)}")
-        return "{" + ",".join(f"{_write_text(key)}:{_write_value(members[key], depth + 1)}" for key in sorted(members, key=_sort_key)) + "}"
+        return (
+            "{"
+            + ",".join(f"{quote_javascript_text(key)}:{_write_value(members[key], depth + 1)}" for key in sorted(members, key=_sort_key))
+            + "}"
+        )
     if isinstance(value, (list, tuple)):
         items = cast("list[object]", value)
         return "[" + ",".join(_write_value(item, depth + 1) for item in items) + "]"
@@ -63,32 +66,3 @@ def _write_value(value: object, depth: int) -> str:
 def _sort_key(key: str) -> bytes:
     """Return the key by which JavaScript's `sort` orders: a character beyond the basic plane counts as its two surrogates."""
     return key.encode("utf-16-be", "surrogatepass")
-
-
-def _write_text(text: str) -> str:
-    written = json.dumps(text, ensure_ascii=False)
-    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", written)
-
-
-def _write_number(value: float) -> str:
-    """Return a number as JavaScript writes it: the digits of Python, with other places for the point and the exponent."""
-    if not math.isfinite(value):
-        raise ValueError(f"not a number JSON can hold: {value}")
-    if value == 0:
-        return "0"
-    sign = "-" if value < 0 else ""
-    mantissa, _, exponent = repr(abs(value)).partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    point = len(whole) + int(exponent or 0)
-    digits = whole + fraction
-    point -= len(digits) - len(digits.lstrip("0"))
-    digits = digits.strip("0")
-    count = len(digits)
-    if count <= point <= 21:
-        return sign + digits + "0" * (point - count)
-    if 0 < point <= 21:
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    if -6 < point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    rest = f".{digits[1:]}" if count > 1 else ""
-    return f"{sign}{digits[0]}{rest}e{'+' if point > 0 else '-'}{abs(point - 1)}"

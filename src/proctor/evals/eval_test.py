@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from proctor.evals.blocking import run_blocking
 from proctor.evals.expectations import Expectations, Predicate
@@ -17,6 +17,7 @@ from proctor.evals.figures import Figures
 from proctor.evals.grading import Grading
 from proctor.evals.iteration import TestFunction, run_iteration
 from proctor.evals.metrics import Counts, sum_up_run
+from proctor.evals.options import refuse_unknown_options, show_options
 from proctor.evals.results import EvalRunResult, IterationResult
 from proctor.evals.score_rows import EvaluationConfig, ScoreResult
 from proctor.evals.scorer_context import Scenario
@@ -33,27 +34,48 @@ NO_FAILURES: Final = "No failed iterations."
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
+class EvalTestOptions(TypedDict, total=False):
+    """What else may be said about a test."""
+
+    id: str | None
+    """By which runs of the test are joined; left out, made of its name."""
+    match_options: Mapping[str, object] | None
+    """How expected calls are compared; left out, as the suite says."""
+    expected_output: str | None
+    """What a good answer looks like, for scorers that ask a judge."""
+
+
+class RunWatchers(TypedDict, total=False):
+    """Who is told how a run of a test goes."""
+
+    on_progress: OnProgress | None
+    """Called with (completed, total) after every iteration."""
+    on_failure: OnFailure | None
+    """Called with a report, once, when all is done and something failed."""
+
+
 class EvalTest(Figures):
     """One test: a function of an agent that answers true or false, and what else is expected of every iteration."""
 
     __test__ = False
 
+    @show_options(EvalTestOptions)
     def __init__(
         self,
         name: str,
         test: TestFunction,
         *,
-        id: str | None = None,
         expected_tool_calls: Iterable[CallLike | str] = (),
-        match_options: Mapping[str, object] | None = None,
         predicates: Iterable[Predicate] = (),
         is_negative_test: bool = False,
-        expected_output: str | None = None,
         scorers: Iterable[Scorer] = (),
+        **options: Unpack[EvalTestOptions],
     ) -> None:
+        refuse_unknown_options(EvalTest.__init__, options)
         if not callable(test):
             raise TypeError(f"test: expected a function of an agent, found {type(test).__name__}")
         self._name = name
+        id, match_options = options.get("id"), options.get("match_options")
         self._id = make_slug(name) if id is None else id
         if not _ID.fullmatch(self._id):
             raise ValueError(f"id: expected 1 to 128 letters, digits, '_' and '-', found {show(self._id)}")
@@ -62,7 +84,7 @@ class EvalTest(Figures):
         self._match_options = dict(match_options) if match_options is not None else None
         self._predicates = tuple(predicates)
         self._negative = is_negative_test
-        self._expected_output = expected_output
+        self._expected_output = options.get("expected_output")
         self._scorers = tuple(scorers)
         self._grading = self._make_grading()
         self._result: EvalRunResult | None = None
@@ -91,6 +113,7 @@ class EvalTest(Figures):
             self._scorers = own
             raise
 
+    @show_options(RunWatchers)
     async def run(
         self,
         agent: EvalAgent,
@@ -101,13 +124,14 @@ class EvalTest(Figures):
         timeout_ms: float = 30_000,
         scorer_concurrency: int = 4,
         scorer_timeout_ms: float = 60_000,
-        on_progress: OnProgress | None = None,
-        on_failure: OnFailure | None = None,
+        **watchers: Unpack[RunWatchers],
     ) -> EvalRunResult:
         """Repeat the test. Raises `ValueError` for options that cannot be used; what goes wrong in an iteration is its result.
 
         `on_progress(completed, total)` is called after every iteration; `on_failure(report)` once, when all is done and something failed.
         """
+        refuse_unknown_options(EvalTest.run, watchers)
+        on_progress, on_failure = watchers.get("on_progress"), watchers.get("on_failure")
         _check_options(concurrency, retries, timeout_ms)
         limits = ScorerLimits(scorer_concurrency, scorer_timeout_ms)
         gate = asyncio.Semaphore(concurrency)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -18,6 +18,7 @@ from proctor.cassettes.ports import LIVE
 from proctor.evals.canonical import canonical_digest
 from proctor.evals.messages import write_indented
 from proctor.evals.models import CustomProviders, complete_settings, make_model
+from proctor.evals.options import refuse_unknown_options, show_options
 from proctor.evals.score_rows import Policy, Role, ScoreDefinition, ScoreOutcome, make_error_outcome, scored, skipped
 from proctor.evals.scorer_context import ScorerContext
 from proctor.evals.scorers import Scorer, check_limit
@@ -40,51 +41,58 @@ BY_RUBRIC: Final = "What the agent did, as the transcript shows it, meets every 
 ModelLike = str | ChatModel | ModelSettings | Mapping[str, object]
 
 
+class JudgeScorerOptions(TypedDict, total=False):
+    """Who is asked, and about what: one of `model` and `judge`, and one of `rubric` and `prompt`."""
+
+    model: ModelLike | None
+    """`provider/name`, a mapping of model settings, or a chat model."""
+    judge: Judge | None
+    """Any judge, such as a jury."""
+    api_key: str | None
+    """Of the model; left out, the environment is asked."""
+    base_url: str | None
+    custom_providers: CustomProviders | None
+    rubric: Sequence[str] | None
+    """Points that all have to be met."""
+    prompt: str | None
+    """What the judge is asked instead."""
+    on_error: Policy | None
+    """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
+    on_skipped: Policy | None
+    label: str | None
+
+
+@show_options(JudgeScorerOptions)
 def judge_scorer(
     *,
     id: str,
-    model: ModelLike | None = None,
-    judge: Judge | None = None,
-    api_key: str | None = None,
-    base_url: str | None = None,
-    custom_providers: CustomProviders | None = None,
-    rubric: Sequence[str] | None = None,
-    prompt: str | None = None,
     threshold: float = DEFAULT_THRESHOLD,
     role: Role = "advisory",
-    on_error: Policy | None = None,
-    on_skipped: Policy | None = None,
     timeout_ms: float = 60_000,
-    label: str | None = None,
     scorer_version: str = "1",
+    **options: Unpack[JudgeScorerOptions],
 ) -> Scorer:
     """Return a scorer that asks a model whether the transcript meets a rubric, or what `prompt` says.
 
     `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead of it
     `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for what cannot be used.
     """
-    points, instruction = _read_rubric(rubric), (prompt or "").strip()
+    refuse_unknown_options(judge_scorer, options)
+    points, instruction = _read_rubric(options.get("rubric")), (options.get("prompt") or "").strip()
     _require_one("rubric and prompt", bool(points), bool(instruction))
-    _require_one("model and judge", model is not None, judge is not None)
+    _require_one("model and judge", options.get("model") is not None, options.get("judge") is not None)
     check_limit(timeout_ms)
-    asked = _JudgeAccess(model, judge, api_key, base_url, custom_providers or {}, timeout_ms / 1000)
+    asked = _JudgeAccess(options, timeout_ms / 1000)
     definition = ScoreDefinition(
         scorer_id=id.strip(),
         scorer_version=scorer_version,
-        implementation_hash=canonical_digest(
-            {
-                "templateVersion": asked.prompt_version,
-                "instruction": instruction or {"criterion": BY_RUBRIC, "rubric": points},
-                "model": asked.name,
-                **({"settings": asked.settings} if asked.settings else {}),
-            }
-        ),
-        label=label,
+        implementation_hash=asked.hash_instruction(instruction or {"criterion": BY_RUBRIC, "rubric": points}),
+        label=options.get("label"),
         deterministic=False,
         pass_threshold=threshold,
         role=role,
-        on_error=on_error,
-        on_skipped=on_skipped,
+        on_error=options.get("on_error"),
+        on_skipped=options.get("on_skipped"),
         model=asked.name,
     )
 
@@ -93,7 +101,7 @@ def judge_scorer(
             return skipped("the agent was not asked anything, so there is nothing to judge")
         question = Question(
             criterion=instruction or BY_RUBRIC,
-            label=label or definition.scorer_id,
+            label=definition.label or definition.scorer_id,
             rubric=tuple(points),
             threshold=threshold,
             reference=context.expected_output,
@@ -107,29 +115,24 @@ def judge_scorer(
 class _JudgeAccess:
     """The judge or the model that is asked."""
 
-    def __init__(
-        self,
-        model: ModelLike | None,
-        judge: Judge | None,
-        api_key: str | None,
-        base_url: str | None,
-        custom: CustomProviders,
-        timeout_s: float,
-    ) -> None:
-        self._judge = judge
+    def __init__(self, options: JudgeScorerOptions, timeout_s: float) -> None:
+        model, self._judge = options.get("model"), options.get("judge")
         self._settings = JudgeSettings(timeout_s=timeout_s)
-        self._given = (api_key, base_url, custom)
+        self._given = (options.get("api_key"), options.get("base_url"), options.get("custom_providers") or {})
         self._model = self._complete_settings(model) if isinstance(model, (Mapping, ModelSettings)) else model
-        if isinstance(judge, LlmJudge):
-            self._settings, prompt = judge.settings, judge.prompt
-        else:
-            prompt = load_prompt()
-        self._prompt = prompt
-        self.prompt_version = prompt.version
-        self.settings: Json = msgspec.to_builtins(judge.settings) if isinstance(judge, LlmJudge) else None
+        self._prompt = load_prompt()
+        self._judge_settings: Json = None
+        if isinstance(self._judge, LlmJudge):
+            self._settings, self._prompt = self._judge.settings, self._judge.prompt
+            self._judge_settings = msgspec.to_builtins(self._settings)
         self.name = self._find_name()
-        if judge is None:
+        if self._judge is None:
             self._open_model()  # a model that cannot be used is refused now, not in the middle of a run; nothing is connected yet
+
+    def hash_instruction(self, instruction: Json) -> str:
+        """Return the digest of what makes two such scorers the same: instruction, template, model and the judge's own settings."""
+        parts = {"templateVersion": self._prompt.version, "instruction": instruction, "model": self.name}
+        return canonical_digest({**parts, **({"settings": self._judge_settings} if self._judge_settings else {})})
 
     def _find_name(self) -> str:
         model = self._model

@@ -6,11 +6,12 @@ Messages are those of this prompt only: what was given as context is not repeate
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final, TypedDict, Unpack, cast
 
 from proctor.errors import EvidenceError
 from proctor.evals.latency import LatencyBreakdown
 from proctor.evals.messages import Message, compose_messages, write_indented
+from proctor.evals.options import refuse_unknown_options, show_options
 from proctor.evidence.calls import read_call
 from proctor.evidence.text import parse_json
 from proctor.evidence.usage import add_usage, read_usage
@@ -38,40 +39,52 @@ _LATENCY_KEYS: Final = {"e2eMs": "e2e_ms", "llmMs": "llm_ms", "mcpMs": "mcp_ms"}
 CallLike = ToolCall | Mapping[str, Json]
 
 
+class ResultOptions(TypedDict, total=False):
+    """What else may be known of a prompt."""
+
+    messages: Sequence[Message] | None
+    """Everything said in it; left out, made of prompt, calls and text."""
+    usage: Usage | Mapping[str, Json] | None
+    latency: LatencyBreakdown | Mapping[str, float] | float | None
+    """In milliseconds; a number is the time of the whole prompt."""
+    error: str | None
+    error_code: str | None
+    """The stable word for the error."""
+    provider: str | None
+    model: str | None
+    stop_reason: str | None
+    available_tools: tuple[str, ...] | None
+    """The tools that the agent had; left out, not known."""
+
+
 class PromptResult:
     """The result of one prompt."""
 
+    @show_options(ResultOptions)
     def __init__(
         self,
         *,
         prompt: str = "",
         text: str = "",
-        messages: Sequence[Message] | None = None,
         tool_calls: Iterable[CallLike] = (),
-        usage: Usage | Mapping[str, Json] | None = None,
-        latency: LatencyBreakdown | Mapping[str, float] | float | None = None,
-        error: str | None = None,
-        error_code: str | None = None,
-        provider: str | None = None,
-        model: str | None = None,
         spans: Sequence[Message] = (),
         widget_snapshots: Sequence[Message] = (),
-        stop_reason: str | None = None,
-        available_tools: tuple[str, ...] | None = None,
         servers: Sequence[Message] = (),
+        **options: Unpack[ResultOptions],
     ) -> None:
+        refuse_unknown_options(PromptResult.__init__, options)
+        messages = options.get("messages")
         self.prompt: Final = prompt
         self.text: Final = text
         self._calls = tuple(_read_call(call) for call in tool_calls)
         self._messages = compose_messages(prompt, text, self._calls) if messages is None else list(messages)
-        self._usage = _read_usage(usage)
-        self._latency = _read_latency(latency)
-        self._error = error
-        self._error_code = error_code
-        self._provider, self._model = provider, model
+        self._usage = _read_usage(options.get("usage"))
+        self._latency = _read_latency(options.get("latency"))
+        self._error, self._error_code = options.get("error"), options.get("error_code")
+        self._provider, self._model = options.get("provider"), options.get("model")
         self._spans, self._widgets = list(spans), list(widget_snapshots)
-        self._stop_reason = stop_reason
-        self._available_tools = available_tools
+        self._stop_reason = options.get("stop_reason")
+        self._available_tools = options.get("available_tools")
         self._servers = list(servers)
 
     @classmethod

@@ -28,7 +28,8 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.show import show
-from proctor.targets.mcp_agent import AgentSettings, McpAgent
+from proctor.targets.agent_conversation import AgentSettings
+from proctor.targets.mcp_agent import McpAgent
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

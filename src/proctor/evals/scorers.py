@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, overload
+from typing import Any, Final, TypedDict, Unpack, overload
 
 import msgspec
 
 from proctor.evals.calling import call_function, copy_context, describe_exception, end_task
 from proctor.evals.canonical import canonical_digest
 from proctor.evals.expectations import Expectations, Predicate
+from proctor.evals.options import refuse_unknown_options, show_options
 from proctor.evals.score_rows import (
     Policy,
     Role,
@@ -45,6 +46,21 @@ class Scorer(msgspec.Struct, frozen=True, kw_only=True):
     """Its own limit; left out, that of the run."""
 
 
+class ScorerOptions(TypedDict, total=False):
+    """What else may be said about a scorer."""
+
+    config: Json
+    """Tells two versions of the function apart, as `scorer_version` does."""
+    on_error: Policy | None
+    """What an error does to a gating scorer; left out, `fail` for gating and `ignore` for advisory ones."""
+    on_skipped: Policy | None
+    timeout_ms: float | None
+    """Its own limit; left out, that of the run."""
+    label: str | None
+    model: str | None
+    """The model that is asked, where one is."""
+
+
 @overload
 def scorer(
     id: str,
@@ -53,13 +69,8 @@ def scorer(
     threshold: float = ...,
     role: Role = ...,
     deterministic: bool = ...,
-    config: Json = ...,
-    on_error: Policy | None = ...,
-    on_skipped: Policy | None = ...,
-    timeout_ms: float | None = ...,
-    label: str | None = ...,
-    model: str | None = ...,
     scorer_version: str = ...,
+    **options: Unpack[ScorerOptions],
 ) -> Scorer: ...
 @overload
 def scorer(
@@ -69,14 +80,10 @@ def scorer(
     threshold: float = ...,
     role: Role = ...,
     deterministic: bool = ...,
-    config: Json = ...,
-    on_error: Policy | None = ...,
-    on_skipped: Policy | None = ...,
-    timeout_ms: float | None = ...,
-    label: str | None = ...,
-    model: str | None = ...,
     scorer_version: str = ...,
+    **options: Unpack[ScorerOptions],
 ) -> Callable[[ScoreFunction], Scorer]: ...
+@show_options(ScorerOptions)
 def scorer(
     id: str,
     function: ScoreFunction | None = None,
@@ -84,13 +91,8 @@ def scorer(
     threshold: float = 1.0,
     role: Role = "gating",
     deterministic: bool = True,
-    config: Json = None,
-    on_error: Policy | None = None,
-    on_skipped: Policy | None = None,
-    timeout_ms: float | None = None,
-    label: str | None = None,
-    model: str | None = None,
     scorer_version: str = "1",
+    **options: Unpack[ScorerOptions],
 ) -> Scorer | Callable[[ScoreFunction], Scorer]:
     """Return a scorer out of a function of the context, asynchronous or not; without one, a decorator.
 
@@ -98,26 +100,28 @@ def scorer(
     `scorer_version` are what tells two versions of it apart: a function itself cannot be compared. `deterministic=False` for one that asks
     a model: it is not asked about an iteration whose test function raised.
     """
+    refuse_unknown_options(scorer, options)
+    config, timeout_ms = options.get("config"), options.get("timeout_ms")
     definition = ScoreDefinition(
         scorer_id=id,
         scorer_version=scorer_version,
         implementation_hash=canonical_digest({"kind": "custom", **({} if config is None else {"config": config})}),
-        label=label,
+        label=options.get("label"),
         deterministic=deterministic,
         pass_threshold=threshold,
         role=role,
-        on_error=on_error,
-        on_skipped=on_skipped,
-        model=model,
+        on_error=options.get("on_error"),
+        on_skipped=options.get("on_skipped"),
+        model=options.get("model"),
     )
     check_limit(timeout_ms)
 
-    def made(score: ScoreFunction) -> Scorer:
+    def make(score: ScoreFunction) -> Scorer:
         if not callable(score):
             raise TypeError(f"a scorer is made of a function of the context, found {type(score).__name__}")
         return Scorer(definition=definition, score=score, timeout_ms=timeout_ms)
 
-    return made if function is None else made(function)
+    return make if function is None else make(function)
 
 
 def predicate_scorer(predicate: Predicate, *, id: str | None = None, ordinal: int | None = None, role: Role = "gating") -> Scorer:

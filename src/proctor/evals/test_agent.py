@@ -11,18 +11,19 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from inspect import Parameter, isawaitable, signature
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, Unpack, cast
 
 from proctor.errors import ProctorError, TargetError
 from proctor.evals.blocking import run_blocking
 from proctor.evals.deadline import PromptLimit
 from proctor.evals.models import CustomProviders, make_model, split_model
+from proctor.evals.options import refuse_unknown_options, show_options
 from proctor.evals.prompt_result import PromptResult
 from proctor.evals.prompting import Prompting, PromptOptions, StopCondition, Timeout, read_options
-from proctor.evals.tools import AgentTool, ToolsLike, listed
+from proctor.evals.tools import AgentTool, ToolsLike, list_tools_of
 from proctor.llm.ports import ChatModel
-from proctor.model.show import nearest, show
-from proctor.targets.mcp_agent import AgentSettings
+from proctor.model.show import show
+from proctor.targets.agent_conversation import AgentSettings
 
 if TYPE_CHECKING:
     from proctor.evals.client_manager import MCPClientManager
@@ -112,6 +113,20 @@ class _RememberingAgent:
         return last.tools_called() if last is not None else []
 
 
+class AgentOptions(TypedDict, total=False):
+    """What else an agent may be given."""
+
+    tools: ToolsLike | None
+    """Left out, all of `mcp_client_manager`."""
+    api_key: str | None
+    """Of the model; left out, the environment is asked."""
+    temperature: float | None
+    """From 0 to 2; left out, it is not sent."""
+    base_url: str | None
+    custom_providers: CustomProviders | None
+    mcp_client_manager: MCPClientManager | None
+
+
 class TestAgent(_RememberingAgent):
     """An agent made of a model and tools.
 
@@ -119,32 +134,25 @@ class TestAgent(_RememberingAgent):
     all of `mcp_client_manager`.
     """
 
+    @show_options(AgentOptions)
     def __init__(
-        self,
-        *,
-        model: str | ChatModel,
-        tools: ToolsLike | None = None,
-        api_key: str | None = None,
-        system_prompt: str = SYSTEM_PROMPT,
-        temperature: float | None = None,
-        max_steps: int = 10,
-        base_url: str | None = None,
-        custom_providers: CustomProviders | None = None,
-        mcp_client_manager: MCPClientManager | None = None,
+        self, *, model: str | ChatModel, system_prompt: str = SYSTEM_PROMPT, max_steps: int = 10, **options: Unpack[AgentOptions]
     ) -> None:
         super().__init__()
+        refuse_unknown_options(TestAgent.__init__, options)
         if isinstance(max_steps, bool) or max_steps < 1:
             raise ValueError(f"max_steps: expected at least 1, found {show(max_steps)}")
+        tools = options.get("tools")
         self._given: dict[str, Any] = {
             "model": model,
-            "tools": None if tools is None else listed(tools),
-            "api_key": api_key,
+            "tools": None if tools is None else list_tools_of(tools),
+            "api_key": options.get("api_key"),
             "system_prompt": system_prompt,
-            "temperature": temperature,
+            "temperature": options.get("temperature"),
             "max_steps": max_steps,
-            "base_url": base_url,
-            "custom_providers": custom_providers or {},
-            "mcp_client_manager": mcp_client_manager,
+            "base_url": options.get("base_url"),
+            "custom_providers": options.get("custom_providers") or {},
+            "mcp_client_manager": options.get("mcp_client_manager"),
         }
 
     def __repr__(self) -> str:
@@ -157,10 +165,7 @@ class TestAgent(_RememberingAgent):
 
     def with_options(self, **options: Any) -> TestAgent:
         """Return a fresh agent that differs in these options."""
-        for name in options:
-            if name not in self._given:
-                close = nearest(name, self._given)
-                raise TypeError(f"unknown option {name!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+        refuse_unknown_options(TestAgent.__init__, options)
         return TestAgent(**{**self._given, **options})
 
     def get_tools(self) -> list[AgentTool]:

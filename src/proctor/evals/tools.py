@@ -40,7 +40,7 @@ class AgentTool(msgspec.Struct, frozen=True, kw_only=True):
 ToolsLike = Iterable[AgentTool] | Mapping[str, AgentTool]
 
 
-def listed(tools: ToolsLike) -> tuple[AgentTool, ...]:
+def list_tools_of(tools: ToolsLike) -> tuple[AgentTool, ...]:
     """Tools given as a list, or by name. Raises `TypeError` for anything else."""
     found = tuple(tools.values() if isinstance(tools, Mapping) else tools)
     for tool in found:

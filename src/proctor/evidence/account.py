@@ -40,6 +40,7 @@ class Doubts:
 
     def doubt_other_tools(self, why: str, seen: tuple[str, ...]) -> None:
         """Note that calls of other tools than these are not known."""
+        # Only a first doubt can be narrowed to other tools: an earlier one may concern any call, and a list of tools seen would hide that.
         alone = "tool_calls" not in self.unknown
         self.doubt("tool_calls", why)
         if alone:
@@ -60,6 +61,7 @@ def with_break(evidence: Evidence) -> Evidence:
     if evidence.error is None:
         return evidence
     account = evidence.account or Account()
+    # A reader's own doubt wins over the break (it is spread last): it names what was wrong with the part, the break only what came after.
     why = shorten(f"the run broke off: {evidence.error}", _LONGEST)
     return msgspec.structs.replace(
         evidence, account=msgspec.structs.replace(account, unknown={**dict.fromkeys(_CUT_OFF, why), **account.unknown})
@@ -74,6 +76,7 @@ def find_part_states(evidence: Evidence) -> dict[Part, PartState]:
 def _find_states(evidence: Evidence) -> tuple[PartState, ...]:
     unknown = evidence.account.unknown if evidence.account is not None else {}
     calls = evidence.tool_calls
+    # Workflow platforms list calls inside their nodes only; that records them as well as a list at the root would.
     if calls is None and evidence.nodes is not None:
         calls = tuple(call for node in evidence.nodes for call in node.tool_calls)
     states = [_find_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
@@ -89,6 +92,7 @@ def _find_state(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | No
     held = _find_content(evidence, part, calls)
     if held is None:
         return _NOT_TOLD if calls and part in ("tool_arguments", "tool_results") else _NOT_RECORDED
+    # An agent may answer with the JSON value `false` or `0`: that is an answer, and not the absence of one.
     return _RECORDED if held or held is False or held == 0 else _NONE
 
 

@@ -11,6 +11,7 @@ did not fail while the first says nothing of it.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,7 @@ def unify_spellings(entry: dict[str, Any], spellings: dict[str, str], path: str)
     ours = {key: value for key, value in entry.items() if key not in spellings}
     for key in spellings.keys() & entry.keys():
         own, value = spellings[key], entry[key]
+        # Null is how exporters write "not told", so a null under one name does not contradict a value under the other.
         if ours.get(own) is None:
             ours[own] = value
         elif value is not None and ours[own] != value:
@@ -69,10 +71,12 @@ def unite_calls(
 
     With `all_told` the second place tells of all calls as the first does, so one that only the first has is a doubt too.
     """
+    # By name, aliases included, so that a call is compared with its namesakes alone and not with every call of a long run.
     waiting: dict[str, list[ToolCall]] = {}
     for call in known:
         for name in (call.name, *call.aliases):
             waiting.setdefault(name, []).append(call)
+    # By identity: two equal calls are two calls, and each can account for one call of the other place only.
     met: set[int] = set()
     lacking: list[ToolCall] = []
     for call in told:
@@ -98,16 +102,18 @@ def _are_same(one: ToolCall, other: ToolCall) -> bool:
         return False
     if one.arguments and other.arguments and one.arguments != other.arguments:
         return False
+    # A failure that only the second place tells would be lost with its call, so it makes the two different and both are kept.
     return one.failed() or not other.failed()
 
 
 def unite_nodes(known: tuple[Node, ...], told: Sequence[Node], places: tuple[str, str], doubts: Doubts) -> tuple[Node, ...]:
     """Return the nodes of two places together, and doubt them if the second place has a node that the first lacks."""
-    left = [node.name for node in known]
+    left = Counter(node.name for node in known)
     lacking: list[Node] = []
     for node in told:
-        if node.name in left:
-            left.remove(node.name)
+        # Each name is struck off once: a node that ran twice must stand twice at the first place, too.
+        if left[node.name]:
+            left[node.name] -= 1
         else:
             lacking.append(node)
     if lacking:
@@ -139,12 +145,17 @@ def tells_of_other_calls(key: str, value: Json, names: set[str]) -> bool:
         return False
     speaks = speaks_of_calls(key)
     found = _find_tool_names(value, speaks)
+    # Too much to look through, or a list of calls without names: what was not looked at may hold a call.
     if found is None:
         return True
+    # A call without a name, beside known ones, is taken for one of them
+    # told again. Where no call is known at all it is one that is missing.
     if _UNNAMED in found:
         found.discard(_UNNAMED)
         if not names and not found:
             return True
+    # Without any name inside, only a member that speaks of tools is suspect,
+    # and only where no call is listed: a list of offered tools is not.
     return not names.issuperset(found) if found else speaks and not names and not _only_declares(value)
 
 
@@ -157,6 +168,7 @@ def _find_tool_names(value: Json, speaks: bool) -> set[str] | None:
             return found
         current, within = waiting.pop()
         if isinstance(current, list):
+            # A list of nothing but texts, where calls are told, is a list of tool names. Texts among other values are something else.
             names = {member for member in current if isinstance(member, str)}
             found.update(names if within and len(names) == len(set(map(str, current))) else ())
             waiting.extend((member, within) for member in current)
@@ -167,6 +179,7 @@ def _find_tool_names(value: Json, speaks: bool) -> set[str] | None:
                 inner = decode_container(member)
                 if key in CALL_LISTS and inner and not _are_calls(inner):
                     return None  # It says that these are calls, and does not say of what.
+                # Only inside a known list of calls does a bare `name` name a tool; anywhere else it may name a customer or a city.
                 if inner:
                     waiting.append((inner, key in CALL_LISTS))
     return None

@@ -21,11 +21,13 @@ from proctor.model.evidence import Json
 _GROUPS = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
 _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans", "scopeLogs", "scope_logs")
 _ITEMS = {"spans": "span", "logRecords": "log record", "log_records": "log record"}
+# How `surrogateescape` decodes each byte that is not UTF-8; valid text cannot contain these characters.
 _BROKEN = re.compile("[\udc80-\udcff]+")
 
 
 def decode_otlp(data: bytes, refuse: Refuse) -> Json:
     """Decode a request in JSON, without what has texts that are not UTF-8. Raises `EvidenceError`."""
+    # Asked first, as nearly every request is UTF-8; all that follows is for the few that are not.
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -36,6 +38,7 @@ def decode_otlp(data: bytes, refuse: Refuse) -> Json:
     for key in _GROUPS:
         for group in map(dict_or_empty, list_of(dict_or_empty(document).get(key))):
             _drop(group, mark, refuse)
+    # Broken bytes outside of every group belong to no span that could be given up, so the whole request is refused.
     if _holds(document, mark):
         raise EvidenceError("not UTF-8 text")
     return document
@@ -53,6 +56,7 @@ def _drop(group: dict[str, Json], mark: str, refuse: Refuse) -> None:
                 place = "the resource of a " if whole else "the scope of a " if around else "a "
                 refuse(f"{place}{noun} has a text that is not UTF-8", len(items) - len(good))
                 scope[key] = good
+        # What is left around the items still holds the mark, and would have the whole request refused by `decode_otlp`.
         if around and not whole:
             _clear(scope, _ITEMS)
     if whole:

@@ -65,6 +65,7 @@ def read_calls(value: Json, path: str, doubts: Doubts | None = None) -> tuple[To
 def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
     """Read one tool call in any of the known spellings; what is not understood is noted in `doubts`."""
     entry = read_object(value, path)
+    # Nearly every call takes this short road. Only a call with other members, or without arguments, has anything to doubt.
     ordinary = entry if _OURS.issuperset(entry) else _spell_our_way(entry)
     if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
         return _read_ordinary(ordinary, path)
@@ -74,6 +75,7 @@ def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
     given = function.get("arguments") if given is None else given
     error, kind = _read_error(entry, result)
     strange = _describe_strange_member(entry, function, path)
+    # A call that says nothing of arguments was made without any. Null, or a member that may be the arguments misnamed, leaves them open.
     known = given is not None or not (strange or not _ARGUMENT_KEYS.isdisjoint(entry) or "arguments" in function)
     if doubts is not None:
         if not known:
@@ -102,6 +104,7 @@ def _spell_our_way(entry: dict[str, Any]) -> dict[str, Any] | None:
     if not _ORDINARY.issuperset(entry):
         return None
     ours = {_SPELLINGS.get(key, key): member for key, member in entry.items()}
+    # Fewer keys than before: two spellings fell together, and whether they agree is for the careful way to say.
     return ours if len(ours) == len(entry) else None
 
 
@@ -165,6 +168,7 @@ def _doubt_names_told_twice(entry: dict[str, Any], function: dict[str, Any], pat
     for part, keys in told:
         given = [(key, decode_container(value)) for key in keys if (value := entry.get(key, inner.get(key))) not in (None, "")]
         for key, value in given[1:]:
+            # A value that is no text is no name at all, so it contradicts none.
             if value != given[0][1] and not (part == "tool_calls" and not isinstance(value, str)):
                 doubts.doubt(part, f"{given[0][0]!r} and {key!r} at {path} tell different things")
 
@@ -203,6 +207,7 @@ def _read_error(entry: dict[str, Any], result: Json) -> tuple[Json, str | None]:
     error = entry.get("error")
     if says_error(error):
         return error, None
+    # By identity, as 1 equals true: a flag that is no boolean is doubted (`_doubt_ending`) and not read.
     if not _SAID.isdisjoint(entry) and any(entry.get(key) is failed for key, failed in _FLAGS.items()):
         return as_text(result) or "the tool reported an error", CONTENT_ERROR
     status = entry.get("status")

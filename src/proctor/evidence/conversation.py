@@ -105,6 +105,7 @@ class _Pairing:
                 self._doubts.doubt(part, why)
             return
         self._waiting.pop((id(exchange), index), None)
+        # An index means something only within its own exchange; older exchanges have no queue of open calls any more.
         if exchange is self._exchange:
             self._closed.add(index)
         exchange.calls[index] = attach_result(exchange.calls[index], result)
@@ -117,6 +118,7 @@ class _Pairing:
             )
 
     def _find_first_open(self, result: ToolResult) -> int | None:
+        # A result with an id that no call has can only answer a call without an id: a call with another id is another call.
         waiting = self._open.get((result.name, result.id is not None))
         # Calls that were answered by id stay in the queue until they are met here, so that answering costs nothing for each call.
         while waiting:

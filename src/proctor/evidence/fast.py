@@ -8,12 +8,13 @@ does not fit (another format, another spelling, deep nesting, a mistake) yields 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import msgspec
 
 from proctor.evidence.agreement import tells_of_other_calls
-from proctor.evidence.json_bytes import exceeds_depth, may_repeat_key
+from proctor.evidence.json_bytes import UNWRITABLE, exceeds_depth, may_repeat_key
 from proctor.evidence.text import MAYBE_JSON, may_be_json, parse_json
 from proctor.evidence.usage import HOLDERS, holds_counts
 from proctor.model.evidence import Evidence, ToolCall, Usage
@@ -21,6 +22,7 @@ from proctor.model.evidence import Evidence, ToolCall, Usage
 # A JSON value of at most this many levels: deeper ones go the general way, where depth is checked.
 _LEVELS = 6
 
+# Members of an answer that may hold tokens or calls. With one of them the general reader decides what counts.
 _BOXED = frozenset((*HOLDERS, "meta", "responseMetadata", "response_metadata", "llm_output", "llmOutput", "tool_calls"))
 
 
@@ -41,6 +43,8 @@ else:
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
+# `gc=False`: evidence is a tree and holds no cycle, so the collector need not track it. `omit_defaults`: lines seldom spell out defaults,
+# so that what is encoded anew mostly equals the line byte by byte (`may_repeat_key`).
 class _RawCall(ToolCall, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     arguments: dict[str, _Value] = {}  # noqa: RUF012 - msgspec gives each instance its own
     result: msgspec.Raw = msgspec.Raw(b"null")
@@ -101,6 +105,7 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 
 _decode = msgspec.json.Decoder(_Line).decode
 _decode_any = msgspec.json.Decoder().decode
+_encode_into = msgspec.json.Encoder().encode_into
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -108,6 +113,28 @@ def decode_line(line: bytes) -> Evidence | None:
     """Return the evidence on a line, or None if the general reader must look at it, also if a key may stand twice in it."""
     evidence = decode_unique_line(line)
     return None if evidence is None or _repeats_key(line, evidence) else evidence
+
+
+def make_line_decoder() -> Callable[[bytes], Evidence | None]:
+    """Return a function that does what `decode_line` does, for many lines and one thread.
+
+    It writes evidence anew into a buffer of its own, which takes a quarter less time than new bytes for each line.
+    """
+    buffer = bytearray()
+
+    def decode_next_line(line: bytes) -> Evidence | None:
+        evidence = decode_unique_line(line)
+        if evidence is None:
+            return None
+        try:
+            _encode_into(evidence, buffer)
+        except UNWRITABLE:
+            return None
+        # Written by the same library, as most lines are: equal bytes cannot hide a key.
+        same = buffer == line  # pyright: ignore[reportUnnecessaryComparison] - both compare by what they hold
+        return evidence if same or not _repeats_key(line, evidence) else None
+
+    return decode_next_line
 
 
 def _repeats_key(line: bytes, evidence: Evidence) -> bool:
@@ -125,6 +152,7 @@ def decode_unique_line(line: bytes) -> Evidence | None:
     except _UNREADABLE:
         return None
     text = evidence.text
+    # Most lines: an answer in words and nothing to fill in.
     if evidence.body is None and evidence.usage is None and text and text[0] not in MAYBE_JSON:
         return evidence
     return _complete_evidence(evidence)
@@ -132,13 +160,15 @@ def decode_unique_line(line: bytes) -> Evidence | None:
 
 def _complete_evidence(evidence: _Line) -> Evidence | None:
     """Return the evidence with the fields that our rules fill in, or None if the general reader must look at it."""
+    # A usage without any count says that tokens were recorded and does not tell them: that is for the general reader to doubt.
     usage = evidence.usage
     if usage is not None and usage.total() is None:
         return None
     body, text = evidence.body, evidence.text
     # The answer may stand in the body, or calls and tokens may: then the general rules decide which, and this is not the place.
     if body is not None:
-        if text is None or (type(body) is dict and not _BOXED.isdisjoint(body)):
+        entries = body if type(body) is list else (body,)
+        if text is None or any(type(entry) is dict and not _BOXED.isdisjoint(entry) for entry in entries):
             return None
         return None if _counts_tokens(body, usage) or _lists_other_calls(body, evidence.tool_calls) else evidence
     if text and may_be_json(text):

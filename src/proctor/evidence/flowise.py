@@ -24,11 +24,11 @@ from proctor.model.evidence import Evidence, Json, Node, ToolCall
 from proctor.model.show import kind_of, show
 
 _IDS = ("chatId", "chatMessageId", "sessionId", "executionId", "memoryType")
-_LISTS = ("agentFlowExecutedData", "usedTools", "agentReasoning")
+LISTS = ("agentFlowExecutedData", "usedTools", "agentReasoning")
 # A node that waits for a person (`STOPPED`) has run; one that was cut off has failed.
 _FAILED = ("ERROR", "TERMINATED", "TIMEOUT")
 _STATUSES = (*_FAILED, "FINISHED", "STOPPED", "INPROGRESS")
-_PREDICTION = frozenset((*_IDS, *_LISTS, "text", "json", "question", "case")) | split_words(
+_PREDICTION = frozenset((*_IDS, *LISTS, "text", "json", "question", "case")) | split_words(
     "sourceDocuments fileAnnotations artifacts action isStreamValid followUpPrompts flowVariables usage usageMetadata apiMessageId"
 )
 _STEP = split_words("nodeId nodeLabel data previousNodeIds status")
@@ -51,8 +51,9 @@ def sniff(document: Json) -> bool:
         return False
     if isinstance(document.get("agentFlowExecutedData"), list):
         return True
+    # `text` beside a chat id is what any chat service answers; only Flowise adds one of these to it.
     named = "chatId" in document or "chatMessageId" in document
-    return named and any(key in document for key in ("question", "sessionId", *_LISTS))
+    return named and any(key in document for key in ("question", "sessionId", *LISTS))
 
 
 def read(document: Json) -> list[Evidence]:
@@ -64,9 +65,11 @@ def read(document: Json) -> list[Evidence]:
         _read_node(step, f"$.agentFlowExecutedData[{index}]", doubts)
         for index, step in _list_objects(entry, "agentFlowExecutedData", doubts)
     ]
+    # Older flows list their nodes here. Read only where the newer list is absent, so that no node counts twice.
     nodes = nodes or [
         _read_reasoning_node(step, f"$.agentReasoning[{index}]", doubts) for index, step in _list_objects(entry, "agentReasoning", doubts)
     ]
+    # The root is asked only where no node tells of a tool, or a call that both tell would count twice.
     calls = tuple(call for node in nodes for call in node.tool_calls) or _read_calls(entry.get("usedTools"), None, "$.usedTools", doubts)
     text = text_or_none(entry.get("text"))
     answer = entry.get("json")
@@ -84,6 +87,7 @@ def read(document: Json) -> list[Evidence]:
             usage=find_usage(entry, doubts) or add_usage(reported),
             available_tools=_list_offered_tools(entry),
             now=_find_start(entry),
+            # A flow that answered in spite of a failed node did not break off; the failure stays with the node.
             error=next((as_text(node.error) for node in nodes if node.status == "error"), None) if text is None else None,
             account=doubts.close_account("Flowise prediction"),
             metadata={key: entry[key] for key in _IDS if entry.get(key) is not None},

@@ -54,6 +54,7 @@ def decode(data: bytes) -> Json:
     except UnicodeDecodeError:
         raise not_utf8_error(data) from None
     except msgspec.MsgspecError as error:
+        # Only after a failure: hardly a document has half a pair, and looking for one is a pass over every byte.
         mended = mend_surrogates(data)
         if mended is None:
             raise _not_json_error(data, str(error)) from None
@@ -78,12 +79,17 @@ def refuse_duplicate_keys(data: bytes, value: Json) -> None:
             if key in seen:
                 raise EvidenceError(f"the key {show(shorten(key, 60))} stands twice in one object", code="duplicate_key")
             seen.add(key)
+        # Nothing is built: only the keys are looked at.
         return None
 
     try:
         json.loads(data, object_pairs_hook=refuse_repeated)
     except RecursionError:
         raise too_deep_error() from None
+
+
+UNWRITABLE = (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
+"""What the encoder raises on a value that cannot be written anew."""
 
 
 def may_repeat_key(data: bytes, value: Json) -> bool:
@@ -99,7 +105,8 @@ def may_repeat_key(data: bytes, value: Json) -> bool:
             return False
         if data.count(b":") != written.count(b":"):
             return True
-    except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+    # What cannot be written anew cannot be compared either; the look key by key then decides.
+    except UNWRITABLE:
         return True
     # An escaped colon is a colon that neither count sees the same way; such a text is looked at key by key.
     return b"\\" in data and (b"\\u003a" in data or b"\\u003A" in data)
@@ -139,14 +146,14 @@ _NESTING = (dict, list)
 
 def exceeds_depth(value: Json) -> bool:
     """Return whether lists and objects nest deeper than `MAX_DEPTH`; looks level by level, so that no depth overflows the stack."""
-    level: list[Any] = [value]
+    level: list[Any] = [value] if isinstance(value, _NESTING) else []
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for item in level:
-            if isinstance(item, dict):
-                below += [member for member in item.values() if isinstance(member, _NESTING)]
-            elif isinstance(item, list):
-                below += [member for member in item if isinstance(member, _NESTING)]
+            # Nearly all members are texts: their exact type is asked for first, at half the cost.
+            for member in item.values() if isinstance(item, dict) else item:
+                if type(member) is not str and isinstance(member, _NESTING):
+                    below.append(member)
         if not below:
             return False
         level = below

@@ -71,26 +71,15 @@ def read(document: Json) -> list[Evidence]:
     listed = list_at(entry["messages"], "$.messages") if entry.get("messages") is not None else []
     messages = [read_object(message, f"$.messages[{index}]") for index, message in enumerate(listed)]
     error = as_text(entry.get("error")) or None
-    _doubt_line(entry, bool(messages), error, doubts)
-    for index, message in enumerate(messages):
-        _doubt_message(message, f"$.messages[{index}]", doubts)
-    if messages and error is None and not any(message.get("role") == "assistant" for message in messages):
-        # A run that reached its turn limit has calls, and so a message of the assistant.
-        _doubt_all("there is no message of the assistant", doubts)
-    text = _find_final_text(messages)
-    if text is None:
-        text = text_or_none(entry.get("final_text"))
-    kept = None if text is None else find_kept_part(text, ANSWER_LIMIT)
-    if kept is not None:
-        # The dots are no part of the answer.
-        text = kept
-        doubts.doubt("answer", CUT)
+    _doubt_line(entry, messages, error, doubts)
+    text, cut = _read_answer(entry, messages, doubts)
     calls = _read_calls(messages, doubts)
     _doubt_count(entry.get("metrics"), len(calls), doubts)
     # A chat page in a browser is read from outside: of its tools nothing is known.
     unseen = entry.get("model") == _READ_FROM_OUTSIDE
     if unseen and not calls:
         doubts.doubt("tool_calls", UNSEEN_IN_A_PAGE)
+    # Every message of the assistant calls a tool: the run reached its turn limit, for which MCPLab itself has the final text "".
     if text is None and error is None and messages:
         text = ""
     return [
@@ -99,7 +88,8 @@ def read(document: Json) -> list[Evidence]:
             input=next((_join_text(message) for message in messages if message.get("role") == "user"), None),
             text=text,
             # The beginning of a number is a number too, and another one.
-            body=None if kept is not None else parse_json(text),
+            body=None if cut else parse_json(text),
+            # `None` is "not recorded", an empty tuple "known to be none": only a whole run that was seen from inside may claim the second.
             tool_calls=calls if calls or (error is None and messages and not unseen) else None,
             duration_ms=measure_ms_between(entry.get("ts_start"), entry.get("ts_end")),
             usage=_sum_usage(messages, doubts),
@@ -112,7 +102,22 @@ def read(document: Json) -> list[Evidence]:
     ]
 
 
-def _doubt_line(entry: dict[str, Any], has_messages: bool, error: str | None, doubts: Doubts) -> None:
+def _read_answer(entry: dict[str, Any], messages: list[dict[str, Any]], doubts: Doubts) -> tuple[str | None, bool]:
+    """Return the answer as far as the recording keeps it, and whether it was cut."""
+    text = _find_final_text(messages)
+    if text is None:
+        text = text_or_none(entry.get("final_text"))
+    kept = None if text is None else find_kept_part(text, ANSWER_LIMIT)
+    if kept is None:
+        return text, False
+    # What stands behind the kept part, dots, is no part of the answer.
+    doubts.doubt("answer", CUT)
+    return kept, True
+
+
+def _doubt_line(entry: dict[str, Any], messages: list[dict[str, Any]], error: str | None, doubts: Doubts) -> None:
+    """Doubt what a line leaves open: members that are not known, messages that are missing or not understood."""
+    has_messages = bool(messages)
     for key in list_unknown_members(entry, _LINE):
         if holds_more(entry[key]) or (isinstance(entry[key], str) and not has_messages):
             _doubt_all(describe_unknown_member("$", key, _LINE, advice=""), doubts)
@@ -121,6 +126,11 @@ def _doubt_line(entry: dict[str, Any], has_messages: bool, error: str | None, do
     version = entry.get("trace_version")
     if version is not None and (isinstance(version, bool) or version not in _VERSIONS):
         _doubt_all(f"the trace version {show(version, SHOWN)} is not known; known are {', '.join(map(str, _VERSIONS))}", doubts)
+    for index, message in enumerate(messages):
+        _doubt_message(message, f"$.messages[{index}]", doubts)
+    if messages and error is None and not any(message.get("role") == "assistant" for message in messages):
+        # A run that reached its turn limit has calls, and so a message of the assistant.
+        _doubt_all("there is no message of the assistant", doubts)
 
 
 def _doubt_count(metrics: Json, seen: int, doubts: Doubts) -> None:
@@ -194,6 +204,7 @@ def _find_final_text(messages: list[dict[str, Any]]) -> str | None:
 def _read_calls(messages: list[dict[str, Any]], doubts: Doubts) -> tuple[ToolCall, ...]:
     results = {text_or_none(block.get("tool_use_id")): block for message in messages for block in _list_blocks(message, "tool_result")}
     used = [block for message in messages for block in _list_blocks(message, "tool_use")]
+    # A result whose call is missing shows that the trace is not whole, although nothing else does.
     if not results.keys() <= {block["id"] for block in used if isinstance(block.get("id"), str)}:
         doubts.doubt("tool_results", "a result answers no call that was recorded")
     return tuple(_call(block, results.get(text_or_none(block.get("id"))), doubts) for block in used)
@@ -207,6 +218,7 @@ def _read_result_value(block: dict[str, Any], result: dict[str, Any], doubts: Do
     text = "".join(texts)
     kept = find_kept_part(text, RESULT_LIMIT)
     value = decode_container(text) if kept is None else kept
+    # MCPLab writes a result as JSON, so a text that begins as JSON and cannot be decoded has lost its end.
     if kept is not None or (isinstance(value, str) and value.lstrip()[:1] in ("{", "[")):
         doubts.doubt("tool_results", f"the recording keeps only the beginning of the result of {show(block.get('name'), SHOWN)}")
     return value

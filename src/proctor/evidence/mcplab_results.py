@@ -30,6 +30,7 @@ def restore_whole_answer(evidence: Evidence, results: Json) -> Evidence:
     if account is None or not is_cut(evidence) or evidence.text is None:
         return evidence
     whole = _find_whole_answer(evidence, results)
+    # Only an answer that goes on where the trace stops is the same answer.
     if whole is None or not whole.startswith(evidence.text) or len(whole) == len(evidence.text):
         return evidence
     unknown: dict[Part, str] = {part: why for part, why in account.unknown.items() if part != "answer"}
@@ -42,6 +43,7 @@ def compare_calls(evidence: Evidence, results: Json) -> Evidence:
     account = evidence.account
     run = _find_run(evidence, results)
     named = [name for key in ("tool_calls", "tool_sequence") for name in list_of(run.get(key)) if isinstance(name, str)]
+    # Results may name a tool bare or with its server in front, so a call is shown under all of these spellings.
     shown = {
         name for call in evidence.tool_calls or () for name in (call.name, f"{call.server}__{call.name}", f"{call.server}:{call.name}")
     }

@@ -21,6 +21,7 @@ def split_words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+# What a data set expects of a run (`expected_tool_calls`, `ground_truth`) is here as well: it tells nothing of what the run did.
 HARMLESS = split_words(
     """
     id uuid run_id runId trace_id traceId span_id spanId parent_id parentId request_id requestId response_id message_id messageId
@@ -107,6 +108,7 @@ def _one_letter_apart(one: str, other: str) -> bool:
         one, other = other, one
     if len(other) - len(one) > 1:
         return False
+    # Behind the first difference the rest must be equal, with one letter left out of the longer text, or of both where they are as long.
     same = next((index for index, letter in enumerate(one) if letter != other[index]), len(one))
     return one[same + (len(one) == len(other)) :] == other[same + 1 :]
 

@@ -21,6 +21,7 @@ from proctor.evidence import (
     messages_agent_framework,
     messages_agno,
     messages_ai_sdk,
+    messages_ai_sdk_steps,
     messages_anthropic,
     messages_assistants,
     messages_autogen,
@@ -43,8 +44,8 @@ from proctor.evidence import (
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, build_evidence
 from proctor.evidence.messages_common import EVERYTHING, MISSING, Opened, Reader, list_with_paths
-from proctor.evidence.messages_gaps import tells_of_gap
-from proctor.evidence.messages_signs import weigh_signs
+from proctor.evidence.messages_gaps import doubt_beginning, tells_of_gap
+from proctor.evidence.messages_signs import weigh_signs, weigh_steps
 from proctor.evidence.plain import KEYS, read_plain
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.usage import HOLDERS, find_usage
@@ -133,7 +134,14 @@ _ALL = (
         beside=frozenset(("remaining_steps", "is_last_step", *messages_langchain.BESIDE)),
         finish=messages_langchain.finish,
     ),
-    MessageFormat(name="ai-sdk", summary="AI SDK messages", marks=messages_ai_sdk.is_own_message, read=messages_ai_sdk.read),
+    MessageFormat(
+        name="ai-sdk",
+        summary="AI SDK messages, or the steps of a result",
+        marks=messages_ai_sdk.is_own_message,
+        read=messages_ai_sdk.read,
+        open=messages_ai_sdk_steps.open_result,
+        keys=("steps",),
+    ),
     MessageFormat(
         name="pydantic-ai",
         summary="Pydantic AI messages",
@@ -240,6 +248,7 @@ def recognise_formats(document: Json) -> list[str]:
     if mcplab.sniff(document):
         # Its lines hold messages too, but say themselves what they are.
         return []
+    # An envelope decides before the messages in it, which may look like another format's: several frameworks store OpenAI's form.
     opening = [family.name for family in _ALL if family.open is not None and family.open(document) is not None]
     if opening:
         return _drop_wider_formats(opening)
@@ -313,6 +322,9 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
     evidence = _with_envelope(evidence, opened, family, doubts)
     weigh_signs(document, entries, evidence.tool_calls or (), doubts)
+    weigh_steps(document, spoken.count("assistant"), doubts)
+    if evidence.input is None and not opened.is_whole:
+        doubt_beginning(doubts)
     return msgspec.structs.replace(evidence, account=doubts.close_account(f"{family.name} messages"))
 
 
@@ -338,6 +350,7 @@ def _with_envelope(evidence: Evidence, opened: Opened, family: MessageFormat, do
     ids = {key: envelope[key] for key in ("id", "model") if isinstance(envelope.get(key), str)}
     if opened.model is not None:
         ids["model"] = opened.model
+    # Read as plain evidence, so that these keys follow the same rules and give the same errors as there.
     beside = read_plain(given)
     fields = {key: getattr(beside, key) for key in given if key in KEYS and key != "metadata"}
     return msgspec.structs.replace(evidence, **fields, model=model, metadata={**strange, **ids, **beside.metadata})

@@ -111,6 +111,7 @@ def _read_event(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | Non
     role: Role = "user" if author == "user" else "assistant"
     if content is not None:
         told = read_role(content.take("role") or ("user" if author == "user" else "model"), content.at, ROLES, "an ADK session")
+        # Gemini gives results the role `user`; written by an agent they are what its tools answered.
         role = told if author == "user" or told != "user" else "tool"
     draft = Draft(role, at, doubts)
     if content is not None:
@@ -121,6 +122,7 @@ def _read_event(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | Non
     draft.usage = fields.take_usage("usageMetadata", "usage_metadata")
     draft.model = text_or_none(fields.take("modelVersion", "model_version"))
     add_searches(draft, fields)
+    # In a live session the agent speaks instead of writing, and the transcription is what it said.
     spoken = dict_or_empty(fields.take("outputTranscription", "output_transcription")).get("text")
     if role == "assistant" and not draft.texts:
         draft.add_text(spoken, at)

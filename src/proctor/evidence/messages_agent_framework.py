@@ -114,9 +114,10 @@ def is_own_message(message: dict[str, Any]) -> bool:
 def open_session(document: dict[str, Any]) -> Opened | None:
     """Find the messages of a session, a thread or a response."""
     if document.get("type") == "session" and "session_id" in document and not dict_or_empty(document.get("state")).get("in_memory"):
+        # Refused here: as an unknown object the error would not say where the messages are.
         kept = document.get("service_session_id")
         where = f": the service keeps them under {show(kept, 60)[1:-1]}" if isinstance(kept, str) else ""
-        raise EvidenceError(f"$: a session of Agent Framework without messages{where}; write the messages of the response instead")
+        raise EvidenceError(f"$: a session of Agent Framework without messages{where}; write the response's to_dict() instead")
     for path in (("state", "in_memory"), ("chat_message_store_state",), ("storeState",), ("message_store_state",)):
         holder: Json = document
         for step in path:
@@ -138,6 +139,8 @@ def open_session(document: dict[str, Any]) -> Opened | None:
         beside=beside,
         usage=usage or find_usage(document),
         doubts=tuple(doubts.unknown.items()),
+        # The response of an agent has every message of its run, and never the question; that of a model has one step.
+        is_whole=document.get("type") != "chat_response",
     )
 
 
@@ -195,6 +198,7 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 def _add_content(draft: Draft, part: Fields) -> None:
     named = part.take("$type", "type")
+    # Python writes these types in snake case and .NET in camel case; one form serves both.
     kind = _to_camel_case(named) if isinstance(named, str) else None
     if kind is not None:
         kind = kind.removesuffix("Content")

@@ -8,16 +8,18 @@ Tried with agno 2: `message.to_dict()` and `run.to_dict()`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from typing import Any
 
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
 from proctor.evidence.messages_common import Entries, Opened, list_with_paths, read_usage_at
-from proctor.evidence.messages_gaps import doubt_end
+from proctor.evidence.messages_gaps import doubt_end, doubt_later
 from proctor.evidence.messages_openai import read_message
 from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.model.evidence import Json
+from proctor.model.show import shorten, show
 
 _OWN = (
     *("from_history", "stop_after_tool_call", "provider_data", "metrics", "tool_args", "add_to_agent_memory", "references", "citations"),
@@ -35,11 +37,12 @@ _OWN = (
 )
 
 _ENDED = ("COMPLETED", "completed")
+_FAILED = ("ERROR", "error")
 _RUN_KEYS = frozenset(
     (
         *("run_id", "agent_id", "agent_name", "team_id", "team_name", "session_id", "user_id", "parent_run_id", "workflow_id", "content"),
         *("content_type", "model", "model_provider", "model_provider_data", "session_state", "created_at", "status", "metrics", "messages"),
-        *("tools", "input", "events", "metadata", "reasoning_content", "reasoning_steps", "citations", "references"),
+        *("tools", "requirements", "input", "events", "metadata", "reasoning_content", "reasoning_steps", "citations", "references"),
     )
 )
 
@@ -70,18 +73,44 @@ def open_runs(document: Json) -> Opened | None:
         found = list_with_paths(run["messages"], f"{at}.messages")
         # The first run keeps what it was given as history: nobody else tells of it.
         entries.extend((place, entry) for place, entry in found if index == 0 or dict_or_empty(entry).get("from_history") is not True)
+    waiting = {call_id for run in runs for call_id in find_waiting(run)}
+    entries = [(place, _without_calls(entry, waiting)) for place, entry in entries]
     doubts = list(_find_gaps(runs[-1], f"$[{len(runs) - 1}]" if isinstance(document, list) else "$").unknown.items())
     made = {text_or_none(dict_or_empty(call).get("id")) for _, entry in entries for call in list_of(dict_or_empty(entry).get("tool_calls"))}
-    if any(text_or_none(dict_or_empty(call).get("tool_call_id")) not in made for run in runs for call in list_of(run.get("tools"))):
+    kept = {text_or_none(dict_or_empty(call).get("tool_call_id")) for run in runs for call in list_of(run.get("tools"))}
+    if kept - made - set(waiting):
         doubts.append(("tool_calls", "$.tools: a call stands here that no message makes"))
     return Opened(entries=entries, model=runs[-1].get("model") if isinstance(runs[-1].get("model"), str) else None, doubts=tuple(doubts))
 
 
 def _find_gaps(run: dict[str, Any], at: str) -> Doubts:
     doubts, status = Doubts(), run.get("status")
-    if status is not None and status not in _ENDED:
+    waiting, content = list(find_waiting(run).values()), run.get("content")
+    if waiting:
+        doubt_later(doubts, f"{at}.status: {show(status, 40)}: the run waits before it calls {', '.join(dict.fromkeys(waiting))}")
+    elif status in _FAILED and isinstance(content, str) and content:
+        doubt_later(doubts, f"{at}.status: {show(status, 40)}, so the run was not over: {shorten(content, 200)}")
+    elif status is not None and status not in _ENDED:
         doubt_end(doubts, f"{at}.status", status)
     return doubts
+
+
+def find_waiting(run: dict[str, Any]) -> dict[str | None, str]:
+    """Return the calls that were asked for and wait for somebody, by their ids: none of them was made."""
+    tools = [dict_or_empty(call) for call in list_of(run.get("tools"))]
+    return {text_or_none(tool.get("tool_call_id")): str(tool.get("tool_name")) for tool in tools if is_waiting(tool.get)}
+
+
+def is_waiting(look: Callable[[str], Any]) -> bool:
+    """Return whether a call waits for a confirmation, for input or for somebody else who makes it; `look` gives its members."""
+    asks = (look("requires_confirmation") and look("confirmed") is None) or (look("requires_user_input") and not look("answered"))
+    return bool(asks or look("external_execution_required")) and look("result") is None
+
+
+def _without_calls(entry: Json, ids: Container[str | None]) -> Json:
+    calls = list_of(dict_or_empty(entry).get("tool_calls"))
+    kept = [call for call in calls if text_or_none(dict_or_empty(call).get("id")) not in ids]
+    return entry if len(kept) == len(calls) else {**dict_or_empty(entry), "tool_calls": kept}
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:

@@ -4,6 +4,8 @@ Errors, as MCPJam reads them: a part with a non-blank `error`, or an output of t
 that says `isError` is a `content-error`. An output of type `error-json` is a `protocol-error` too (MCPJam overlooks it). Text that
 is only white space counts as none.
 
+The result of a run, and its steps, are opened by `messages_ai_sdk_steps`.
+
 Tried with ai 4, 5, 6 and 7: `response.messages`, `convertToModelMessages`; and @mastra/core 1 `response.messages`.
 """
 
@@ -56,6 +58,7 @@ def is_own_message(message: dict[str, Any]) -> bool:
     if is_ui(message):
         return True
     parts = [dict_or_empty(part) for part in list_of(message.get("content"))]
+    # BeeAI's parts have the same types, with names in snake case.
     own = any((part.get("type") in _CALLING and "tool_name" not in part) or is_tool(part) for part in parts)
     return "role" in message and (
         own or any("providerOptions" in part and "type" in part for part in parts) or "providerOptions" in message
@@ -109,7 +112,8 @@ def _add_result(draft: Draft, part: Fields, *, failed: bool) -> None:
         part.doubt(("tool_results",), f".output: an output of type {dict_or_empty(output).get('type')!r} is not understood")
     value = find_first(output, "value", "reason") if wrapped else output
     error, kind = _read_error(part, output if wrapped else {}, value)
-    if failed and error is None:
+    # JSON writes nothing of an error that was thrown.
+    if failed and (error is None or error == {}):
         error, kind = "the call failed", PROTOCOL_ERROR
     draft.add_result(value, part.at, id=part.take("toolCallId"), name=part.take("toolName"), error=error, kind=kind or CONTENT_ERROR)
     part.close((*_PART_KEYS, "args", "input"), role="tool")
@@ -144,4 +148,5 @@ def _call_of_span(calls: list[ToolCall], span: dict[str, Any]) -> int | None:
     wanted = span.get("toolCallId")
     if wanted is not None:
         return next((index for index, call in enumerate(calls) if call.id == wanted), None)
+    # A call that is marked already is passed over, so that two failed spans of one tool mark two calls.
     return next((index for index, call in enumerate(calls) if call.name == span.get("toolName") and not call.failed()), None)

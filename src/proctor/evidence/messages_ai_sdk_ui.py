@@ -125,6 +125,7 @@ def _add_all(draft: Draft, fields: Fields) -> None:
 
 def _add_part(draft: Draft, part: Fields) -> None:
     kind: Json = part.left.get("type")
+    # Stored while it was still being written: whatever follows is not here.
     if part.left.get("state") in ("streaming", "input-streaming"):
         doubt_end(draft.doubts, f"{part.at}.state", part.left["state"])
     if kind == "text":

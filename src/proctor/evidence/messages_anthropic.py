@@ -32,6 +32,7 @@ ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "s
 _MESSAGE_KEYS = frozenset(
     ("id", "type", "stop_sequence", "stop_details", "container", "context_management", "cache_control", "diagnostics")
 )
+# Anthropic stops a long turn with `pause_turn` and expects to be asked to go on, so the run is not over.
 _PAUSES = ("pause_turn", "compaction")
 _SILENT = ("thinking", "redacted_thinking", "image", "document", "search_result", "container_upload")
 _ENVELOPE = frozenset(
@@ -83,6 +84,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     calls = 0
     for at, entry in entries:
         found.append(_read_message(entry, at, doubts))
+        # Before this answer's own calls are counted: only what was made earlier can have been cleared.
         weigh_edits(entry.get("context_management"), at, calls, doubts)
         calls += len(found[-1].calls)
     last = entries[-1] if entries else ("$", {})
@@ -103,6 +105,7 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
         draft.add_text(content, f"{at}.content")
     draft.usage = fields.take_usage("usage")
     draft.model = text_or_none(fields.take("model"))
+    # A message that is still streaming has the key already, and no reason yet.
     if "stop_reason" in entry and entry["stop_reason"] is None:
         doubt_later(doubts, f"{at}.stop_reason: none yet, so the run was not over")
     draft.end_with(fields.take("stop_reason"))

@@ -132,6 +132,7 @@ def _sort_entries(entries: Entries) -> Entries:
 
 
 def _sort_oldest_first(entries: Entries) -> Entries:
+    # Times are whole seconds and sorting is stable: turned round first, entries of one second keep the order in which they were made.
     if entries and entries[0][1]["created_at"] > entries[-1][1]["created_at"]:
         entries = entries[::-1]
     return sorted(entries, key=lambda placed_entry: placed_entry[1]["created_at"])
@@ -166,6 +167,7 @@ def _step(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
     if details is None or kind not in ("tool_calls", "message_creation"):
         draft.doubt_everything(at, f"a step of type {kind!r} is not understood")
         return None
+    # The step only says that a message was written; the message itself is in the thread.
     if kind == "message_creation":
         return None
     for index, value in enumerate(details.take_list("tool_calls")):

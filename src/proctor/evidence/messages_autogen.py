@@ -97,6 +97,7 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts, made: set[str]
     if kind in _SILENT:
         return None
     require_key(entry, at, "autogen messages", "content")
+    # An `AssistantMessage` is a model's, whatever its source is called; other messages are told apart by their source alone.
     from_user = kind == "UserMessage" or (source in _USERS and kind in _SPOKEN and kind != "AssistantMessage")
     role: Role = "tool" if kind in _RESULTS else "user" if from_user else "assistant"
     draft = Draft(role, at, doubts)
@@ -112,6 +113,7 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts, made: set[str]
     else:
         _add_spoken(draft, content, f"{at}.content")
     if kind == "ToolCallSummaryMessage":
+        # The summary repeats calls that events told before; with their ids known they are not added again.
         draft.ids.update(made)
         _add_calls(draft, fields.take("tool_calls") or [], f"{at}.tool_calls")
         fields.take("results")

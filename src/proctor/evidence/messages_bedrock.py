@@ -38,6 +38,10 @@ _BLOCKS = ("text", "toolUse", "toolResult", "citationsContent", *_SILENT)
 _ENVELOPE = frozenset(
     ("metrics", "ResponseMetadata", "additionalModelResponseFields", "trace", "performanceConfig", "serviceTier", "$metadata")
 )
+_NO_ANSWER_BETWEEN = (
+    "two messages of the user without an answer between them: the first may be a summary of messages that were taken away, "
+    "or an answer is missing"
+)
 _STORED_KEYS = frozenset(("message_id", "redact_message", "created_at", "updated_at"))
 
 
@@ -46,6 +50,7 @@ def is_own_message(message: dict[str, Any]) -> bool:
     if isinstance(message.get("message"), dict) and "message_id" in message:
         return is_own_message(message["message"])
     parts = list_parts(message, "content")
+    # Haystack's blocks have one key each as well; its messages are told by `meta` and `name`.
     if message.get("role") not in tuple(_ROLES) or not parts or {"meta", "name"} & message.keys():
         return False
     tools = any("toolUse" in part or "toolResult" in part for part in parts)
@@ -82,7 +87,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     for (at, _), message, following in zip(entries, found, found[1:], strict=False):
         # Converse takes no two messages of the user in a row: Strands' summary of what it took away stands like that.
         if message.role == following.role == "user":
-            doubt_earlier(doubts, f"{at}: nobody answers this message: it sums up what was taken away, or an answer is missing")
+            doubt_earlier(doubts, f"{at}: {_NO_ANSWER_BETWEEN}")
     return _fold_outputs(found)
 
 
@@ -92,6 +97,7 @@ def _fold_outputs(messages: list[Message]) -> list[Message]:
     taken: dict[str | None, str] = {}
     for index, message in enumerate(messages):
         follows = messages[index + 1].role if index + 1 < len(messages) else None
+        # Only a result that nobody answers ended the run; after any other the model went on.
         for result in message.results if follows != "assistant" else ():
             name = called.get(result.id or "")
             if name is not None and result.error is None and result.value == f"Successfully validated {name} structured output":

@@ -39,6 +39,7 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | N
     for part in iterate_blocks(draft, content, f"{at}.content"):
         _add_part(draft, part)
     fields.close(("id", "meta"), role=draft.role)
+    # What `final_answer` gave back was left out, and nothing is left of its message.
     return None if draft.role == "tool" and not draft.results else draft.build()
 
 

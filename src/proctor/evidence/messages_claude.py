@@ -79,11 +79,14 @@ def open_stream(document: Json) -> Opened | None:
         return None
     ends = [entry for entry in entries if dict_or_empty(entry).get("type") == "result"]
     beside = {key: value for key, value in document.items() if key != "messages"} if isinstance(document, dict) else {}
+    first = dict_or_empty(entries[0])
     # A session with several runs has an end for each.
     return Opened(
         entries=list_with_paths(entries, "$.messages" if isinstance(document, dict) else "$"),
         beside=beside,
         usage=find_usage(ends[0]) if len(ends) == 1 else None,
+        # The stream of a run does not repeat what was said to the agent; it begins with a word about the session.
+        is_whole=first.get("type") == "system" and first.get("subtype") == "init",
     )
 
 
@@ -117,6 +120,7 @@ def _join_blocks(entries: Entries) -> Entries:
         message = dict_or_empty(entry.get("message"))
         id, blocks = text_or_none(message.get("id")), message.get("content")
         if entry.get("type") == "assistant" and id is not None and isinstance(blocks, list):
+            # In place of the first: other entries (results, progress) may stand between the blocks of one answer.
             if id in places:
                 first_at, first = joined[places[id]]
                 whole = {**first["message"], **message, "content": [*first["message"]["content"], *blocks]}

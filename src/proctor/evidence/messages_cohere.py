@@ -34,6 +34,7 @@ def open_answer(document: dict[str, Any]) -> Opened | None:
     if not isinstance(message, dict) or "finish_reason" not in document or not isinstance(document.get("messages", []), list):
         return None
     doubts = Doubts()
+    # Beside `tokens` stand `billed_units`, which leave out what Cohere does not charge for.
     counted = dict_or_empty(document.get("usage")).get("tokens")
     usage = read_usage_at(counted, "$.usage.tokens", doubts)
     entries = [

@@ -63,6 +63,7 @@ class Fields:
     def take(self, *keys: str) -> Json:
         """Remove these keys, and return the first value that is not null."""
         found: Json = None
+        # All spellings go, also those behind the first: a thing that is told twice must not be left over to be doubted.
         for key in keys:
             value = self.left.pop(key, None)
             if found is None:
@@ -142,6 +143,7 @@ def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
         fields.doubt(EVERYTHING, f".{show(key, _SHOWN)[1:-1]}: {MISSING}")
         return
     spoken: Part = "tool_results" if role == "tool" else "input" if role == "user" else "answer"
+    # Without a role the object is a call, in which any text may be what was passed.
     in_call = role is None
     why = f".{show(key, _SHOWN)[1:-1]}: this key is not understood"
     if isinstance(value, (list, dict)):
@@ -211,6 +213,7 @@ class Draft:
         """Add text that was said, and doubt everything if it is no text."""
         if isinstance(value, str):
             self.texts.append(value)
+            # Users and systems may write about calls; only a model's words are acted upon.
             spoken = call_in_words(value) if self.role == "assistant" else None
             if spoken is not None:
                 self.doubts.doubt("tool_calls", f"{at}: {spoken}")
@@ -295,6 +298,8 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     doubts: tuple[tuple[Part, str], ...] = ()
     """What the envelope itself leaves open."""
+    is_whole: bool = False
+    """Whether the document says itself that it begins where the run began, so that nothing is missing where nobody speaks to the agent."""
 
 
 Entries = list[tuple[str, dict[str, Any]]]

@@ -4,7 +4,8 @@ A list of messages is what the model was given next, and that is often less than
 uses were cleared, the provider keeps the rest under an id, a stream is still running, an answer came in several versions. Where the record
 tells it, what could be missing is not known. `doubt_earlier` is for what came before, `doubt_later` for what was still to come.
 
-A list that was shortened and does not say so looks like any other; no reader can tell.
+A list that does not begin with what was said to the agent is the end of a run (its last answer, in most cases), and what the agent called
+before it is not known. One that was shortened in the middle and does not say so looks like any other; no reader can tell.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ _CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
 _EARLIER: tuple[Part, ...] = (*_CALLS, "input", "turns", "usage")
 _LATER: tuple[Part, ...] = (*_CALLS, "answer", "usage")
 
+NO_BEGINNING = "the messages do not begin with what was said to the agent, so calls before them may be missing"
+
 RUNNING = frozenset(
     ("in_progress", "queued", "pending", "running", "streaming", "searching", "interpreting", "generating", "calling", "suspended")
 )
 """Words, in lower case, for something that was not over when it was written down."""
 
+# `summary_text` is left out: OpenAI calls the parts of its reasoning so.
 _GAP = re.compile(
     r"summar(?!y_text)|compact|truncat|trimmed|omitted|pruned|cleared|evicted|condensed|has_?more|partial|incomplete", re.IGNORECASE
 )
@@ -41,6 +45,12 @@ def doubt_earlier(doubts: Doubts, why: str) -> None:
     """Doubt what stood before the first message."""
     for part in _EARLIER:
         doubts.doubt(part, why)
+
+
+def doubt_beginning(doubts: Doubts) -> None:
+    """Doubt the calls of a run of which only the end is here: nobody says anything to the agent."""
+    for part in _CALLS:
+        doubts.doubt(part, NO_BEGINNING)
 
 
 def doubt_later(doubts: Doubts, why: str) -> None:
@@ -63,6 +73,7 @@ def tells_of_gap(key: str, value: Json) -> bool:
     """Return whether an unknown key speaks of missing messages, by its name or by its one word."""
     if value is None or value is False or value in ("", 0) or value == [] or value == {}:
         return False
+    # One word only: a sentence that speaks of a summary is something that somebody said.
     return _GAP.search(key) is not None or (isinstance(value, str) and " " not in value and _GAP.search(value[:60]) is not None)
 
 

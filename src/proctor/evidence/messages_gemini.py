@@ -93,6 +93,7 @@ _HISTORY = ("automaticFunctionCallingHistory", "automatic_function_calling_histo
 
 def is_own_message(content: dict[str, Any]) -> bool:
     """Return whether a message can only be Gemini's: parts without a type."""
+    # Other formats have `parts`, too: Pydantic AI's messages have a `kind`, and the parts of the others a type.
     parts = content.get("parts")
     known = (*_TEXT, *_TOOLS, *_SILENT, *_CODE, *_SERVER)
     return (
@@ -110,6 +111,7 @@ def open_contents(document: dict[str, Any]) -> Opened | None:
         isinstance(contents, list) and any(is_own_message(dict_or_empty(content)) for content in contents)
     ):
         return None
+    # Where the SDK runs functions by itself it keeps what happened in a history of its own; `contents` is then only what the caller sent.
     history = find_first(document, *_HISTORY)
     sent, at = (history, f"$.{_HISTORY[0]}") if isinstance(history, list) and history else (contents, "$.contents")
     if sent is not None and not isinstance(sent, list):
@@ -255,6 +257,7 @@ def _add_tools(draft: Draft, part: Fields) -> None:
         code.close()
     ran = part.take_object("codeExecutionResult", "code_execution_result")
     if ran is not None:
+        # A missing or unspecified outcome counts as a failure: nobody said that the code ran to its end.
         outcome = ran.take_word("outcome", ("OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED", "OUTCOME_UNSPECIFIED"))
         draft.add_result(ran.take("output"), ran.at, id=ran.take("id"), name="code_execution", failed=outcome != "OUTCOME_OK")
         ran.close(role="tool")

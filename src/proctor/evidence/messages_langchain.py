@@ -189,6 +189,7 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts, calls: int) ->
     if role == "tool":
         _add_result(fields, draft)
     else:
+        # Calls before content: blocks of content repeat them, and are then recognised by their ids.
         _add_calls(fields, draft)
         _add_content(fields, draft)
         metadata = dict_or_empty(inner.get("response_metadata"))
@@ -271,12 +272,14 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
     if not isinstance(more, dict):
         return
     raw = Fields(more, f"{fields.at}.additional_kwargs", draft.doubts)
+    # What is taken here must not be weighed again when the message is closed.
     fields.left["additional_kwargs"] = raw.left
     told = bool(draft.calls)
     for index, value in enumerate(raw.take_list("tool_calls")):
         if not told or not draft.knows(dict_or_empty(value).get("id")):
             add_call(draft, value, f"{raw.at}.tool_calls[{index}]")
     old = raw.take_object("function_call")
+    # OpenAI's oldest form, kept beside `tool_calls` for the same call.
     if old is not None and not told:
         draft.add_call(old.take("name"), old.take("arguments"), old.at)
     for index, value in enumerate(raw.take_list("tool_outputs")):

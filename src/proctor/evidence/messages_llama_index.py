@@ -108,6 +108,7 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
         old = more.take_object("function_call")
         if old is not None:
             draft.add_call(old.take("name"), old.take("arguments"), old.at)
+        # LlamaIndex spreads the counts of tokens among what the provider left behind.
         draft.usage = read_usage(dict(more.left))
     more.close(_MORE_KEYS, role=draft.role)
     fields.close(("name", "id"), role=draft.role)

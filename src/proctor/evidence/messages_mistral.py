@@ -69,6 +69,7 @@ def _read_entry(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
             draft.add_result(join_text_parts(fields.take("result")), at, id=fields.take("tool_call_id", "toolCallId"))
         case "tool.execution":
             name = fields.take("name", "function")
+            # One entry tells the call and what came of it, and its own id joins the two.
             draft.add_call(name, fields.take("arguments"), at, id=entry.get("id"))
             draft.add_result(fields.take("info"), at, id=entry.get("id"), name=name)
         case _:

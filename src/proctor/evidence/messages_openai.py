@@ -192,6 +192,7 @@ def _choose_choice(value: Json, at: str, doubts: Doubts) -> tuple[str, dict[str,
     message = choice.take("message") if choice is not None else None
     if choice is None or not isinstance(message, dict):
         raise EvidenceError(f"{at}.message: a choice without an answer")
+    # Put into the message, which by itself does not say why the model stopped.
     reason = choice.take("finish_reason")
     choice.close(_CHOICE_KEYS, role="assistant")
     return f"{at}.message", {**message, "finish_reason": reason} if reason is not None else message
@@ -271,6 +272,7 @@ def add_spoken(draft: Draft, audio: Fields | None) -> None:
     if audio is None:
         return
     transcript = audio.take("transcript")
+    # Beside a text the transcript would say the same a second time.
     if not "".join(draft.texts):
         draft.add_text(transcript, audio.at)
     audio.close(("id", "data", "expires_at", "format"), role=draft.role)

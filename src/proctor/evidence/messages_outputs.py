@@ -23,6 +23,7 @@ def fold_outputs(messages: Sequence[Message], names: Collection[str], taken: Col
     found: list[Message] = []
     for message in messages:
         outputs = [call for call in message.calls if call.name in names]
+        # By name where a result has one, as ids may be used again for other tools.
         results = tuple(
             result for result in message.results if not (result.name in names if result.name is not None else result.id in folded)
         )

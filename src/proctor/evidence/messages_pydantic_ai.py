@@ -94,6 +94,7 @@ def _fold_outputs(messages: list[Message], doubts: Doubts) -> list[Message]:
     for result in (result for message in messages for result in message.results if _is_output(result.name)):
         if result.value == _PROCESSED and result.error is None:
             taken.add(result.id)
+        # An output tool that did not end the run is no call of a tool either, and its arguments are no answer.
         if result.value == _PROCESSED or (isinstance(result.value, str) and result.value.startswith(_NOT_USED)):
             names.add(result.name or "")
     for call in (call for message in messages for call in message.calls if _is_output(call.name) and call.name not in names):
@@ -127,6 +128,7 @@ def _read_messages(entry: dict[str, Any], at: str, doubts: Doubts) -> list[Messa
         draft.model = text_or_none(fields.take("model_name"))
         draft.end_with(fields.take("finish_reason"))
     fields.close(_MESSAGE_KEYS, role="assistant" if is_response else "user")
+    # Results before words: a request first answers the calls of the response before it.
     built = [draft.build()] if is_response or draft.results else []
     return [*built, asked.build()] if asked.texts else built
 
@@ -173,6 +175,7 @@ def _add_prompt(said: Draft, part: Fields) -> None:
     if not isinstance(content, list):
         said.add_text(content, part.at)
         return
+    # A prompt of pictures alone is a turn, too; an empty text makes it one.
     said.texts.append("")
     for index, value in enumerate(list_of(content)):
         if isinstance(value, str):

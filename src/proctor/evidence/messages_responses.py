@@ -119,6 +119,7 @@ def is_item(entry: Json) -> bool:
     """Return whether an entry can only be an item of the Responses API."""
     item = dict_or_empty(entry)
     kind = item.get("type")
+    # `contents` marks a message of Agent Framework, which has a `type` as well.
     if not isinstance(kind, str) or isinstance(item.get("contents"), list):
         return False
     if kind in (*_CALLS, *_OUTPUTS, *_HOSTED, *_HOSTED_OUTPUTS, *_SILENT, *_COMPACTIONS, "item_reference") or _is_new_call(kind):
@@ -236,6 +237,7 @@ def _take_model(draft: Draft, fields: Fields) -> None:
 
 def _call(fields: Fields, kind: str) -> Message:
     draft = Draft("assistant", fields.at, fields.doubts)
+    # `id` is that of the item, `call_id` that of the call, and results name the latter.
     own = fields.take("id")
     id = fields.take("call_id", "callId") or own
     name = fields.take("name")

@@ -60,6 +60,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     require_key(entry, at, "semantic-kernel messages", "items", "Items")
     fields = Fields(entry, at, doubts)
+    # .NET writes a role as an object with a label.
     role = fields.take("role", "Role")
     draft = Draft(read_role(dict_or_empty(role).get("Label", role), at, _ROLES, "semantic-kernel messages"), at, doubts)
     for index, value in enumerate(fields.take_list("items", "Items")):

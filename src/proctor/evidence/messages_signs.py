@@ -37,6 +37,8 @@ _LOOKED_UP = re.compile(r"search|fetch|brows|retriev|ground|url|http|web|lookup|
 _OTHERS = re.compile(
     r"(user|human|tool|function|system|developer|request)(message)?(chunk)?$|.+(_call|_output|_result|_reference)$", re.IGNORECASE
 )
+_STEPS = re.compile(r"(?:(?:num|number_of|n|total|model)_)?(?:steps|step_count|iterations|llm_calls|model_calls)(?:_count)?$")
+"""Names of members that count how often the model was asked."""
 _USERS = ("user", "human", "humanmessage", "humanmessagechunk", "request")
 _ASIDE = ("system", "developer", "result", "stream_event", "SystemMessage")
 """Entries after which nobody has spoken."""
@@ -61,6 +63,17 @@ def weigh_signs(document: Json, entries: Entries, calls: Sequence[ToolCall], dou
         _Look(calls, doubts, is_end=True).weigh_members({key: value for key, value in document.items() if key not in _SAID}, "$")
 
 
+def weigh_steps(document: Json, answers: int, doubts: Doubts) -> None:
+    """Say that calls may be missing where a document counts more steps of the model than it has answers of it."""
+    entry = dict_or_empty(document)
+    holders = [("$", entry), *((f"$.{key}", dict_or_empty(entry.get(key))) for key in _TELLING)]
+    for at, holder in holders:
+        for key, value in holder.items():
+            if type(value) is int and value > answers and _STEPS.match(to_plain_key(key)):
+                for part in CALLS:
+                    doubts.doubt(part, f"{at}.{shorten(key, 40)}: this counts {value}, and the messages have {answers} of them")
+
+
 def _list_followers(entries: Entries) -> list[str | None]:
     """Return who speaks after each entry; nobody after the last."""
     followers: list[str | None] = []
@@ -82,6 +95,7 @@ class _Look:
         """Weigh each member that says something of the answer."""
         for key, value in entry.items():
             place = f"{at}.{shorten(key, 40)}"
+            # At the top only objects that are known to tell of an answer are opened; below one of them everything is.
             if isinstance(value, dict) and depth and (key in _TELLING or depth < _DEPTH):
                 self.weigh_members(value, place, depth - 1)
             elif key in _FOUND:

@@ -16,6 +16,7 @@ from proctor.evidence.calls import PROTOCOL_ERROR, says_error
 from proctor.evidence.conversation import Message
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.messages_common import Draft, Entries, Fields, not_a_message_error
+from proctor.evidence.messages_gaps import doubt_later
 from proctor.evidence.messages_openai import add_call
 from proctor.evidence.shape import dict_or_empty
 from proctor.evidence.text import as_text
@@ -75,6 +76,8 @@ def _step(fields: Fields) -> Message:
             fields.doubts.doubt(part, f"{fields.at}.code_action: this agent calls its tools inside of code, which is not read")
     tools = [call for call in asked.calls if call.name != "final_answer"]
     draft.calls.extend(tools)
+    if dict_or_empty(error).get("type") == "AgentMaxStepsError":
+        doubt_later(fields.doubts, f"{fields.at}.error: the run was stopped at max_steps (max_steps_error), so it was not over")
     told = (dict_or_empty(error).get("message") or as_text(error)) if says_error(error) else None
     for call in tools:
         draft.add_result(decode_container(observed), fields.at, id=call.id, name=call.name, error=told, kind=PROTOCOL_ERROR)

@@ -112,6 +112,7 @@ def _read_data(body: dict[str, Any]) -> list[Evidence]:
         raise wrong_kind_error("$.data", "an object", data)
     inner = dict_or_empty(data)
     doubts = Doubts()
+    # Documents of platforms first: their keys are unmistakable, while nearly any object could be a response with common keys.
     if n8n.has_run_data(inner):
         return n8n.read(inner)
     if flowise.sniff(inner):
@@ -282,6 +283,7 @@ def _read_common(data: Json, doubts: Doubts) -> Evidence:
     called = document.get("tool_calls")
     listed = called if isinstance(called, list) else ()
     root = tuple(read_call(call, f"$.data.tool_calls[{index}]", doubts) for index, call in enumerate(listed))
+    # Where a common key holds the answer it counts; a map of nothing but nodes is answered by one of them.
     if nodes and all(document.get(key) is None for key in HTTP_KEYS):
         text, body = read_answer(find_answering_node(nodes))
     else:

@@ -123,6 +123,8 @@ def _read_runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[NodeR
             if not isinstance(record, dict):
                 continue
             data = dict_or_empty(record.get("data"))
+            # What a node is shows in how it is connected: from the workflow
+            # where it was exported, else from what the run was given and gave.
             kinds = set(data) | set(dict_or_empty(record.get("inputOverride"))) | wired
             runs.append(
                 NodeRun(
@@ -137,6 +139,7 @@ def _read_runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[NodeR
                     is_sub_node="main" not in kinds and any(kind.startswith("ai_") for kind in kinds),
                 )
             )
+    # n8n lists runs by node; what ran when is told by their numbers only.
     runs.sort(key=lambda run: run.order)
     return runs
 
@@ -150,6 +153,7 @@ def _read_items(data: dict[str, Any]) -> list[Json]:
 def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[NodeRun], doubts: Doubts) -> Usage | None:
     """Return the tokens of the models, and of the AI nodes that no model serves; what a served node reports repeats its models."""
     models = [node.usage for node in nodes if node.name in sub_nodes]
+    # An agent repeats the tokens of the models below it. Only where those report any is it left out, or nothing would be counted.
     served = {_find_source(run)[0] for run in runs if run.is_sub_node} if any(models) else set[str | None]()
     others = [node for node in nodes if node.name not in sub_nodes and node.name not in served]
     models_asked = {run.name for run in runs if "ai_languageModel" in dict_or_empty(run.record.get("data"))}
@@ -161,6 +165,7 @@ def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[No
 
 
 def _number(value: Json) -> float:
+    # A whole number beyond 1e18 is no index and no time, and one beyond 1e308 cannot become a float at all.
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18 else 0.0
 
 
@@ -225,6 +230,7 @@ class _Flow:
 
     def resolve(self, run: NodeRun, parameters: Json) -> Resolved:
         source = self.find_source(run)
+        # An expression can only have read what ran before its node.
         current = [source.items] if source is not None and source.order < run.order and source.items else []
         most = max((len(items) for items in (*current, *self._named.values())), default=1)
         return resolve_for_items(parameters, iterate_outputs(current, self._named), most)

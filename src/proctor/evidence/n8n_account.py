@@ -50,6 +50,7 @@ _EVERY: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "ans
 def doubt_execution(document: dict[str, Any], runs: dict[str, Any], path: str, doubts: Doubts) -> None:
     """Note everything in an execution that is not understood and could be a call, a node or the answer."""
     workflow = document.get("workflowData")
+    # Only where the workflow is missing can an unknown member be the workflow under another name.
     if not isinstance(workflow, dict):
         for key in list_unknown_members(document, _EXECUTION):
             if holds_more(document[key]):
@@ -172,6 +173,7 @@ def _doubt_items(data: Json, path: str, doubts: Doubts) -> None:
 
 def _doubt_kind(name: str, record: dict[str, Any], workflow: dict[str, Any], path: str, doubts: Doubts) -> None:
     """Note a run that could be one of a tool, or could not: one without data is told by how its node is wired."""
+    # Data stand under their connection type, which says what the node is.
     if dict_or_empty(record.get("data")) or dict_or_empty(record.get("inputOverride")):
         return
     connections = workflow.get("connections")

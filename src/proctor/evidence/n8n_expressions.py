@@ -75,6 +75,7 @@ def iterate_outputs(current: Sequence[Sequence[Json]], named: Mapping[str, Seque
 
 
 def _pick_item(items: Sequence[Json], index: int) -> Json:
+    # A source with fewer items is taken for one that all items share, such as the trigger.
     return items[index] if index < len(items) else items[0]
 
 
@@ -91,9 +92,11 @@ def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *
         notes.update(dict.fromkeys(resolved.notes))
         if first is None:
             first = resolved
+            # Every item has the same parameters then, so one is enough.
             if not has_expression(parameters):
                 return first
         elif resolved.value != first.value:
+            # Each different value once: a thousand items mostly share a few. `repr` tells 1 from true, which compare as equal.
             more[repr(resolved.value).encode(errors="backslashreplace")] = resolved.value
     if first is None:
         return Resolved(parameters)

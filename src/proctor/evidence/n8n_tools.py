@@ -111,8 +111,10 @@ def _pair(runs: list[ToolRun], steps: list[AgentStep]) -> dict[int, AgentStep]:
                 continue
             arguments = as_text(read_arguments(run.arguments)) if exactly else None
             found = [queue for name in _list_names(run) if (queue := waiting.get((name, arguments)))]
+            # Of all the names under which the model may have known the tool, the earliest step counts.
             if found:
                 paired[id(run)] = free.pop(min(found, key=lambda queue: queue[0]).popleft())
+    # As many of both: what names do not tell is paired by its place, and nothing is left over.
     if len(runs) == len(steps):
         for run, step in zip((run for run in runs if id(run) not in paired), free.values(), strict=True):
             paired[id(run)] = step
@@ -130,6 +132,7 @@ def _spell_for_model(node_name: str) -> str:
 
 def _call(run: ToolRun, step: AgentStep | None, doubts: Doubts) -> ToolCall:
     result = run.output
+    # n8n wraps what a tool gave back.
     if isinstance(result, dict) and set(result) == {"response"}:
         result = result["response"]
     arguments = run.arguments if run.arguments is not None else (step.arguments if step is not None else None)

@@ -55,5 +55,6 @@ def read_protobuf(data: bytes) -> list[Evidence]:
 
 def read_batches(batches: Iterable[Iterable[Span]]) -> list[Evidence]:
     """Return the traces of several requests, spans of the same trace merged."""
+    # A trace of which only log records came is no run: its spans may be in another request, or were sampled away.
     traces = merge_spans(batches).values()
     return [build_evidence(spans) for spans in traces if not all(is_event_only(span) for span in spans)]

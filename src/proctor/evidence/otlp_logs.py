@@ -59,6 +59,7 @@ def _list_entries(holder: dict[str, Json], keys: tuple[str, str], beside: tuple[
 
 def read_record(record: dict[str, Any]) -> Span | None:
     """Return a log record in JSON as an event of its span, or None if it is no event of one."""
+    # An unknown member may be a misspelt id or body, without which the record would be passed over in silence.
     odd = next((key for key in record if key not in _RECORD_KEYS), None)
     if odd is not None:
         raise EvidenceError(f"a log record: {show(odd)} is not understood")
@@ -92,6 +93,7 @@ def make_event_span(trace_id: str, span_id: str, name: str | None, attributes: d
     # Ids of zeros stand for none.
     if not name or name == VERDICT or not trace_id.strip("0") or not span_id.strip("0"):
         return None
+    # Newer instrumentations put the message into attributes, older ones into the body: a reader of events finds both in one object.
     held = attributes if body in (None, {}) else {**attributes, "body": body}
     return Span(trace_id=trace_id, id=span_id, events=(SpanEvent(name, held),))
 

@@ -19,6 +19,7 @@ def read_log_groups(data: bytes, refuse: Refuse, limits: WireLimits | None = Non
     """Return the events of one binary request with logs, by resource and span; records that are broken are refused one by one."""
     try:
         groups = [(group.resource, _list_records(group)) for group in _parse(data, limits).resource_logs]
+    # Before its base class: a request beyond the limits is refused as a whole and must not be salvaged piece by piece.
     except TooMuch:
         raise
     except EvidenceError:
@@ -48,6 +49,7 @@ def read_traces_or_logs(data: bytes) -> list[Span]:
         spans = read_protobuf_spans(data)
         if any(span.id for span in spans):
             return spans
+    # Kept, not raised: the bytes may still be logs, and if they are not, this error is the one to show.
     except EvidenceError as error:
         spans = error
     try:

@@ -19,6 +19,8 @@ from proctor.model.evidence import Json
 _ERROR = 2
 _CLIENT = 3
 """`SPAN_KIND_CLIENT`: what the span tells of happened elsewhere."""
+_ENTRIES = (2, 5)
+"""`SPAN_KIND_SERVER` and `SPAN_KIND_CONSUMER`: a service takes up what another one sent."""
 _NONE: dict[str, Json] = {}
 
 
@@ -39,6 +41,7 @@ def read_protobuf_groups(data: bytes, refuse: Refuse, limits: WireLimits | None 
         groups = [
             (group.resource, [(scope.scope, scope.spans) for scope in group.scope_spans]) for group in _parse(data, limits).resource_spans
         ]
+    # Before its base class: a request beyond the limits is refused as a whole and must not be salvaged piece by piece.
     except TooMuch:
         raise
     except EvidenceError:
@@ -67,6 +70,7 @@ def _parse(data: bytes, limits: WireLimits | None = None) -> Any:
     except ImportError:
         raise MissingExtra("OTLP protobuf", "otlp") from None
     if limits is not None:
+        # Counted on the wire, before parsing: the parsed objects take many times the memory of the bytes.
         check_size(data, build_shape(ExportTraceServiceRequest.DESCRIPTOR), limits)
     request = ExportTraceServiceRequest()
     try:
@@ -93,6 +97,7 @@ def _convert_span(span: Any, resource: dict[str, Json], scope: str) -> Span:
         resource=resource,
         scope=scope,
         is_remote=span.kind == _CLIENT,
+        is_entry=span.kind in _ENTRIES,
         dropped=span.dropped_attributes_count + span.dropped_events_count + sum([event.dropped_attributes_count for event in events]),
     )
 
@@ -115,6 +120,7 @@ def convert_value(value: Any) -> Json:
         return convert_attributes(value.kvlist_value.values)
     if kind == "bytes_value":
         return value.bytes_value.hex()
+    # NaN and the infinities are no JSON, and would make the evidence impossible to write down.
     if kind == "double_value" and not math.isfinite(value.double_value):
         return None
     return getattr(value, kind)

@@ -38,7 +38,9 @@ def salvage(data: bytes, envelope: Envelope, refuse: Refuse) -> list[tuple[Any, 
     for group in _select_fields(iterate_fields(data), _FIRST):
         parts = list(iterate_fields(group))
         scopes = [list(iterate_fields(scope)) for scope in _select_fields(parts, _SECOND)]
+        # Counted before anything is decoded: a broken resource must say how many spans go with it.
         count = sum(number == _SECOND for scope in scopes for number, _ in scope)
+        # Joined: by the rules of protobuf a message that occurs several times is the merge of its parts, which their concatenation is.
         resource = decoder.decode(envelope.resource, b"".join(_select_fields(parts, _FIRST)))
         if isinstance(resource, str):
             refuse(f"the resource of a {envelope.noun} {resource}", count)
@@ -77,6 +79,7 @@ class _Decoder:
             return kind.FromString(data)
         except (DecodeError, RecursionError):
             self._broken += 1
+            # To say what is wrong means walking the bytes in Python; a hostile batch has thousands of broken spans.
             if self._broken > _EXAMINED:
                 return "cannot be decoded"
             whole = is_well_formed(data, build_shape(kind.DESCRIPTOR))

@@ -29,17 +29,10 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.agreement import doubt_difference, doubt_other_calls, unify_spellings, unite_calls, unite_nodes
 from proctor.evidence.calls import read_calls
 from proctor.evidence.members import describe_unknown_member, holds_more, is_misspelt, list_unknown_members, may_hold_call
-from proctor.evidence.plain_account import close_account, read_account, refuse_lost_account
+from proctor.evidence.plain_account import close_account, read_account, read_ending, refuse_lost_account
 from proctor.evidence.plain_nodes import read_names, read_nodes, read_renders, read_usage_at
 from proctor.evidence.plain_signs import doubt_answer, doubt_members, doubt_usage
-from proctor.evidence.shape import (
-    dict_or_empty,
-    list_at,
-    number_at,
-    read_integer,
-    read_object,
-    read_text,
-)
+from proctor.evidence.shape import dict_or_empty, list_at, number_at, read_integer, read_object, read_text
 from proctor.evidence.state import read_state
 from proctor.evidence.text import HTTP_KEYS, as_text, find_misspelt_answer, find_text, may_be_json, parse_json
 from proctor.evidence.usage import add_usage, find_usage, holds_counts
@@ -51,7 +44,7 @@ from proctor.model.show import shorten, show
 # Spellings of the dialects for our own keys.
 ALIASES = {"toolCalls": "tool_calls", "httpStatus": "http_status", "durationMs": "duration_ms", "availableTools": "available_tools"}
 
-KEYS = frozenset(Evidence.__struct_fields__) | frozenset(ALIASES)
+KEYS = (frozenset(Evidence.__struct_fields__) | frozenset(ALIASES)) - {"cost"}
 """Every key of plain evidence that means something to us."""
 
 CARRYING = frozenset(("text", "body", "tool_calls", "toolCalls", "nodes", "turns", "state", "renders", "http_status", "httpStatus"))
@@ -113,6 +106,7 @@ def read_plain(document: Json, path: str = "$", *, weigh_answer: bool = True) ->
         error=_read_error(entry.get("error"), f"{path}.error"),
         no_run=read_text(entry.get("no_run"), f"{path}.no_run"),
         model=read_text(entry.get("model"), f"{path}.model"),
+        simulated_user=read_ending(entry.get("simulated_user"), f"{path}.simulated_user"),
         account=close_account(doubts, stored),
         metadata=metadata,
     )
@@ -280,7 +274,9 @@ def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool 
         # What is told of the whole run does not depend on its nodes; what is told of each of them does.
         told = (part == "tool_calls" and entry.get("tool_calls") is not None) or (part == "usage" and entry.get("usage") is not None)
         doubts.doubt("nodes" if told else part, why)
-    if calls is not None and nodes:
+    if calls is None and nodes == () and not entry.get("turns"):
+        doubts.doubt("tool_calls", f"{path}.nodes lists none, and no tool_calls are recorded")
+    elif calls is not None and nodes:
         inside = [call for node in nodes for call in node.tool_calls]
         calls = unite_calls(calls, inside, (f"{path}.tool_calls", f"{path}.nodes"), doubts)
     if entry.get("usage") is not None:
@@ -395,6 +391,4 @@ def _read_error(value: Json, path: str) -> str | None:
         return None
     if isinstance(value, dict):
         return as_text(value.get("message")) or as_text(value)
-    if value is True:
-        return "the run ended in an error"
-    return read_text(value, path)
+    return "the run ended in an error" if value is True else read_text(value, path)

@@ -10,7 +10,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import list_unknown_members
 from proctor.model.account import PARTS, Account
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, UserEnding
 from proctor.model.show import show
 
 _FIELDS = frozenset(Account.__struct_fields__)
@@ -26,10 +26,21 @@ def read_account(value: Json, path: str) -> Account | None:
         raise EvidenceError(f"{path}: {error}") from None
 
 
+def read_ending(value: Json, path: str) -> UserEnding | None:
+    """Read how a simulated user fared, as a run wrote it. Raises `EvidenceError` if it cannot be read."""
+    if value is None:
+        return None
+    try:
+        return msgspec.convert(value, UserEnding)
+    except msgspec.ValidationError as error:
+        raise EvidenceError(f"{path}: {error}") from None
+
+
 def refuse_lost_account(entry: dict[str, Any], known: frozenset[str], path: str) -> None:
     """Refuse evidence whose account stands under a name nobody looks at."""
     for key in list_unknown_members(entry, known):
         inside = entry[key]
+        # An account that is wrapped in a list of one would be lost as well.
         while isinstance(inside, list) and len(inside) == 1:
             inside = inside[0]
         if isinstance(inside, dict) and _is_account(inside):
@@ -46,4 +57,5 @@ def close_account(doubts: Doubts, stored: Account | None) -> Account | None:
     if stored is None:
         return doubts.close_account("plain") if doubts.unknown or doubts.notes else None
     notes = dict.fromkeys((*stored.notes, *doubts.notes))
+    # The stored reasons win: they were written by whoever saw the original, of which this record is a copy.
     return Account(stored.reader, {**doubts.unknown, **stored.unknown}, tuple(notes))

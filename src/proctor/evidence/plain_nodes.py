@@ -98,6 +98,7 @@ def read_renders(value: Json, path: str) -> tuple[Render, ...] | None:
     for index, given in enumerate(list_at(value, path)):
         at = f"{path}[{index}]"
         entry = read_object(given, at)
+        # Refused instead of doubted: renders have no part of their own in the account that could carry a doubt.
         for key in list_unknown_members(entry, _RENDER_KEYS):
             raise EvidenceError(describe_unknown_member(at, key, _RENDER_KEYS, advice=""))
         tool, status = read_text(find_first(entry, "tool", "toolName"), f"{at}.tool"), read_text(entry.get("status"), f"{at}.status")

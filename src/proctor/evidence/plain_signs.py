@@ -57,6 +57,7 @@ def _look_into(entry: dict[str, Any], calls: Sequence[ToolCall], path: str, doub
 def _doubt_ends(value: Json, calls: Sequence[ToolCall] | None, path: str, doubts: Doubts, depth: int) -> None:
     """Doubt the answer of a provider that says why its model stopped early."""
     if isinstance(value, list):
+        # A bound, as every answer without a text is looked through: providers list a handful of choices.
         for index, member in enumerate(value[:100] if depth else ()):
             _doubt_ends(member, calls, f"{path}[{index}]", doubts, depth - 1)
     elif isinstance(value, dict):

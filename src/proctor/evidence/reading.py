@@ -62,6 +62,7 @@ def read_sent(sent: Json, *, format: str | None = None) -> list[Evidence]:
     try:
         return read_bytes(data, format=format)
     except EvidenceError:
+        # Tried only after the whole failed as one document: one pretty-printed document has many lines, too, and each line alone is broken.
         lines = [line for line in data.splitlines() if line.strip()]
         if len(lines) < 2:
             raise

@@ -47,9 +47,14 @@ def _make_messages_format(family: messages.MessageFormat) -> Format:
     def sniff(document: Json) -> bool:
         return family.name in messages.recognise_formats(document)
 
+    # Keys that a message list and plain evidence have in common; without this each such document would be claimed by both.
     owns = messages.BESIDE | {"usage", "input", "model"}
+    # A response repeats the setting `text` of its request, which is no answer in plain words.
     if family.name == "responses":
         owns |= {"text"}
+    # The result of the AI SDK has a text and the calls of its last step beside its steps.
+    if family.name == "ai-sdk":
+        owns |= {"text", "toolCalls"}
     return Format(
         name=family.name, summary=family.summary, sniff=sniff, read=messages.make_reader(family.name), keys=family.keys, owns=owns
     )
@@ -120,6 +125,7 @@ def read_data(data: bytes, format: str | None) -> list[Evidence]:
         try:
             return otlp.read_protobuf(data)
         except EvidenceError:
+            # The first error counts: whoever sent broken JSON must not be told that it is bad protobuf.
             raise error from None
     return read_value(value, format)
 
@@ -137,6 +143,7 @@ def _find_format(name: str | None) -> Format | None:
 def _may_be_protobuf(data: bytes, named: Format | None) -> bool:
     if named is not None:
         return named.name == "otlp"
+    # A document may begin with an empty line as well: behind it JSON has a bracket, and never a zero byte.
     return (data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"[")) or (data[:1] == b"\n" and b"\0" in data)
 
 
@@ -163,6 +170,7 @@ def _read_list(value: list[Any]) -> list[Evidence]:
         raise broken
     if not all(isinstance(entry, dict) for entry in value):
         raise unknown_shape_error(value, _ALL)
+    # Read together, as the spans of one trace may be spread over several of these requests.
     if value and all(otlp.sniff(entry) for entry in value):
         return otlp.read_batches(otlp.read_request(entry, f"$[{index}]") for index, entry in enumerate(value))
     return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, None)]
@@ -173,6 +181,7 @@ def _read_entry(entry: Json, index: int, named: Format | None) -> list[Evidence]
         return (named or _recognise(entry)).read_all(entry)
     except EvidenceError as error:
         message = error.message
+        # Readers speak of their document as `$`; here it is one entry of a list.
         place = message.replace("$", f"$[{index}]", 1) if message.startswith("$") else f"$[{index}]: {message}"
         raise EvidenceError(place, code=error.code) from None
 

@@ -33,6 +33,7 @@ END_KEYS = frozenset(("finish_reason", "stop_reason", "done_reason", "finish_rea
 _STATUS_KEYS = frozenset(("status", "state", "run_status", "job_status", "response_status", "task_status"))
 
 _ENDS: tuple[tuple[End, re.Pattern[str]], ...] = (
+    # Gemini's MALFORMED_FUNCTION_CALL, UNEXPECTED_TOOL_CALL and TOO_MANY_TOOL_CALLS are breaks, although they speak of calls.
     ("broken", re.compile(r"malformed|unexpected_tool|too_many_tool|error|fail|time_?out|cancel|abort|interrupt|pause")),
     ("calls", re.compile(r"(tool|function)_?(calls?|use)?$")),
     ("cut", re.compile(r"(.*_)?(length|max_\w*tokens?|tokens?_limit|incomplete|truncated)$|.*context_(window|length)")),
@@ -150,6 +151,7 @@ def _sign_of_number(name: str, number: int, calls: Sequence[ToolCall]) -> Sign |
         return Sign(RUN, "so the record is not whole")
     if not _COUNT.match(name) or _SETTING.search(name):
         return None
+    # A count of one kind (`web_search_requests`) is explained by calls of that kind only.
     told = _SPECIFIC.search(name) if not name.startswith(("tool", "num_")) else None
     listed = [call for call in calls if told is None or told.group() in call.name.lower()]
     # A count of tokens, and true, say that there were some.
@@ -161,4 +163,5 @@ def _number_in(value: Json) -> int:
     """Return how many calls a value counts; true is at least one."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else int(value.lower() == "true")
+    # A number beyond a billion is an id or a time, and no count of calls.
     return int(value) if isinstance(value, (bool, int, float)) and 0 < value < 1e9 else 0

@@ -39,6 +39,7 @@ def find_asked(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
 
 def make_call_key(call: ToolCall) -> tuple[str, bytes]:
     """Return the tool and the arguments of a call as a key for calls without an id."""
+    # Keys sorted: a repetition may write the same arguments in another order.
     return call.name, msgspec.json.encode(call.arguments, order="deterministic")
 
 
@@ -51,6 +52,8 @@ class _Told:
 
     def take(self, places: Sequence[int], key: object = None) -> bool:
         """Return whether one of these calls is left to be repeated, and take it; a key continues where its last search ended."""
+        # Calls are only ever added to `places`, so a search goes on where the
+        # last one of its key ended: n equal calls cost n steps, not n squared.
         at = self._passed.get(key, 0) if key is not None else 0
         while at < len(places) and places[at] in self.places:
             at += 1
@@ -90,6 +93,8 @@ class _Asked:
     def recognise_repeat(self, call: ToolCall, told: _Told) -> bool:
         """Return whether a request repeats a known call that it has not repeated yet, and take over its id."""
         key = make_call_key(call)
+        # The surest first: the same id, tool and arguments. Then the id alone, as frameworks add
+        # defaults to what they repeat. Last the same tool and arguments under an id that is new.
         exact = (call.id or None, *key)
         if told.take(self._by_key.get(exact, ()), exact):
             return True
@@ -140,12 +145,16 @@ class Results:
         # Every later request repeats them. A list that tells one more than any before it tells a new one.
         seen: Counter[tuple[str | None, str | None, bytes, bool]] = Counter()
         for exchange in exchanges:
+            messages = (*(exchange.given or ()), *(exchange.said or ()))
+            if not any(message.results for message in messages):
+                continue
             here: Counter[tuple[str | None, str | None, bytes, bool]] = Counter()
             told: Counter[str] = Counter()
             recent = {id(result) for message in exchange.list_messages_of_turn() for result in message.results}
-            for result in (result for message in (*(exchange.given or ()), *(exchange.said or ())) for result in message.results):
+            for result in (result for message in messages for result in message.results):
                 if result.id and result.id in uses:
                     known = self._by_id.setdefault(result.id, [])
+                    # An id has as many results as calls; what is told beyond them repeats the last.
                     place = min(told[result.id], uses[result.id] - 1)
                     if place == len(known):
                         known.append(result)
@@ -175,6 +184,7 @@ class Results:
 
     def has_stray_error(self) -> bool:
         """Return whether an error is left after all calls have their results: one of them failed, and nobody knows which."""
+        # Errors of calls from turns before the trace are repeated in its messages, too, and say nothing of the calls in it.
         loose = (result for waiting in self._loose.values() for result in waiting)
         return any(result.error is not None and result.id not in self._earlier for result in loose)
 

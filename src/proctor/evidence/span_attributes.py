@@ -119,14 +119,16 @@ def find_vocabulary(key: str) -> str:
 
 def find_misread_attribute(span: Span) -> str | None:
     """Return the first attribute of a span whose value is not the text or the token count that its name promises."""
-    attributes = span.attributes
-    for key in _TEXTS & attributes.keys():
-        if not isinstance(attributes[key], (str, type(None))):
-            return key
-    for key in _COUNTS & attributes.keys():
-        if attributes[key] is not None and read_count(attributes[key]) is None:
-            return key
-    return None
+    miscounted: str | None = None
+    for key, value in span.attributes.items():
+        if value is None:
+            continue
+        if key in _TEXTS:
+            if not isinstance(value, str):
+                return key
+        elif miscounted is None and key in _COUNTS and read_count(value) is None:
+            miscounted = key
+    return miscounted
 
 
 def find_strange_attribute(span: Span) -> str | None:
@@ -164,6 +166,8 @@ _NOT_ATTRIBUTES = frozenset(
         "TOOL_ERROR",
     )
 )
+# Every table of the vocabulary in capitals, so that a name that is added
+# there is understood at once; `_NOT_ATTRIBUTES` are tables of other things.
 _UNDERSTOOD = frozenset(
     (
         *(name for table, value in vars(names).items() if table.isupper() and table not in _NOT_ATTRIBUTES for name in _list_names(value)),

@@ -16,7 +16,6 @@ from proctor.evidence.span_asked import find_asked
 from proctor.evidence.span_calls import Made
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import find_output_text
 from proctor.evidence.spans import Span
 from proctor.model.account import Part
 from proctor.model.show import show
@@ -55,6 +54,8 @@ def _doubt_spoken_calls(exchanges: Sequence[Exchange], made: Sequence[Made], dou
         if message.role == "assistant" and message.text and not message.calls
     }
     spoken = [text for text in texts if speaks_of_call(text) and not _ENDS_LOOP.search(text)]
+    # Tools that ran and that no answer asked for in its own form are the
+    # calls in words, carried out: as many of them explain all the texts.
     if spoken and len(spoken) > len(made) - len(find_asked(exchanges)):
         why = f"a text in the span {show(texts[spoken[0]])} looks like a tool call in words, which nobody reads"
         _doubt(doubts, _CALLS, why)
@@ -70,6 +71,7 @@ def _doubt_cut_answers(exchanges: Sequence[Exchange], talk: Sequence[Exchange], 
         told = f"the answer in the span {show(exchange.span.name)} {why}"
         if exchange.breaks_off():
             _doubt(doubts, _CALLS, told)
+        # Only the last answer of the talk is that of the run; a cut before it spoils the turn that it belongs to.
         if telling and exchange is telling[-1]:
             _doubt(doubts, _SAID, told)
         elif exchange in telling:
@@ -94,7 +96,11 @@ def _doubt_failed_run(tree: SpanTree, entries: Sequence[Span], doubts: Doubts) -
     # OpenInference marks an agent with the error of a tool, also where the agent went on and answered.
     of_tools = {span.message for span in tree.list_kind("tool") if span.failed and span.message}
     for span in (*tree.roots, *entries):
-        if not span.failed or tree.find_kind(span) in ("model", "tool", "mcp") or (span.message in of_tools and find_output_text(span)):
+        if (
+            not span.failed
+            or tree.find_kind(span) in ("model", "tool", "mcp")
+            or (span.message in of_tools and tree.find_output_text(span))
+        ):
             continue
         why = f"the span {show(span.name)} ended in an error{f': {span.message}' if span.message else ''}"
         _doubt(doubts, (*_CALLS, "answer", "nodes"), why)

@@ -107,6 +107,7 @@ def _without_handoffs(
             for index, (number, _) in enumerate(asked)
             if index not in pairs and number >= 0 and exchanges[number].span.parent_id == entry.holder
         ]
+        # Authors may name the tool of a handoff as they like: then the only call beside the span is the one.
         found = next((index for index in beside if asked[index][1].name == wanted), beside[0] if len(beside) == 1 else None)
         if found is not None:
             pairs[found] = place
@@ -121,6 +122,8 @@ _NO_NAME = re.compile(r"[^a-zA-Z0-9]")
 
 def _pair(asked: Sequence[ToolCall], ran: Sequence[Ran]) -> dict[int, int]:
     """Return which tool span is which call: by id, else by name, the earliest with the same arguments first."""
+    if not asked or not ran:
+        return {}
     pairs = _pair_by_id(asked, ran)
     known = {entry.call.id for entry in ran if entry.call.id}
     taken = set(pairs.values())
@@ -133,6 +136,8 @@ def _pair(asked: Sequence[ToolCall], ran: Sequence[Ran]) -> dict[int, int]:
                 waiting.setdefault(_make_pairing_key(entry.call, with_arguments), []).append(place)
         for exactly in (True, False):
             for index, call in enumerate(asked):
+                # A call whose id some span has, and that was not paired by it, may
+                # only take a span without an id: one with another id is another call.
                 fitting = waiting.get(_make_pairing_key(call, with_arguments)) if index not in pairs else None
                 place = _find_first_fitting(call, fitting, ran, exactly=exactly, without_id=call.id in known) if fitting else None
                 if fitting and place is not None:
@@ -188,6 +193,7 @@ def _join_call(call: ToolCall, twin: Ran | None, result: ToolResult | None, numb
         return Made(call, holder, start, number, False, result is not None, ended=result is None or result.tells_end)
     ran = twin.call
     error, kind = (ran.error, ran.error_kind) if ran.failed() else (result.error, result.kind) if result is not None else (None, None)
+    # The name that the model used comes first, as suites ask for it; what the framework calls the tool stays as an alias.
     joined = msgspec.structs.replace(
         ran,
         name=call.name,

@@ -19,7 +19,7 @@ from proctor.evidence.span_calls import Joined, Made
 from proctor.evidence.span_events import list_strange_events
 from proctor.evidence.span_kind import find_sign_of_work
 from proctor.evidence.span_losses import Loss
-from proctor.evidence.span_messages import Heard
+from proctor.evidence.span_messages import Hearings
 from proctor.evidence.span_request import HOSTED, Exchange
 from proctor.evidence.span_tool import has_torn_arguments, is_named_tool
 from proctor.evidence.span_tree import SpanTree
@@ -50,7 +50,8 @@ def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
             doubts.note(told)
             is_answer = tree.find_nearest(span, _INSIDE) is None and decode_output(span) is not None
             _doubt(doubts, ("tool_calls", *_SAID) if is_answer else ("tool_calls",), told)
-        if kind != "model" and not _MESSAGES.keys().isdisjoint(span.attributes) and (strange := _find_strange_message(span)) is not None:
+        strange = _find_strange_message(span, tree.hearings) if kind != "model" else None
+        if strange is not None:
             # A span that does not say what it is could be a request to a model.
             parts = ("tool_calls", *_SAID) if names.KIND_NAMES.isdisjoint(span.attributes) else _SAID
             _doubt(doubts, parts, f"{strange} in the span {show(span.name)} is not understood")
@@ -70,13 +71,12 @@ def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
             _doubt(doubts, _list_parts(told), f"{show(key)} of the span {show(span.name)} is not understood")
 
 
-def _find_strange_message(span: Span) -> str | None:
+def _find_strange_message(span: Span, hearings: Hearings) -> str | None:
     """Return the first thing not understood in the messages that an agent or a step around it received and returned."""
     for key, role in _MESSAGES.items():
         value = span.attributes.get(key)
         if value is not None:
-            heard = Heard()
-            heard.read_messages(value, role)
+            heard = hearings.read_messages(value, role)
             if heard.strange:
                 return heard.strange[0]
             if names.KIND_NAMES.isdisjoint(span.attributes) and any(message.calls for message in heard.messages):
@@ -149,9 +149,11 @@ def doubt_losses(tree: SpanTree, losses: Sequence[Loss], doubts: Doubts) -> None
             continue
         if step.kind == "tool":
             parts: tuple[Part, ...] = ("tool_arguments", "tool_results")
+            # Where attributes were dropped, the name of the tool may be among them.
             parts = parts if loss.key is not None or is_named_tool(step.span) else ("tool_calls", *parts)
         elif loss.key is None:
             parts = ("input", *_EVERYTHING)
+        # What was cut is a text, or a second telling of messages that were read elsewhere: neither hides a call.
         elif loss.is_text or (step.given is not None and step.said is not None):
             parts = ("tool_arguments", "tool_results", "input", *_SAID)
         else:
@@ -172,6 +174,7 @@ def doubt_strays(joined: Joined, doubts: Doubts) -> None:
 
 def doubt_endings(tree: SpanTree, made: Sequence[Made], doubts: Doubts) -> None:
     """Doubt how a call ended that a model asked for and no span shows to have run: it may have been refused."""
+    # Asked only where somebody writes spans of the work around the model: a trace of bare requests never shows a tool running.
     refused = [entry.call.name for entry in made if not entry.ended]
     if refused and tree.list_kind("agent", "workflow", "task", "chain", "tool"):
         why = f"no span shows that {show(refused[0])} ran, and the result that the model was given does not say whether it failed"
@@ -197,6 +200,7 @@ def _is_repeated(exchange: Exchange, after: Exchange | None) -> bool:
     # A request inside a tool is not repeated by one outside of it; they belong to different conversations.
     if exchange.nested != after.nested:
         return False
+    # The next request repeats the whole talk; what it has beyond the messages given here is the answer that was not captured.
     before = sum(message.role == "assistant" for message in exchange.given)
     repeated = [message for message in after.given if message.role == "assistant"][before:]
     # Every call is answered, and a result of no call is a doubt of its own: the results that the next was given are those of all calls.

@@ -9,6 +9,7 @@ What is known, and what is not, is for `span_doubts` to say; `span_losses` finds
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -33,6 +34,7 @@ from proctor.evidence.span_exchanges import find_exchanges, find_tools
 from proctor.evidence.span_kind import find_sign_of_work, name_of_span
 from proctor.evidence.span_losses import find_losses, without_broken
 from proctor.evidence.span_nodes import build_nodes, find_workflow_answer
+from proctor.evidence.span_orphans import doubt_orphans
 from proctor.evidence.span_outputs import without_outputs
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_step import find_duration_ms
@@ -70,6 +72,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False) -> Evidenc
     entries = find_entries(tree)
     if not canonical:
         doubt_breaks(tree, exchanges, talk, entries, made, doubts)
+        doubt_orphans(tree, exchanges, doubts)
     calls = _find_known_calls(tree, exchanges, made, doubts, canonical)
     nodes = build_nodes(tree, [(entry.holder, entry.call) for entry in made])
     text, body = find_answer(tree, talk, entries, doubts, root_first=canonical)
@@ -86,9 +89,10 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False) -> Evidenc
         nodes=nodes,
         http_status=_find_http_status(tree),
         duration_ms=_find_duration_ms(tree),
-        usage=_sum_usage(tree, exchanges, doubts),
+        usage=_with_models(_sum_usage(tree, exchanges, doubts), exchanges),
         turns=turns,
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
+        # An agent that answered did not break off, whatever its root says; `doubt_breaks` names what is doubtful then.
         error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
         model=_find_model(talk or exchanges, tree),
         no_run=None if canonical else _explain_no_run(tree),
@@ -110,10 +114,21 @@ def _with_node(tree: SpanTree, entry: Made, canonical: bool) -> Made:
 
 def describe_reader(spans: Sequence[Span]) -> str:
     """Return the name of the reader of a trace: OTLP and the conventions found in it."""
-    keys, scopes = {key for span in spans for key in span.attributes}, {span.scope for span in spans if span.scope}
+    keys = frozenset(key for span in spans for key in span.attributes)
+    scopes = frozenset(span.scope for span in spans if span.scope)
+    # The traces of one agent mostly have the same attributes. Somebody who makes up new ones all the time must not fill the memory.
+    return _recall_conventions(keys, scopes) if len(keys) <= _MOST_KEYS else _describe_conventions(keys, scopes)
+
+
+def _describe_conventions(keys: frozenset[str], scopes: frozenset[str]) -> str:
     found = [convention.name for convention in names.CONVENTIONS if _is_spoken(convention, keys, scopes)]
     particular = [name for name in found if name != "OpenTelemetry GenAI"] or found
     return f"otlp ({', '.join(particular)})" if particular else "otlp"
+
+
+_MOST_KEYS = 200
+"""Different attributes of a trace whose conventions are remembered."""
+_recall_conventions = functools.lru_cache(maxsize=256)(_describe_conventions)
 
 
 def is_written_in(span: Span, convention: names.Convention) -> bool:
@@ -122,6 +137,8 @@ def is_written_in(span: Span, convention: names.Convention) -> bool:
 
 
 def _is_spoken(convention: names.Convention, keys: Iterable[str], scopes: Iterable[str]) -> bool:
+    # The scopes of the GenAI convention begin as those of others do (Traceloop's
+    # are `opentelemetry.instrumentation.*`, too), so only its attributes count.
     if convention.scopes and convention.name != "OpenTelemetry GenAI" and any(scope.startswith(convention.scopes) for scope in scopes):
         return True
     return any(key.startswith(convention.marks) for key in keys)
@@ -174,6 +191,7 @@ def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) ->
         if span.id in seen:
             continue
         seen.add(span.id)
+        # Not below a span that reports tokens: its own total includes those of the spans inside it.
         own = tree.find_usage(span)
         if own is not None:
             parts.append(own)
@@ -186,10 +204,18 @@ def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) ->
 def _find_model(exchanges: Sequence[Exchange], tree: SpanTree) -> str | None:
     for exchange in reversed(exchanges):
         for step in exchange.steps:
+            # MLflow writes every attribute as JSON, so a name may still have its quotes.
             name = text_or_none(find_first(step.span.attributes, *names.MODEL_NAME))
             if name:
                 return name.strip('"')
     return None
+
+
+def _with_models(usage: Usage | None, exchanges: Sequence[Exchange]) -> Usage | None:
+    """Return the usage with the models whose tokens it sums, where they are several: nobody knows then what one of them used."""
+    found = [find_first(step.span.attributes, *names.MODEL_NAME) for exchange in exchanges for step in exchange.steps]
+    models = tuple(dict.fromkeys(name.strip('"') for name in found if isinstance(name, str) and name))
+    return msgspec.structs.replace(usage, models=models) if usage is not None and len(models) > 1 else usage
 
 
 def _explain_no_run(tree: SpanTree) -> str | None:
@@ -221,6 +247,7 @@ def _find_http_status(tree: SpanTree) -> int | None:
 def _find_duration_ms(tree: SpanTree) -> float | None:
     if len(tree.roots) == 1:
         return find_duration_ms(tree.roots[0])
+    # Several roots: their parent is missing, and they may have run side by side, so their durations are not added.
     timed = [root for root in tree.roots if root.start_ns and root.end_ns]
     return (max(root.end_ns for root in timed) - min(root.start_ns for root in timed)) / 1e6 if timed else None
 

@@ -42,8 +42,10 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
             top = outer
         response = find_response_id(span)
         same = of_span.get(top.id) or by_response.get(response or "")
+        # That spans nest is proof enough; the id of an answer alone is held against times and contents.
         if same is not None and same is not of_span.get(top.id) and not _is_one_answer(same, step):
             same = None
+        # Only the request right before: the two halves of a stream follow each other.
         if same is None and found and _continues(found[-1], step.given, step.said):
             same = found[-1]
         if same is None:
@@ -67,6 +69,7 @@ def _is_one_answer(exchange: Exchange, step: Step) -> bool:
         before.said is not None and step.said is not None and before.said != step.said
     ):
         return False
+    # Without times nothing speaks against it. With times one of them must tell the answer: two that tell nothing may be two requests.
     return not (span.start_ns and before.span.end_ns) or (before.said is not None or step.said is not None)
 
 
@@ -93,6 +96,7 @@ def _overlap(one: Span, other: Span) -> bool:
 
 
 def _lies_in(inner: Span, outer: Span) -> bool:
+    # Two spans of one instrumentation in the same time are two calls made at once.
     return inner.scope != outer.scope and 0 < outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns
 
 
@@ -141,6 +145,7 @@ def _is_seen_again(outer: ToolCall, inner: ToolCall, span: Span, around: Span) -
 
 
 def _merge_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
+    # The outermost span tells best what the agent meant; those inside only fill in what it leaves out.
     return msgspec.structs.replace(
         outer,
         aliases=(*outer.aliases, inner.name) if inner.name != outer.name and inner.name not in outer.aliases else outer.aliases,

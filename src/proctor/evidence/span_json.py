@@ -33,8 +33,18 @@ def unquote(value: Json) -> Json:
 def unflatten(attributes: dict[str, Json], prefix: str) -> list[Json]:
     """Build a list of nested objects from attributes such as `prefix.0.message.role`."""
     start = f"{prefix}."
+    if not has_beginning(attributes, start):
+        return []
     flat = {key[len(start) :]: value for key, value in attributes.items() if key.startswith(start)}
     return list_of(_nest(flat, 0)) if flat else []
+
+
+def has_beginning(attributes: dict[str, Json], starts: str | tuple[str, ...]) -> bool:
+    """Return whether the name of an attribute begins so; hardly a span has such names, and a plain loop finds that out soonest."""
+    for key in attributes:  # noqa: SIM110 - a generator takes twice as long
+        if key.startswith(starts):
+            return True
+    return False
 
 
 def _nest(flat: dict[str, Json], depth: int) -> Json:
@@ -50,8 +60,10 @@ def _nest(flat: dict[str, Json], depth: int) -> Json:
         else:
             leaves[head] = value
     inner: dict[str, Json] = {**leaves, **{head: _nest(group, depth + 1) for head, group in groups.items()}}
+    # By number: exporters write attributes in any order, and as texts "10" comes before "2".
     if inner and all(_INDEX.match(head) for head in inner):
         return [inner[head] for head in sorted(inner, key=int)]
+    # OpenInference puts each message and each part under one more name (`0.message.role`).
     for wrapper in ("message", "tool_call", "message_content", "completion", "prompt"):
         if set(inner) == {wrapper} and isinstance(inner[wrapper], dict):
             return inner[wrapper]

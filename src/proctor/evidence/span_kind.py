@@ -41,6 +41,7 @@ def find_kind(span: Span) -> str | None:
         return _HAYSTACK_KINDS[span.name]
     if not names.KIND_NAMES.isdisjoint(attributes):
         told = _read_kind(attributes)
+        # A general word (`chain`, `step`) beside the attributes of a tool: the attributes are the more particular telling.
         if told not in ("tool", None, "model", "agent") and _is_tool(attributes):
             return "tool"
         if told == "tool" and (span.name in names.NOT_TOOLS or text_or_none(find_first(attributes, *names.TOOL_NAME)) in names.NOT_TOOLS):
@@ -71,13 +72,16 @@ def _read_kind(attributes: dict[str, Json]) -> str | None:
     """Return what a span says it is, by the first known word, or `unknown` if no word is known."""
     unknown: str | None = None
     for key in names.KIND:
-        word = unquote(attributes.get(key))
+        if key not in attributes:
+            continue
+        word = unquote(attributes[key])
         if word is None:
             continue
         if isinstance(word, str) and (key not in names.CLOSED_KINDS or word.lower() in names.CLOSED_KINDS[key]):
             kind = names.KINDS.get(word) or names.KINDS.get(word.lower()) or _find_open_kind(key, word)
             if kind is not None:
                 return kind
+        # The search goes on: another convention on the same span may say it in a word that is known.
         unknown = "unknown"
     return unknown
 
@@ -90,6 +94,7 @@ def describe_kind(span: Span) -> str | None:
 def _find_open_kind(key: str, word: str) -> str | None:
     """Return the kind for a word of a growing list: operations of the AI SDK and methods of MCP."""
     if key == "ai.operationId":
+        # The AI SDK calls the request itself `ai.generateText.doGenerate`, and the loop around it `ai.generateText`.
         return "model" if ".do" in word else "agent"
     if key == "mcp.method.name":
         return "mcp"

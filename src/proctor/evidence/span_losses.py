@@ -49,6 +49,7 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
                 if value.startswith(_BEGINNINGS) and _breaks_off(value):
                     found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
                     broken = max(broken, len(value))
+                # Only the longest values can have met a limit, so no others need to be kept.
                 elif len(value) >= longest:
                     if len(value) > longest:
                         longest, texts = len(value), []

@@ -32,19 +32,22 @@ from proctor.model.show import shorten
 class Heard:
     """The messages in one place of a trace, and what was not understood of them."""
 
-    __slots__ = ("_only_messages", "ends", "messages", "strange")
+    __slots__ = ("_only_messages", "ends", "has_bare_text", "messages", "strange")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.strange: list[str] = []
         self.ends: list[str] = []
         """Why the messages of a model ended, in lower case, as far as they say; an empty word where they broke off."""
+        self.has_bare_text = False
+        """Whether a text may stand where a message should."""
         self._only_messages = False
 
     def read(self, value: Json, role: Role) -> None:
         """Read messages in any known form; `role` is the speaker if they do not name one."""
         value = decode_container(value)
         if isinstance(value, str):
+            self.has_bare_text = True
             if value:
                 self.messages.append(Message(role=role, text=value))
         elif isinstance(value, list):
@@ -63,7 +66,10 @@ class Heard:
             self.strange.append("a text in place of a message")
 
     def _read_list(self, entries: list[Any], role: Role) -> None:
-        if len(entries) == 2 and all(isinstance(entry, str) for entry in entries) and entries[0].lower() in ROLES:
+        texts = sum(isinstance(entry, str) for entry in entries)
+        self.has_bare_text = self.has_bare_text or texts > 0
+        # LangChain's short form of a message: `["human", "..."]`.
+        if len(entries) == texts == 2 and entries[0].lower() in ROLES:
             self.messages.append(Message(role=ROLES[entries[0].lower()], text=entries[1]))
             return
         if entries and all(is_part(entry) for entry in entries):
@@ -72,7 +78,7 @@ class Heard:
         if entries and all(isinstance(entry, list) for entry in entries) and not _is_pair(entries[0]):
             self._read_list(entries[0], role)  # A batch: the first of its conversations.
             return
-        if any(isinstance(entry, str) for entry in entries) and not all(isinstance(entry, str) for entry in entries):
+        if 0 < texts < len(entries):
             self.strange.append("a list of texts and other things")
         for entry in entries:
             entry = decode_container(entry)
@@ -92,6 +98,7 @@ class Heard:
         elif value.get("kind") in ("request", "response") and isinstance(value.get("parts"), list):
             self._read_pydantic(value["parts"], "user" if value["kind"] == "request" else "assistant")
         elif isinstance(value.get("choices"), list):
+            # The first choice is read as the answer; that there are others is counted in `Step.choices`, and doubted.
             for choice in map(dict_or_empty, value["choices"][:1]):
                 self.read(find_first(choice, "message", "delta"), "assistant")
         elif isinstance(value.get("candidates"), list):
@@ -125,8 +132,10 @@ class Heard:
             self._read_object(value["content"], role)
             return True
         if isinstance(value.get("message"), (dict, str)):
-            if self._only_messages and isinstance(value["message"], str):
-                self.strange.append("a text in place of a message")
+            if isinstance(value["message"], str):
+                self.has_bare_text = True
+                if self._only_messages:
+                    self.strange.append("a text in place of a message")
             self.read(value["message"], role)
             return True
         if isinstance(value.get("prompt"), str):
@@ -212,6 +221,7 @@ class Heard:
             word = EVENT_ROLES.get(str(message.get("event.name"))) or message.get("type")
         if word is None or str(word).lower() in ("message", ""):
             return "tool" if "tool_call_id" in message else default
+        # The member of an enumeration may be printed with its class: `MessageRole.USER`.
         known = ROLES.get(str(word).lower().rpartition(".")[2])
         if known is not None:
             return known
@@ -225,9 +235,11 @@ class Heard:
         return "tool" if default == "user" else default
 
     def _add_listed_calls(self, message: dict[str, Any], built: Parts) -> None:
-        found = [call for key in CALL_LISTS for call in list_calls(message.get(key), self.strange)]
+        found = [call for key in CALL_LISTS if key in message for call in list_calls(message[key], self.strange)]
         if not found:
+            # LangChain keeps the provider's own spelling of the same calls there.
             found = list_calls(dict_or_empty(message.get("additional_kwargs")).get("tool_calls"), self.strange)
+        # Instrumentations tell a call among the parts and once more in the list of calls.
         known = {call.id for call in built.calls if call.id is not None}
         for entry in found:
             call = read_call(entry, self.strange)
@@ -235,6 +247,7 @@ class Heard:
                 built.calls.append(call)
                 if call.id is not None:
                     known.add(call.id)
+        # OpenAI's form before there were `tool_calls`; OpenInference flattens it into two attributes.
         legacy = dict_or_empty(message.get("function_call"))
         if not legacy and isinstance(message.get("function_call_name"), str):
             legacy = {"name": message["function_call_name"], "arguments": message.get("function_call_arguments_json")}
@@ -253,6 +266,41 @@ class Heard:
             empty = not built.text_parts and not built.calls and not built.results
             if (isinstance(value, (dict, list)) and value) or (role in ("assistant", "tool") and empty and value not in (None, "", False)):
                 self.strange.append(f"{shorten(key, 60)!r} of a message")
+
+
+class Hearings:
+    """Reads the messages of one trace, each text once: the spans around a request repeat what it was given and what it said.
+
+    What is returned is shared, so nobody may change it.
+    """
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, Role], Heard] = {}
+
+    def read(self, value: Json, role: Role) -> Heard:
+        """Return the messages in any known form; `role` is the speaker if they do not name one."""
+        # Only texts of structures: anything else has nothing to compare by, or is read at once.
+        text = value if isinstance(value, str) and value[:1] in _OPENING else None
+        heard = self._known.get((text, role)) if text is not None else None
+        if heard is None:
+            heard = Heard()
+            heard.read(value, role)
+            if text is not None:
+                self._known[text, role] = heard
+        return heard
+
+    def read_messages(self, value: Json, role: Role) -> Heard:
+        """Return the messages of a place where only messages stand, so that a bare text is not a message."""
+        heard = self.read(value, role)
+        if heard.has_bare_text:
+            heard = Heard()
+            heard.read_messages(value, role)
+        return heard
+
+
+_OPENING = ("[", "{")
 
 
 def _is_pair(entry: Json) -> bool:

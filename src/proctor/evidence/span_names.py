@@ -32,6 +32,7 @@ def can_be_one_tool(one: str, other: str) -> bool:
 def is_name_at_server(name: str, own: str) -> bool:
     """Return whether a framework's name for a tool can stand for its name at the MCP server; some join the two by `_`."""
     one, other = _NO_WORD.sub("", name).lower(), _NO_WORD.sub("", own).lower()
+    # A separator must stand before the tool's own name, or `refund` would be found in `prerefund`.
     return one == other or (bool(other) and one.endswith(other) and not name[: -len(own)][-1:].isalnum())
 
 
@@ -44,6 +45,7 @@ def can_agree(asked: Json, given: Json) -> bool:
         return len(asked) == 1 and given in asked.values()
     if not isinstance(asked, dict) or not isinstance(given, dict):
         return False
+    # One of them may have more than the other (defaults added, nulls left out), but not each something of its own.
     return all(asked[key] == given[key] for key in asked.keys() & given.keys()) and (
         asked.keys() <= given.keys() or given.keys() <= asked.keys()
     )

@@ -10,7 +10,7 @@ from proctor.evidence.shape import text_or_none
 from proctor.evidence.span_kind import name_of_span
 from proctor.evidence.span_step import find_duration_ms
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import build_node_output, decode_input, find_input_text
+from proctor.evidence.span_values import decode_input, decode_output
 from proctor.evidence.spans import Span
 from proctor.evidence.text import NODE_KEYS, find_text
 from proctor.evidence.usage import read_count
@@ -37,7 +37,7 @@ def _build_node(tree: SpanTree, span: Span, calls: tuple[ToolCall, ...]) -> Node
     step = tree.steps[span.id]
     output = decode_container(span.attributes.get(names.N8N_OUTPUT)) if names.N8N_OUTPUT in span.attributes else None
     if output is None and span.attributes:
-        output = build_node_output(span, kind, step.join_text())
+        output = build_node_output(tree, span, step.join_text())
     status = text_or_none(span.attributes.get(names.N8N_STATUS)) if own else None
     return Node(
         name=name_of_span(span, kind),
@@ -60,7 +60,15 @@ def _find_input(tree: SpanTree, span: Span) -> Json:
         asked = [message.text for message in given if message.role == "user" and message.text]
         if asked:
             return asked[-1]
-    return find_input_text(span) or decode_input(span)
+    return tree.find_input_text(span) or decode_input(span)
+
+
+def build_node_output(tree: SpanTree, span: Span, said: str | None) -> Json:
+    """Return the output of the node a span is. A bare answer becomes `{"text": ...}`, so that its text can be asked for by name."""
+    if said is not None:
+        return {"text": said}
+    text = tree.find_output_text(span) if tree.find_kind(span) in ("model", "agent") and tree.gives_words(span) else None
+    return {"text": text} if text is not None else decode_output(span)
 
 
 def _count_items(span: Span, output: Json) -> int:

@@ -14,6 +14,8 @@ def list_offered_tools(span: Span) -> list[Json]:
     """Return the tools a model was offered, as far as a span tells."""
     attributes = span.attributes
     for key in names.OFFERED:
+        if key not in attributes:
+            continue
         value = decode_attribute(attributes, key)
         if isinstance(value, dict):
             value = value.get("tools")

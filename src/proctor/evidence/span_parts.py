@@ -108,6 +108,7 @@ class Parts:
             self._add_printed(text)
             return
         self.text_parts.append(text)
+        # The text stays, as the answer may well be JSON. But a message inside a message may be a call that nobody reads.
         if text.startswith("{"):
             inner = dict_or_empty(decode_container(text))
             named = str(inner.get("role")).lower() in ROLES and not MESSAGE_CONTENT.isdisjoint(inner)
@@ -173,6 +174,7 @@ class Parts:
         for key in KEYED_CALLS:
             inner = part.get(key)
             if isinstance(inner, dict):
+                # `executableCode`: Gemini runs code itself, and gives the call no name.
                 if "ode" in key:
                     self.calls.append(ToolCall(name="code_execution", arguments=inner))
                     return
@@ -190,6 +192,7 @@ class Parts:
             self._look_beside(part)
             if not _OF_CALLS.isdisjoint(part):
                 self.strange.append(f"a part with {describe_members(part)}")
+            # Gemini marks its reasoning so; it is no part of the answer.
             if part.get("thought") is not True:
                 self.text_parts.append(text)
             return

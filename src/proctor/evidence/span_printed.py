@@ -23,6 +23,7 @@ def parse_printed_object(text: str) -> dict[str, Any] | None:
     """Return the members of one printed object (`None` for members that are objects), or None if it cannot be read."""
     if len(text) > _LONGEST:
         return None
+    # Parsed, never run: a trace is somebody else's text. Python's parser answers too deep a nesting with a `MemoryError`.
     try:
         call = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

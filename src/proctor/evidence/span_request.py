@@ -42,6 +42,7 @@ class Exchange:
         if len(self.steps) == 1:
             return self.steps[0].said
         known = [step for step in self.steps if step.said is not None]
+        # Calls before text: a telling without calls may have lost them, and one with calls has not invented them.
         best = next((step for step in known if step.calls), None) or next((step for step in known if step.join_text()), None)
         return (best or known[0]).said if known else None
 
@@ -93,6 +94,7 @@ class Exchange:
             return False
         if any(step.span.scope in scopes.DROPS_CALLS or step.loses_calls() for step in self.steps):
             return False
+        # Calls that were recorded are known, unless their instrumentation is one that loses some.
         if self.list_calls():
             return True
         if any(step.says_tools() for step in self.steps):

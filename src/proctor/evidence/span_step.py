@@ -12,9 +12,9 @@ from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.span_events import read_event_message
-from proctor.evidence.span_json import decode_attribute, unflatten
+from proctor.evidence.span_json import decode_attribute, has_beginning, unflatten
 from proctor.evidence.span_kind import find_kind
-from proctor.evidence.span_messages import Heard
+from proctor.evidence.span_messages import Heard, Hearings
 from proctor.evidence.span_offers import is_hosted, list_offered_tools
 from proctor.evidence.spans import Span, SpanEvent
 from proctor.evidence.usage import read_count
@@ -34,10 +34,11 @@ _STOP = frozenset(("stop",))
 class Step:
     """One span, read as a request to a model."""
 
-    __slots__ = ("_usage", "choices", "finish", "given", "is_whole", "kind", "said", "span", "strange")
+    __slots__ = ("_hearings", "_usage", "choices", "finish", "given", "is_whole", "kind", "said", "span", "strange")
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: Span, hearings: Hearings) -> None:
         self.span = span
+        self._hearings = hearings
         self.kind = find_kind(span)
         self.strange: list[str] = []
         self.given: list[Message] | None = None
@@ -104,6 +105,7 @@ class Step:
 
     def loses_calls(self) -> bool:
         """Return whether there may be more calls in the answer than were recorded of it."""
+        # Ids that begin with `resp_` are those of OpenAI's Responses; its chat completions are recorded whole.
         return bool(self.calls) and self.span.scope in scopes.KEEPS_ONE_CALL and (find_response_id(self.span) or "").startswith("resp_")
 
     def hides_hosted_tools(self) -> bool:
@@ -112,9 +114,11 @@ class Step:
             return True
         if self.span.scope in scopes.DROPS_HOSTED:
             return not _runs_no_tools(self.span)
+        # A whole answer, or one that shows a call which the provider ran, would have shown any other as well.
         if self.is_whole or any(call.server is not None or call.result is not None for call in self.calls):
             return False
-        if any(not isinstance(decode_attribute(self.span.attributes, key) or [], list) for key in names.OFFERED_LISTS):
+        attributes = self.span.attributes
+        if any(not isinstance(decode_attribute(attributes, key) or [], list) for key in names.OFFERED_LISTS if key in attributes):
             return True  # Something was offered, and nobody understands what.
         return any(is_hosted(tool) for tool in list_offered_tools(self.span)) and not any(message.results for message in self.said or ())
 
@@ -123,6 +127,8 @@ class Step:
         self.finish = finish_reasons(self.span)
         if self.span.scope in scopes.UNRELIABLE:
             return
+        # Each source only where the ones before told nothing: attributes with messages, the raw answer, the event with both sides, text and
+        # calls apart, an event for each message, and last a whole conversation in one attribute.
         self.given = self._read_messages(names.GIVEN, names.GIVEN_INDEXED, "user")
         self.said = self._read_messages(names.SAID, names.SAID_INDEXED, "assistant")
         self._prefer_raw_answer()
@@ -142,24 +148,23 @@ class Step:
         for key in keys:
             if key not in attributes:  # nearly always, and many times as fast as decoding nothing
                 continue
-            value = decode_attribute(attributes, key)
+            # The text itself where it is one of a structure: other spans may hold the same.
+            value = attributes[key]
+            value = decode_attribute(attributes, key) if isinstance(value, str) and value[:1] == '"' else value
             if value is None or value in ({}, ""):
                 continue
-            heard = Heard()
-            if key in names.ONLY_MESSAGES:
-                heard.read_messages(value, role)
-            else:
-                heard.read(value, role)
+            only = key in names.ONLY_MESSAGES
+            heard = self._hearings.read_messages(value, role) if only else self._hearings.read(value, role)
             if not heard.messages:
                 # No messages at all: another thing under the same name, or nothing that anybody understood.
-                if key in names.ONLY_MESSAGES:
+                if only and decode_container(value) != {}:
                     self.strange.extend(heard.strange)
                 continue
             self.strange.extend(heard.strange)
             self._note_ends(heard, role)
             return heard.messages
         # Flattened attributes are tried last: building them anew costs a walk over all attributes.
-        for prefix in indexed:
+        for prefix in indexed if has_beginning(attributes, indexed) else ():
             entries = unflatten(attributes, prefix)
             if entries:
                 if prefix == "gen_ai.prompt":
@@ -182,6 +187,8 @@ class Step:
 
     def _prefer_raw_answer(self) -> None:
         """Use the provider's raw answer if the span carries it and it has more calls than the messages."""
+        if "output.value" not in self.span.attributes:
+            return
         raw = decode_attribute(self.span.attributes, "output.value")
         raw = raw[0] if isinstance(raw, list) and len(raw) == 1 else raw
         if not isinstance(raw, dict) or not {"choices", "output", "content", "candidates"} & set(raw):
@@ -255,6 +262,7 @@ class Step:
         said.read(chosen, "assistant")
         self.strange.extend((*heard.strange, *said.strange))
         messages = heard.messages
+        # Without an event of a choice nothing marks the answer: it is what the assistant says behind everything else.
         while not chosen and messages and messages[-1].role == "assistant":
             said.messages.insert(0, messages.pop())
         if self.given is None:
@@ -299,6 +307,7 @@ def finish_reasons(span: Span) -> frozenset[str]:
         if key not in attributes:
             continue
         value = decode_attribute(attributes, key)
+        # Some instrumentations print the member of an enumeration: `FinishReason.STOP`.
         for word in value if isinstance(value, list) else [value]:
             if isinstance(word, str) and word:
                 found.add(word.lower().rpartition(".")[2])

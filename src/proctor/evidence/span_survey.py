@@ -71,6 +71,7 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
 
 def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     """Return what a trace is made of."""
+    # As `build_evidence` reads it: broken values are left out before anything is counted.
     losses = find_losses(spans)
     tree = SpanTree(without_broken(spans, losses))
     exchanges = find_exchanges(tree)

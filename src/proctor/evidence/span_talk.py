@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.span_calls import Made
+from proctor.evidence.span_nodes import build_node_output
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_step import find_duration_ms
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import build_node_output, decode_output, find_handed_on_text, find_input_text, find_output_text
+from proctor.evidence.span_values import decode_output, find_handed_on_text
 from proctor.evidence.spans import Span
 from proctor.evidence.text import parse_json
 from proctor.evidence.usage import add_usage
@@ -28,6 +29,7 @@ def find_entries(tree: SpanTree) -> list[Span]:
     found: list[Span] = []
     inside = tree.list_ids_below(span for span in tree.list_kind("tool"))
     covered: set[str] = set()
+    # What was said to an agent is nearest to the user's words; a workflow around agents comes next, mere steps last.
     groups = (("agent",), ("workflow",), ("chain", "task", "step", "unknown"))
     # First those that say what was asked; where none does, those that say what was answered.
     for is_input in (True, False):
@@ -35,19 +37,14 @@ def find_entries(tree: SpanTree) -> list[Span]:
             for span in tree.list_kind(*kinds):
                 if span.id in inside or span.id in covered:
                     continue
-                if (_find_input_text(tree, span) if is_input else find_output_text(span)) is not None:
+                if (tree.find_input_text(span) if is_input else tree.find_output_text(span)) is not None:
                     found.append(span)
+                    # Only the outermost counts: what lies below was called by it, not by the user.
                     covered |= tree.list_ids_below([span])
             if found:
                 found.sort(key=lambda span: span.start_ns)
                 return found
     return found
-
-
-def _find_input_text(tree: SpanTree, span: Span) -> str | None:
-    if span.id not in tree.inputs:
-        tree.inputs[span.id] = find_input_text(span)
-    return tree.inputs[span.id]
 
 
 def find_talk(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[Exchange]:
@@ -86,11 +83,11 @@ def find_input(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span]
 
 def _find_question(tree: SpanTree, entry: Span) -> str | None:
     """Return what an agent was asked, from its span or from the messages that its first steps hand on."""
-    own = _find_input_text(tree, entry)
+    own = tree.find_input_text(entry)
     if own is not None:
         return own
     steps = (step for step in tree.children.get(entry.id, ()) if tree.find_kind(step) in _STEPS)
-    return next((text for step in steps if (text := find_handed_on_text(step)) is not None), None)
+    return next((text for step in steps if (text := find_handed_on_text(step, tree.hearings)) is not None), None)
 
 
 _STEPS = ("task", "chain", "step")
@@ -101,15 +98,15 @@ def find_answer(
 ) -> tuple[str | None, Json]:
     """Return the text of the answer and its body: what the model said last, else what the outermost span gave back."""
     root = tree.root if tree.root is not None and tree.find_kind(tree.root) not in ("tool", "mcp") else None
-    own = find_output_text(root) if root is not None and names.N8N_TYPE not in root.attributes else None
+    own = tree.find_output_text(root) if root is not None and names.N8N_TYPE not in root.attributes else None
     # By Mibo's contract the root carries the answer.
     if root_first and root is not None and own is not None and own.strip():
         return own, _find_body(own, root, tree)
     # The model's own words first: what an outer span shows may be a draft, a summary or a wrapping object. Only where the outside is a
     # part of what was said, or the last answer still calls a tool, the outside knows better.
     inner = _find_last_said(talk)
-    giving = next((span for span in reversed(entries) if (text := find_output_text(span)) is not None and text.strip()), None)
-    outer = find_output_text(giving) if giving is not None else None
+    giving = next((span for span in reversed(entries) if (text := tree.find_output_text(span)) is not None and text.strip()), None)
+    outer = tree.find_output_text(giving) if giving is not None else None
     if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].list_calls()):
         if talk[-1].asks_application() and not root_first:
             doubts.doubt("answer", "the last answer of a model in the trace asks for a tool, and nothing tells what was said after it")
@@ -129,7 +126,7 @@ def _doubt_inner_answer(tree: SpanTree, giving: Span, doubts: Doubts) -> None:
     above = tree.find_nearest(giving, _AROUND)
     # Outwards from the step that gave the answer: any step around it may have replaced the answer by another.
     while above is not None and above is not giving and "answer" not in doubts.unknown:
-        if decode_output(above) is not None and find_output_text(above) is None:
+        if decode_output(above) is not None and tree.find_output_text(above) is None:
             doubts.doubt("answer", f"what the span {show(above.name)} gave back is not understood")
         outer = tree.find_nearest(above, _AROUND)
         above = outer if outer is not above else None
@@ -139,7 +136,7 @@ _AROUND = frozenset(("agent", "workflow"))
 
 
 def _find_body(text: str, span: Span, tree: SpanTree) -> Json:
-    return _parse(text, build_node_output(span, tree.find_kind(span), None))
+    return _parse(text, build_node_output(tree, span, None))
 
 
 def _parse(text: str, otherwise: Json) -> Json:
@@ -150,6 +147,7 @@ def _parse(text: str, otherwise: Json) -> Json:
 def _find_last_said(talk: Sequence[Exchange]) -> str | None:
     for exchange in reversed(talk):
         if exchange.said is None:
+            # A request whose answer was not captured is the last word all the same: an older answer must not stand for it.
             if not exchange.tells_anything():
                 continue
             return None
@@ -177,7 +175,7 @@ def find_turns(
             calls.setdefault(_turn_of(entry, owner, inside), []).append(entry.call)
         if inside:
             # What the agent itself was given and gave tells the words of the user from the prompts and drafts of a framework.
-            outer = [(_find_input_text(tree, span), find_output_text(span)) for span in entries]
+            outer = [(tree.find_input_text(span), tree.find_output_text(span)) for span in entries]
             groups = [(_choose_inner_or_outer(asked, given), group) for (asked, group), (given, _) in zip(groups, outer, strict=True)]
             said = [_choose_inner_or_outer(text, given) for text, (_, given) in zip(said, outer, strict=True)]
         return tuple(
@@ -283,7 +281,7 @@ def _is_wrapped(groups: Sequence[tuple[str | None, list[Exchange]]], outer: str 
 def _find_outer_text(tree: SpanTree, entries: Sequence[Span]) -> str | None:
     """Return the input of the workflow around the agents if it has one, else of the first agent."""
     around = [tree.find_nearest(span, _WORKFLOW) for span in entries[:1]]
-    return next((text for span in (*around, *entries) if span is not None and (text := _find_input_text(tree, span)) is not None), None)
+    return next((text for span in (*around, *entries) if span is not None and (text := tree.find_input_text(span)) is not None), None)
 
 
 _WORKFLOW = frozenset(("workflow",))
@@ -300,7 +298,7 @@ def _build_entry_turns(tree: SpanTree, entries: Sequence[Span], made: Sequence[M
     return tuple(
         EvidenceTurn(
             input=_find_question(tree, span),
-            text=(text := find_output_text(span)),
+            text=(text := tree.find_output_text(span)),
             body=parse_json(text),
             tool_calls=tuple(calls.get(index, ())),
             duration_ms=find_duration_ms(span),

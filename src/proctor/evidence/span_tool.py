@@ -32,6 +32,7 @@ _ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "met
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
 _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
 """What instrumentations write where a value could not, or must not, be recorded."""
+_NAMING = (*names.TOOL_NAME, names.TOOL_ENTITY)
 _MESSAGE_MARKS = frozenset(("tool_call_id", "status", "type", "additional_kwargs"))
 
 
@@ -41,6 +42,7 @@ def read_tool_call(span: Span, node: str | None) -> ToolCall:
     result, told = _read_result(span)
     message = _find_message(span)
     error, kind = (told, CONTENT_ERROR) if told is not None else (mcp_error(result), CONTENT_ERROR)
+    # What the span itself says of its failure comes before what its result says.
     if _has_failed(span):
         error = span.message or _find_exception(span) or as_text(find_first(attributes, *names.TOOL_ERRORS, names.ERROR_TYPE)) or error
         error = error or as_text(result) or "the call failed"
@@ -61,16 +63,17 @@ def read_tool_call(span: Span, node: str | None) -> ToolCall:
 def _find_message(span: Span) -> dict[str, Any]:
     """Return the message LangChain's tools give back; it knows the tool and the call better than the span around it."""
     for key in names.TOOL_RESULT:
+        if key not in span.attributes:  # nearly always, and many times as fast as decoding nothing
+            continue
         value = decode_attribute(span.attributes, key)
         if value is None:
             continue
         for _ in range(3):
-            inner = dict_or_empty(value)
-            value = find_first(
-                {"kwargs": inner.get("kwargs") if inner.get("lc") is not None else None, **inner}, "kwargs", "output", "data"
-            )
-            if isinstance(inner.get("tool_call_id"), str) and "content" in inner:
-                return inner
+            if not isinstance(value, dict):
+                return {}
+            if isinstance(value.get("tool_call_id"), str) and "content" in value:
+                return value
+            value = find_first(value, "kwargs", "output", "data")
         return {}
     return {}
 
@@ -85,7 +88,9 @@ def find_tool_name(span: Span) -> str:
 
 def _find_told_name(span: Span) -> str | None:
     attributes = span.attributes
-    for key in (*names.TOOL_NAME, names.TOOL_ENTITY):
+    for key in _NAMING:
+        if key not in attributes:
+            continue
         value = decode_attribute(attributes, key)
         if isinstance(value, str) and value and key != "fastmcp.component.key":
             return _SPAN_SUFFIX.sub("", value) if key == names.TOOL_ENTITY else value
@@ -117,7 +122,10 @@ def _has_failed(span: Span) -> bool:
 
 def _read_arguments(span: Span) -> Json:
     for key in names.TOOL_ARGUMENTS:
+        if key not in span.attributes:
+            continue
         value = decode_attribute(span.attributes, key)
+        # `tool.parameters` is what a tool declares by OpenInference; only where it is no schema can it be what was passed.
         if value is None or _is_placeholder(value) or (key == "tool.parameters" and _is_schema(value)):
             continue
         return read_arguments(_unwrap_arguments(value))
@@ -156,6 +164,8 @@ def _unwrap_arguments(value: Json) -> Json:
 
 def _read_result(span: Span) -> tuple[Json, str | None]:
     for key in names.TOOL_RESULT:
+        if key not in span.attributes:
+            continue
         value = decode_attribute(span.attributes, key)
         if value is not None and not _is_placeholder(value):
             return _unwrap_result(value)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from proctor.evidence.span_messages import Hearings
 from proctor.evidence.span_step import Step, only_begins
 from proctor.evidence.span_usage import read_span_usage
+from proctor.evidence.span_values import find_input_text, read_output
 from proctor.evidence.spans import Span, is_event_only
 from proctor.model.evidence import Usage
 
@@ -20,9 +22,15 @@ class SpanTree:
     def __init__(self, spans: Sequence[Span]) -> None:
         # Log records may tell of spans that were sampled away; they have no place in the tree.
         spans = [span for span in spans if not is_event_only(span)]
+        known = {span.id for span in spans}
         spans = [span for span in spans if span.parent_id is not None or not only_begins(span)] or spans
+        # One span without a time would sort to the front; then the order of the list is the better guess.
         self.spans = sorted(spans, key=lambda span: span.start_ns) if all(span.start_ns for span in spans) else list(spans)
-        self.steps = {span.id: Step(span) for span in self.spans}
+        self.hearings = Hearings()
+        self.steps = {span.id: Step(span, self.hearings) for span in self.spans}
+        self._by_kind: dict[str | None, list[Span]] = {}
+        for span in self.spans:
+            self._by_kind.setdefault(self.steps[span.id].kind, []).append(span)
         self.children: dict[str, list[Span]] = {}
         self.roots: list[Span] = []
         for span in self.spans:
@@ -30,10 +38,13 @@ class SpanTree:
                 self.roots.append(span)
             else:
                 self.children.setdefault(span.parent_id, []).append(span)
+        self.orphans = [span for span in self.roots if span.parent_id is not None and span.parent_id not in known]
+        """Those of the roots that name a parent which did not come with the trace."""
         # Parents in a circle leave no root; the first span then stands for it.
         self.root = self.roots[0] if self.roots else (self.spans[0] if self.spans else None)
-        self.inputs: dict[str, str | None] = {}
-        """What went into spans in words, as far as somebody has asked: finding it costs more than remembering it."""
+        # What somebody has asked for: finding it costs more than remembering it.
+        self._inputs: dict[str, str | None] = {}
+        self._outputs: dict[str, tuple[str | None, bool]] = {}
         self._usages: dict[str, Usage | None] = {}
         self._holders: dict[str, Span | None] = {}
         self._above: dict[tuple[str, frozenset[str]], Span | None] = {}
@@ -44,6 +55,8 @@ class SpanTree:
 
     def list_kind(self, *kinds: str) -> list[Span]:
         """Return the spans of these kinds, in order."""
+        if len(kinds) == 1:
+            return list(self._by_kind.get(kinds[0], ()))
         return [span for span in self.spans if self.steps[span.id].kind in kinds]
 
     def find_usage(self, span: Span) -> Usage | None:
@@ -52,11 +65,36 @@ class SpanTree:
             self._usages[span.id] = read_span_usage(span)
         return self._usages[span.id]
 
+    def find_input_text(self, span: Span) -> str | None:
+        """Return what was asked, where a span says it in words."""
+        if span.id not in self._inputs:
+            self._inputs[span.id] = find_input_text(span, self.hearings)
+        return self._inputs[span.id]
+
+    def find_output_text(self, span: Span) -> str | None:
+        """Return the answer a span carries, in words."""
+        return self._read_output(span)[0]
+
+    def gives_words(self, span: Span) -> bool:
+        """Return whether words or messages are all that a span gave back."""
+        return self._read_output(span)[1]
+
+    def _read_output(self, span: Span) -> tuple[str | None, bool]:
+        if span.id not in self._outputs:
+            self._outputs[span.id] = read_output(span, self.hearings)
+        return self._outputs[span.id]
+
     def find_nearest(self, span: Span, kinds: frozenset[str]) -> Span | None:
         """Return the nearest span above that is of one of these kinds."""
+        if (span.id, kinds) in self._above:
+            return self._above[(span.id, kinds)]
+        above = self.steps.get(span.parent_id or "")
+        if above is None or above.kind in kinds:  # nearly always, and without any bookkeeping
+            return above.span if above is not None else None
         # Remembered for all on the way: what is nested deep would otherwise be climbed again and again.
         passed: list[str] = []
         found: Span | None = None
+        # The parents of a broken trace may form a circle.
         seen: set[str] = set()
         at: Span | None = span
         while at is not None and at.id not in seen:

@@ -16,6 +16,17 @@ from proctor.model.evidence import Json, Usage
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 # Most spans carry few of the names that are looked for. Whether they have any at all is asked first: that is many times as fast.
 _TOKENS = frozenset((*names.INPUT_TOKENS, *names.OUTPUT_TOKENS, *names.TOTAL_TOKENS))
+_CACHED = (
+    "gen_ai.usage.cache_read.input_tokens",
+    "gen_ai.usage.cache_read_input_tokens",
+    "llm.token_count.prompt_details.cache_read",
+    "ai.usage.cachedInputTokens",
+)
+_CACHE_WRITTEN = (
+    "gen_ai.usage.cache_creation.input_tokens",
+    "gen_ai.usage.cache_creation_input_tokens",
+    "llm.token_count.prompt_details.cache_write",
+)
 _USAGE_OBJECTS = frozenset(names.USAGE_OBJECTS)
 
 
@@ -25,7 +36,15 @@ def read_span_usage(span: Span) -> Usage | None:
     if not _TOKENS.isdisjoint(attributes):
         counts = [_count(attributes, table) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
         if counts != [None, None, None]:
-            return Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])
+            # By the convention cached tokens are among the input.
+            cached, written = _count(attributes, _CACHED), _count(attributes, _CACHE_WRITTEN)
+            return Usage(
+                input_tokens=counts[0],
+                output_tokens=counts[1],
+                total_tokens=counts[2],
+                cached_input_tokens=cached or None,
+                cache_write_tokens=written or None,
+            )
     if isinstance(words := attributes.get(names.USAGE_WORDS), str):
         return read_usage({key: int(count) for key, count in _WORDED_COUNT.findall(words)})
     if _USAGE_OBJECTS.isdisjoint(attributes):
@@ -40,17 +59,26 @@ def read_span_usage(span: Span) -> Usage | None:
 
 def _read_usage_by_kind(value: dict[str, Any]) -> Usage | None:
     """Read tokens that Langfuse splits by kind: `input`, `input_cached_tokens`, `output`, `output_reasoning_tokens`, ..."""
-    inputs = [read_count(count) or 0 for key, count in value.items() if key.startswith("input")]
+    inputs = {key: read_count(count) or 0 for key, count in value.items() if key.startswith("input")}
     outputs = [read_count(count) or 0 for key, count in value.items() if key.startswith("output")]
     if not inputs and not outputs:
         return None
-    return Usage(input_tokens=sum(inputs) if inputs else None, output_tokens=sum(outputs) if outputs else None)
+    cached = sum(count for key, count in inputs.items() if "cached" in key or "cache_read" in key)
+    written = sum(count for key, count in inputs.items() if "cache_creation" in key or "cache_write" in key)
+    return Usage(
+        input_tokens=sum(inputs.values()) if inputs else None,
+        output_tokens=sum(outputs) if outputs else None,
+        cached_input_tokens=cached or None,
+        cache_write_tokens=written or None,
+    )
 
 
 def _sum_usage_of_messages(span: Span) -> Usage | None:
     """Sum the tokens that Haystack keeps in the replies themselves."""
     held = find_first(span.attributes, "haystack.agent.step.llm.output", "haystack.component.output", "genkit:output")
-    raw = dict_or_empty(decode_container(held)) if held is not None else {}
+    if held is None:
+        return None
+    raw = dict_or_empty(decode_container(held))
     replies = list_of(raw.get("replies"))
     return read_usage(dict_or_empty(dict_or_empty(replies[0]).get("meta")).get("usage")) if replies else find_usage(raw)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from proctor.evidence import vocabulary as names
+from proctor.evidence.conversation import Role
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of
 from proctor.evidence.span_json import decode_attribute
-from proctor.evidence.span_messages import Heard
+from proctor.evidence.span_messages import Heard, Hearings
 from proctor.evidence.span_step import find_last_spoken
 from proctor.evidence.spans import Span
 from proctor.model.evidence import Json
@@ -21,37 +22,42 @@ _DEEPEST = 6
 
 def decode_input(span: Span) -> Json:
     """Return what went into a span, decoded."""
-    return _decode_first(span, names.INPUT_VALUE)
+    return _find_first_value(span, names.INPUT_VALUE)[0]
 
 
 def decode_output(span: Span) -> Json:
     """Return what came out of a span, decoded."""
-    value = _decode_first(span, names.OUTPUT_VALUE)
+    return _find_output(span)[0]
+
+
+def _find_output(span: Span) -> tuple[Json, Json]:
+    value, written = _find_first_value(span, names.OUTPUT_VALUE)
     if isinstance(value, dict) and "kwargs" in value and {"outputs", "output", "kwargs"}.issuperset(value):
-        return find_first(value, "outputs", "output")  # Traceloop
-    return value
+        value = written = find_first(value, "outputs", "output")  # Traceloop
+    return value, written
 
 
-def _decode_first(span: Span, keys: tuple[str, ...]) -> Json:
+def _find_first_value(span: Span, keys: tuple[str, ...]) -> tuple[Json, Json]:
+    """Return the first of these attributes that says something, decoded, and as it is written."""
     for key in keys:
         if key not in span.attributes:
             continue
         value = decode_attribute(span.attributes, key)
         if value is not None and value != "":
-            return value
-    return None
+            return value, span.attributes[key]
+    return None, None
 
 
-def find_input_text(span: Span) -> str | None:
+def find_input_text(span: Span, hearings: Hearings) -> str | None:
     """Return what was asked, where a span says it in words: the last thing a user said in it."""
-    heard = _read_event_messages(span, said=False)
+    heard = _read_event_messages(span, said=False) if span.events else None
     if heard is None:
-        value = decode_input(span)
+        value, written = _find_first_value(span, names.INPUT_VALUE)
         if value is None:
             return None
         if isinstance(value, str):
             return value
-        messages = _read_messages(value, "user")
+        messages = _read_messages(value, written, "user", hearings)
         if messages is None:
             return _find_question(value, 0)
         heard = messages
@@ -59,27 +65,25 @@ def find_input_text(span: Span) -> str | None:
     return asked[-1] if asked else None
 
 
-def find_output_text(span: Span) -> str | None:
-    """Return the answer a span carries, in words."""
+def read_output(span: Span, hearings: Hearings) -> tuple[str | None, bool]:
+    """Return the answer a span carries, in words, and whether words or messages are all that it gave back."""
+    value, written = _find_output(span)
+    messages = _read_messages(value, written, "assistant", hearings)
+    in_words = value is None or isinstance(value, str) or messages is not None
     text = find_first(span.attributes, *names.SAID_TEXT)
     if isinstance(text, str) and text:
-        return text
-    heard = _read_event_messages(span, said=True)
-    if heard is None:
-        value = decode_output(span)
-        if value is None or isinstance(value, str):
-            return value
-        messages = _read_messages(value, "assistant")
-        if messages is None:
-            return _find_answer(value, 0)
-        heard = messages
-    return find_last_spoken(heard.messages)
+        return text, in_words
+    heard = (_read_event_messages(span, said=True) if span.events else None) or messages
+    if heard is not None:
+        return find_last_spoken(heard.messages), in_words
+    return (value if value is None or isinstance(value, str) else _find_answer(value, 0)), in_words
 
 
-def find_handed_on_text(span: Span) -> str | None:
+def find_handed_on_text(span: Span, hearings: Hearings) -> str | None:
     """Return the last thing a user said in messages that a step gives to the next one."""
     value = decode_output(span)
-    heard = _read_messages(find_first(value, "input", "messages") if isinstance(value, dict) else value, "user")
+    held = find_first(value, "input", "messages") if isinstance(value, dict) else value
+    heard = _read_messages(held, held, "user", hearings)
     asked = [message.text for message in heard.messages if message.role == "user" and message.text] if heard is not None else []
     return asked[-1] if asked else None
 
@@ -96,9 +100,9 @@ def _read_event_messages(span: Span, *, said: bool) -> Heard | None:
     return heard if heard.messages else None
 
 
-def _read_messages(value: Json, role: str) -> Heard | None:
-    """Read messages where a value holds some, or None if it is something else."""
-    inner = value
+def _read_messages(value: Json, written: Json, role: Role, hearings: Hearings) -> Heard | None:
+    """Return the messages that a value holds, which may be written as text, or None if it is something else."""
+    inner = written
     if isinstance(value, dict):
         if _MESSAGE_KEYS.isdisjoint(value):
             nested = next(
@@ -109,8 +113,8 @@ def _read_messages(value: Json, role: str) -> Heard | None:
             inner = nested
     elif not (isinstance(value, list) and value and all(isinstance(entry, (dict, list)) for entry in value)):
         return None
-    heard = Heard()
-    heard.read(inner, "user" if role == "user" else "assistant")
+    # Of a text in quotes only what stands in them is a structure.
+    heard = hearings.read(value if isinstance(inner, str) and inner[:1] == '"' else inner, role)
     return heard if heard.messages and any(message.text or message.calls for message in heard.messages) else None
 
 
@@ -127,6 +131,7 @@ def _find_question(value: Json, depth: int) -> str | None:
         inner = decode_container(members.get(key))
         if inner not in (None, "", [], {}) and (found := _find_question(inner, depth + 1)) is not None:
             return found
+    # A function of one argument: its only text is the question, whatever the argument is called.
     return next((inner for inner in members.values() if isinstance(inner, str)), None) if len(members) == 1 else None
 
 
@@ -147,15 +152,3 @@ def _find_answer(value: Json, depth: int) -> str | None:
         if members.get(key) is not None and (found := _find_answer(decode_container(members[key]), depth + 1)) is not None:
             return found
     return None
-
-
-def build_node_output(span: Span, kind: str | None, said: str | None) -> Json:
-    """Return the output of the node a span is. A bare answer becomes `{"text": ...}`, so that its text can be asked for by name."""
-    if said is not None:
-        return {"text": said}
-    value = decode_output(span)
-    if kind in ("model", "agent"):
-        in_words = value is None or isinstance(value, str) or _read_messages(value, "assistant") is not None
-        text = find_output_text(span) if in_words else None
-        return {"text": text} if text is not None else value
-    return value

@@ -9,6 +9,7 @@ from typing import cast
 
 from proctor.evidence.conversation import Role
 
+# `tool-call` and `tool-response` are roles of smolagents, the ones that end in `message` are LangChain's classes.
 ROLES: dict[str, Role] = {
     **dict.fromkeys(("user", "human", "humanmessage", "humanmessagechunk", "input"), cast(Role, "user")),
     **dict.fromkeys(
@@ -161,6 +162,7 @@ BESIDE_TEXT = frozenset(
 )
 """Members of text parts that tell nothing an agent did."""
 MESSAGE_CONTENT = frozenset(("content", "parts", "tool_calls"))
+# `invalid_tool_calls` are LangChain's for arguments that were no JSON: the model did ask for these tools.
 CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "tool_call_chunks")
 MESSAGE_KEYS = frozenset(
     (

@@ -67,6 +67,8 @@ _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?|NaN|-?Infinity")
 _CLIENT = (3, "3", "SPAN_KIND_CLIENT")
 """`SPAN_KIND_CLIENT` as each exporter writes it."""
+_ENTRIES = (2, "2", "SPAN_KIND_SERVER", 5, "5", "SPAN_KIND_CONSUMER")
+"""The kinds of spans in which a service takes up what another one sent."""
 _ERROR_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "error")
 """The status of a failed span as each exporter writes it."""
 
@@ -99,6 +101,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The case that the request with this span says it answers."""
     is_remote: bool = False
     """Whether it is the client's side of something that ran elsewhere."""
+    is_entry: bool = False
+    """Whether a service took up in it what another one sent: a request, or a message of a queue."""
     dropped: int = 0
     """How many attributes and events an SDK says it left out."""
 
@@ -137,6 +141,7 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
         scope=scope,
         case=case,
         is_remote=entry.get("kind") in _CLIENT,
+        is_entry=entry.get("kind") in _ENTRIES,
         dropped=_count_dropped(entry) + sum(map(_count_dropped, events)),
     )
 
@@ -153,9 +158,8 @@ _DROPPED = ("droppedAttributesCount", "droppedEventsCount", "dropped_attributes_
 
 def _find_odd_member(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
     """Describe the first member of a span's envelope that is not OTLP: it could hide attributes, status or parent."""
-    for key in entry:
-        if key not in _SPAN_KEYS:
-            return key
+    if not _SPAN_KEYS.issuperset(entry):
+        return next(key for key in entry if key not in _SPAN_KEYS)
     for key, kind in _MEMBER_KINDS:
         if entry.get(key) is not None and not isinstance(entry[key], kind):
             return key
@@ -237,6 +241,8 @@ def _merge_two(before: Span, after: Span) -> Span:
         resource={**before.resource, **after.resource},
         scope=after.scope or before.scope,
         case=after.case or before.case,
+        is_remote=after.is_remote or before.is_remote,
+        is_entry=after.is_entry or before.is_entry,
         # Both count the losses of the same span, so they are not added.
         dropped=max(before.dropped, after.dropped),
     )
@@ -274,6 +280,7 @@ def _convert_any_value(value: Json, depth: int, odd: list[str]) -> Json:
         return int(inner)
     if kind == "doubleValue" and isinstance(inner, str) and _DECIMAL.fullmatch(inner):
         return float(inner) if inner[-1].isdigit() else None  # NaN and the infinities are written as text, and are no JSON.
+    # `bool` is a kind of `int` in Python, and `{"intValue": true}` is a mistake.
     if not isinstance(inner, _VALUE_KINDS.get(kind, ())) or (isinstance(inner, bool) and kind != "boolValue"):
         odd.append(kind)
     return inner
@@ -337,6 +344,7 @@ def list_scopes(group: dict[str, Json], path: str) -> list[dict[str, Json]]:
     return _list_groups([] if scopes is None else scopes, f"{path}.scopeSpans")
 
 
+# `instrumentationLibrarySpans` is what OTLP called `scopeSpans` at first; old exporters still write it.
 _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
 
 

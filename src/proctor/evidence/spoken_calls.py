@@ -47,6 +47,7 @@ _MEMBERS = (
     r"[\"']command[\"']\s*:\s*\{\s*[\"']name[\"']\s*:",
 )
 _SPOKEN = re.compile("|".join((*_TOKENS, *_TAGS, *_LINES, *_MEMBERS)), re.MULTILINE | re.IGNORECASE)
+# Llama's models write calls as Python would: `[get_weather(city="Rome")]`.
 _PYTHONIC = re.compile(r"\s*\[\s*[A-Za-z_][\w.]*\([^()]*\)(?:\s*,\s*[A-Za-z_][\w.]*\([^()]*\))*\s*\]\s*\Z")
 _QUOTED = re.compile(r"(?<!`)`[^`\n]+`(?!`)")
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
@@ -68,6 +69,7 @@ def call_in_words(text: str) -> str | None:
 
 def _is_json_call(text: str) -> bool:
     """Return whether a text is the JSON of a call, or of several, and nothing else."""
+    # A call in a fence is one as well: models wrap JSON in one without being asked.
     fenced = _FENCED.match(text)
     value: Json = decode_container((fenced.group(1) if fenced else text).strip())
     calls: list[Any] = value if isinstance(value, list) else [value]

@@ -100,6 +100,7 @@ def _find_content(value: dict[str, Any], key: str, path: str, doubts: Doubts) ->
     if why:
         doubts.note(why)
         return None
+    # An object without members was captured and holds nothing.
     return []
 
 
@@ -160,6 +161,7 @@ def _read_files(value: Json, path: str, doubts: Doubts) -> tuple[StateFile, ...]
     if isinstance(value, dict):
         for name, content in value.items():
             inside = [content] if isinstance(content, dict) else content if _is_list_of_objects(content) else []
+            # A name without a dot or a slash, with a structure under it, is more likely a folder than a file of JSON.
             named = "." in name or "/" in name
             if (not named and isinstance(content, (dict, list))) or any(
                 "path" in entry or any("." in key or "/" in key for key in entry) for entry in inside

@@ -48,6 +48,7 @@ def find_misspelt_answer(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str |
     """Return a key that may be the answer under a misspelt name, if another key gave the answer."""
     if not isinstance(body, dict) or all(body.get(key) is None for key in keys):
         return None  # the whole body is the answer, whatever its keys
+    # `context` is one letter away from `content`, and a word of its own.
     return next((key for key, value in body.items() if isinstance(value, str) and key != "context" and is_misspelt(key, keys)), None)
 
 
@@ -63,6 +64,7 @@ def may_be_json(text: str) -> bool:
     """Return whether the first character makes it worth parsing a text as JSON at all."""
     text = text.lstrip()
     first = text[:1]
+    # Answers in words mostly begin with a letter, and of those only three words are JSON: this saves the attempt to parse.
     if first in _LETTERS:
         return text.rstrip() in _WORDS
     return first in _STARTS

@@ -41,4 +41,5 @@ def _parse_instant(value: Json) -> datetime | None:
         moment = datetime.fromisoformat(value)
     except ValueError:
         return None
+    # Both ends are read alike, so that a duration is right whatever zone was meant.
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -59,8 +59,10 @@ def _list_keys(keys: Iterable[str]) -> str:
 
 
 def _find_nearest(document: dict[str, Json], formats: Sequence[Shape]) -> list[str]:
+    # Reversed, so that of two formats with the same key the first in the list owns it.
     owner = {key: entry.name for entry in reversed(formats) for key in entry.keys}
     found: list[str] = []
+    # Bounded, as each key is compared with all known ones.
     for key in list(document)[:50]:
         close = nearest(key, owner, most=1)
         if close:

@@ -10,6 +10,8 @@
     generic                   meta.tokens: a number, or {total, input, output}
     n8n, LangChain            tokenUsage, token_usage or tokenUsageEstimate.promptTokens, completionTokens, totalTokens
 
+`usage_parts.py` reads what is told of cached tokens and of reasoning.
+
 A count must be a whole number of at least 0; anything else counts as not reported. Where the parts of a usage object are not all
 understood and it has no total, what was counted is a lower bound: the usage is then not known.
 """
@@ -22,6 +24,7 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import HARMLESS, has_object_with
 from proctor.evidence.shape import dict_or_empty
+from proctor.evidence.usage_parts import add_parts
 from proctor.model.evidence import Json, Usage
 
 _INPUT = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "promptTokenCount", "prompt_token_count")
@@ -73,6 +76,9 @@ def read_usage(value: Json, doubts: Doubts | None = None) -> Usage | None:
         return None
     total = _find_first(value, _TOTAL)
     found = _make_usage(_find_first(value, _INPUT), _find_first(value, _OUTPUT), total)
+    # Most usage objects have nothing but the counts.
+    if found is not None and (not _COUNTS.issuperset(value) or isinstance(value.get("inputTokens"), dict)):
+        found = add_parts(found, value, read_count)
     if doubts is not None and total is None:
         for key in value:
             if not _is_understood(key, value[key]):
@@ -94,6 +100,7 @@ def find_usage(value: Json, doubts: Doubts | None = None) -> Usage | None:
         return add_usage(find_usage(item, doubts) for item in value if isinstance(item, dict))
     if not isinstance(value, dict):
         return None
+    # The first that counts anything wins: the same usage may stand under two names, and must not be added up.
     for holder in HOLDERS:
         found = read_usage(value.get(holder), doubts)
         if found is not None:
@@ -128,10 +135,16 @@ def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
     uneven = len(inputs) not in (0, len(known)) or len(outputs) not in (0, len(known))
     # Once one part reports a total of its own, the sum needs the totals of all.
     totals = [part.total() or 0 for part in known] if uneven or any(part.total_tokens is not None for part in known) else []
-    return _make_usage(
-        sum(inputs) if len(inputs) == len(known) else None,
-        sum(outputs) if len(outputs) == len(known) else None,
-        sum(totals) if totals else None,
+    cached = [part.cached_input_tokens for part in known if part.cached_input_tokens is not None]
+    written = [part.cache_write_tokens for part in known if part.cache_write_tokens is not None]
+    return Usage(
+        input_tokens=sum(inputs) if len(inputs) == len(known) else None,
+        output_tokens=sum(outputs) if len(outputs) == len(known) else None,
+        total_tokens=sum(totals) if totals else None,
+        # What is not told of the others counts as not cached, which is the dearer way.
+        cached_input_tokens=sum(cached) if cached else None,
+        cache_write_tokens=sum(written) if written else None,
+        models=tuple(dict.fromkeys(model for part in known for model in part.models)),
     )
 
 

@@ -48,6 +48,7 @@ def build_shape(descriptor: Any) -> Shape:
 
 def _build_shape(descriptor: Any, known: dict[str, Shape]) -> Shape:
     if descriptor.full_name not in known:
+        # Entered before its fields are looked at: an `AnyValue` may hold an `AnyValue`.
         shape = known[descriptor.full_name] = {}
         for field in descriptor.fields:
             if field.message_type is not None:
@@ -74,6 +75,7 @@ def is_well_formed(data: bytes, shape: Shape) -> bool:
 def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
     pair = shape.get(_PAIR)
     messages = fields = 0
+    # The ends of the messages around this place, in place of recursion: a hostile request nests as deep as it likes.
     ends: list[tuple[int, Shape]] = []
     end, place = len(data), 0
     try:
@@ -84,6 +86,7 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
                 if not ends:
                     return
                 end, shape = ends.pop()
+            # Nearly every tag and length is one byte and is read in place: a function call for each is more than this walk can afford.
             tag = data[place]
             place += 1
             if tag > 127:
@@ -99,10 +102,9 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
                 if inner is None:
                     place += length
                     continue
-                messages += 1
                 plain = inner is pair and 0 < length < 128 and _is_plain_pair(data, place, place + length, end)
+                messages += 2 if plain else 1
                 if plain:
-                    messages += 1
                     fields += 3
                     place += length
                 if messages > limits.messages:
@@ -117,12 +119,14 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
                 place = _skip(data, place, kind)
             if fields > limits.fields:
                 raise TooMuch(f"more than {limits.fields} fields of protobuf in one request (--protobuf-fields)")
+    # The bytes end inside a field. Asking for the end before each byte instead would slow every request for the sake of broken ones.
     except IndexError:
         raise _broken_error() from None
 
 
 def _is_plain_pair(data: bytes, place: int, stop: int, end: int) -> bool:
     """Return whether an ordinary attribute stands here, a short key with a short text: two messages and three fields."""
+    # 0x0A is field 1 with a length, 0x12 field 2: the key, the value, and in the value its field 1, a text.
     if stop > end or data[place] != 0x0A:
         return False
     place += 2 + data[place + 1]
@@ -156,6 +160,7 @@ def _skip(data: bytes, place: int, kind: int) -> int:
     """Return where a field without a length ends."""
     if kind == _VARINT:
         return place + 1 if data[place] < 128 else _read_varint(data, place)[1]
+    # Groups (an old form that OTLP does not use) have no length; their fields are walked as if they stood in the message itself.
     if kind in (_GROUP, _GROUP_END):
         return place
     if kind == _FIXED64:

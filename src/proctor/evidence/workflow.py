@@ -77,6 +77,7 @@ def read_answer(node: Node | None) -> tuple[str | None, Json]:
 
 def sum_usage(nodes: Sequence[Node]) -> Usage | None:
     """Sum the tokens over all AI nodes, or over all nodes if none has a type."""
+    # Without any type nobody knows which nodes are AI; then whatever reports tokens counts.
     untyped = all(node.type is None for node in nodes)
     return add_usage(node.usage for node in nodes if untyped or is_ai(node.type))
 
@@ -129,6 +130,7 @@ def _resolve_around(
     nodes: Sequence[Node], index: int, parameters: Json, outputs: Mapping[str, list[Json]], *, only_parts: bool = False
 ) -> Resolved:
     """Resolve the parameters of the node at `index` by the outputs of the nodes around it."""
+    # Bounded, or each of n nodes would look through all n; nearest first, as the map does not say which node fed which.
     around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
     current = [outputs[other.name] for other in around if other.name in outputs]
     most = max((len(items) for items in outputs.values()), default=1)

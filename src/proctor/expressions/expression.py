@@ -82,7 +82,7 @@ class Expression:
 
     def evaluate(self, scope: Scope) -> Json:
         """Return the value: JSON, or a `date`, or an aware `datetime`."""
-        return _Evaluation(self.text, scope).evaluate(self.root)
+        return Evaluation(self.text, scope).evaluate(self.root)
 
 
 def is_bare_call(name: str) -> bool:
@@ -99,6 +99,7 @@ def compile_expression(text: str, *, field: str | None = None) -> Expression:
         raise SpecError(error.message, field=field, offset=error.offset, nearest=error.nearest, hint=error.hint) from None
 
 
+# The field is no part of the key: one text stands in many fields, and only an error names where.
 @functools.lru_cache(maxsize=1024)
 def _compile_cached(text: str) -> Expression:
     return Expression(text, _Parser(split_tokens(text)).read_whole())
@@ -188,7 +189,7 @@ class _Parser:
                     ) from None
 
 
-class _Evaluation:
+class Evaluation:
     """One evaluation: the scope, and how much text it may still make. It is the `Machine` of functions."""
 
     def __init__(self, text: str, scope: Scope) -> None:
@@ -197,20 +198,24 @@ class _Evaluation:
         self._left = MOST_TEXT
 
     def read_clock(self) -> datetime:
+        """Return the current time in the zone of the case."""
         zone = self.read_zone()
         if self._scope.now is None:
             raise Unfit("the evidence carries no clock that can be read")
         return self._scope.now.astimezone(UTC).astimezone(zone)
 
     def read_zone(self) -> tzinfo:
+        """Return the zone of the case."""
         return find_zone(self._scope.zone)
 
     def spend(self, characters: int) -> None:
+        """Account for text that is about to be made or read."""
         self._left -= characters
         if self._left < 0:
             raise Unfit(f"more than {MOST_TEXT} characters of text")
 
     def evaluate(self, term: Term) -> Json:
+        """Return the value of a term. Raises `CheckFault`."""
         match term:
             case Literal():
                 return term.value
@@ -220,10 +225,11 @@ class _Evaluation:
                 return self._call(term)
 
     def _evaluate_variable(self, term: Variable) -> Json:
+        # The context first: a variable of the case hides a function of its name, and the reader of the suite has warned of that.
         if term.name in self._scope.context:
             return self._scope.context[term.name]
         if is_bare_call(term.name):
-            return self._apply(FUNCTIONS[term.name.upper()], (), term.offset)
+            return self.apply(FUNCTIONS[term.name.upper()], (), term.offset)
         function = FUNCTIONS.get(term.name.upper())
         if function is not None:
             raise self._make_fault(f"{term.name!r} is a function: write {function.signature}", term.offset)
@@ -240,13 +246,15 @@ class _Evaluation:
             except Unfit as error:
                 close = f"; nearest: {', '.join(map(repr, error.nearest))}" if error.nearest else ""
                 raise self._make_fault(f"{term.function.name}, argument {index + 1}: {error.message}{close}", argument.offset) from None
-        return self._apply(term.function, values, term.offset)
+        return self.apply(term.function, values, term.offset)
 
-    def _apply(self, function: Function, values: list[Json] | tuple[()], offset: int) -> Json:
+    def apply(self, function: Function, values: list[Json] | tuple[()], offset: int) -> Json:
+        """Return what a function gives for values of the right kinds. Raises `CheckFault`."""
         try:
             return function.apply(self, *values)
         except Unfit as error:
             raise self._make_fault(f"{function.name}: {error.message}", offset) from None
+        # `datetime` raises either of them at the edges of the calendar.
         except (OverflowError, ValueError):
             raise self._make_fault(f"{function.name}: the result lies outside of the calendar (years 1 to 9999)", offset) from None
 

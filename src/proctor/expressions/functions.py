@@ -126,6 +126,7 @@ def _at_time(machine: Machine, date: Moment, clock: time) -> Json:
 def _format_date(machine: Machine, date: Moment, form: str) -> Json:
     zone = machine.read_zone()
     local = move_to_zone(date, zone)
+    # Directives write more than they take: `%A` becomes `Wednesday`.
     machine.spend(len(form) * 4)
     return format_moment(local if isinstance(local, datetime) else set_clock_time(local, time(), zone), form)
 

@@ -1,14 +1,13 @@
 r"""The words of an expression, each with its place.
 
 A name is a letter or underscore, then letters, digits and underscores. A number is `[-] digits [. digits]`. Text stands in single or
-double quotes, with the escapes `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX`. Then there are `(`, `)` and `,`; white space
-between is free.
+double quotes, with the escapes `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX`. Then there are `(`, `)` and `,`, in
+conditions also comparisons, brackets and dots; white space between is free.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal
 
 import msgspec
 
@@ -24,19 +23,30 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 _NAME = re.compile(r"[^\W\d]\w*")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
-TokenKind = Literal["name", "number", "text", "(", ")", ",", "end"]
+SYMBOLS = ("(", ")", ",")
+"""What stands between the values of an expression."""
+CONDITION_SYMBOLS = (*SYMBOLS, "==", "!=", "<=", ">=", "<", ">", "[*]", "[", "]", ".")
+"""What stands between the values of a condition; of two that begin alike the longer comes first."""
+_HINTS = {
+    "=": "equality is written ==",
+    "&": "write `and`",
+    "|": "write `or`",
+    "!": "write `not`, or != for inequality",
+    "*": "a path takes every item with [*]",
+}
 
 
 class Token(msgspec.Struct, frozen=True):
     """One word; `value` is the name, the number or the text it stands for."""
 
-    kind: TokenKind
+    kind: str
+    """`name`, `number`, `text`, `end`, or the symbol itself."""
     value: Json
     offset: int
     source: str
 
 
-def split_tokens(text: str) -> list[Token]:
+def split_tokens(text: str, symbols: tuple[str, ...] = SYMBOLS) -> list[Token]:
     """Return all words of `text` and a final `end`. Raises `SpecError` with the offset of what is none."""
     if len(text) > LONGEST:
         raise SpecError(f"the expression has {len(text)} characters; at most {LONGEST} are read", offset=LONGEST)
@@ -47,16 +57,17 @@ def split_tokens(text: str) -> list[Token]:
         if char.isspace():
             at += 1
             continue
-        token = _read_token(text, at, char)
+        token = _read_token(text, at, char, symbols)
         found.append(token)
         at += len(token.source)
     found.append(Token("end", None, len(text), ""))
     return found
 
 
-def _read_token(text: str, at: int, char: str) -> Token:
-    if char == "(" or char == ")" or char == ",":
-        return Token(char, char, at, char)
+def _read_token(text: str, at: int, char: str, symbols: tuple[str, ...]) -> Token:
+    symbol = next((each for each in symbols if text.startswith(each, at)), None)
+    if symbol is not None:
+        return Token(symbol, symbol, at, symbol)
     if char in "'\"":
         return _read_quoted(text, at)
     if (number := _NUMBER.match(text, at)) is not None:
@@ -64,7 +75,9 @@ def _read_token(text: str, at: int, char: str) -> Token:
     if (name := _NAME.match(text, at)) is not None:
         return Token("name", name.group(), at, name.group())
     hint = None
-    if char == ".":
+    if symbols is CONDITION_SYMBOLS:
+        hint = _HINTS.get(char)
+    elif char == ".":
         hint = "write JSON_EXTRACT(NAME, 'path.to.value') to look into a variable"
     elif char in "+-*/&|=<>":
         hint = "there are no operators; use functions such as DATE_ADD or CONCAT"

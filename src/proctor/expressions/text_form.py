@@ -26,6 +26,7 @@ def write_text_form(value: object) -> str:
         return value.isoformat()
     if isinstance(value, float):
         return repr(value)
+    # Well below the 4,300 digits beyond which Python refuses to print an integer; a larger one becomes a fault below.
     if isinstance(value, int) and value.bit_length() < 10_000:
         return str(value)
     import json  # only lists and objects need it; the faster encoder we use elsewhere refuses large integers

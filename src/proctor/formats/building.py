@@ -39,6 +39,9 @@ def build_struct(struct: type[msgspec.Struct], node: Located, reading: Reading, 
 
 
 def _build_struct(info: mi.StructType, node: Located, reading: Reading, what: str) -> Json:
+    if node.value is True and not info.fields:
+        # What has nothing to say is switched on: `no_tools_called: true`.
+        return info.cls()
     if reading.require_object(node, what) is None:
         return UNUSABLE
     fields = {field.encode_name: field for field in info.fields}
@@ -106,6 +109,7 @@ def _build_literal(info: mi.LiteralType, node: Located, reading: Reading, what: 
 
 def _build_tuple(item: mi.Type, node: Located, reading: Reading, what: str) -> Json:
     if not node.is_list:
+        # A key without a value in YAML is null, which is more likely a slip than a list of one null.
         if node.value is None:
             reading.error(node, f"{what}: expected a list, found null", code="wrong_type")
             return UNUSABLE
@@ -120,6 +124,7 @@ def _build_union(info: mi.UnionType, node: Located, reading: Reading, what: str)
     if node.value is None and any(isinstance(choice, mi.NoneType) for choice in choices):
         return None
     real = [choice for choice in choices if not isinstance(choice, mi.NoneType)]
+    # Where nothing fits, the first choice is asked to build it, so that the error says what was expected.
     fitting = [choice for choice in real if _accepts_kind(choice, node)] or real
     return build(fitting[0], node, reading, what)
 

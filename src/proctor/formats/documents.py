@@ -51,6 +51,7 @@ def _parse_either(text: str, reading: Reading) -> Located | None:
     from proctor.formats.json_text import read_json
     from proctor.formats.yaml12 import read_yaml
 
+    # Each attempt collects its own problems, so that those of the one that is not chosen are never shown.
     json_try, yaml_try = Reading(file=reading.file, text=text), Reading(file=reading.file, text=text)
     document = read_json(text, json_try)
     chosen = json_try

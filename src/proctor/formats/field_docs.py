@@ -25,6 +25,7 @@ def _own(struct: type[msgspec.Struct]) -> dict[str, str]:
     module = sys.modules.get(struct.__module__)
     try:
         tree = ast.parse(inspect.getsource(module)) if module is not None else None
+    # Installed without sources, or typed into a prompt: the pages then lack these sentences, and nothing else does.
     except (OSError, TypeError, SyntaxError):
         return {}
     for item in ast.walk(tree) if tree is not None else ():

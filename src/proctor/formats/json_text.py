@@ -194,6 +194,7 @@ class _Scanner:
                 return self._refuse_number(word)
             self._stop(start, f"{word[:40]!r} is no number of JSON")
         digits = found.group()
+        # The grammar ends a number behind its leading zero, so a digit right after it was meant to belong to it.
         if len(digits) < 3 and self.text[found.end() : found.end() + 1].isdigit():
             self._stop(start, "a number cannot begin with 0", hint="remove the leading zero, or put it in quotes")
         self.at = found.end()

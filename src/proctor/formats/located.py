@@ -87,12 +87,18 @@ class Reading:
         self._lines: list[str] | None = None
         self.problems: list[Problem] = []
 
+    @property
+    def text(self) -> str:
+        """The text of the document."""
+        return self._text
+
     def origin(self, node: Located) -> Origin:
         """Return the place of a value."""
         return Origin(file=self.file, line=node.line, column=node.column, path=node.path)
 
     def find_excerpt(self, line: int) -> str | None:
         """Return a source line, without its end."""
+        # Split only when there is a problem to show: most files have none.
         if self._lines is None:
             self._lines = LINE_END.split(self._text.removeprefix("\ufeff"))
         return self._lines[line - 1] if 0 < line <= len(self._lines) else None
@@ -253,6 +259,7 @@ class Reading:
     def _require_kind(self, node: Located | None, kinds: type | tuple[type, ...], wanted: str, what: str) -> Located | None:
         if node is None:
             return None
+        # `bool` is a kind of `int` in Python, and `true` is no number in a suite.
         is_bool = isinstance(node.value, bool)
         if isinstance(node.value, kinds) and (not is_bool or kinds is bool):
             return node

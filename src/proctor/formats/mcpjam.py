@@ -92,6 +92,7 @@ def _tells_case(case: Located) -> bool:
             kind, named = entry.get("kind"), entry.get("type")
             if key == "steps" and kind is not None and kind.value in ("prompt", "toolCall", "interact", "assert"):
                 return True
+            # An assertion with a `target` is Mibo's, whatever its type.
             if key != "steps" and named is not None and entry.get("target") is None and _is_predicate(named.value):
                 return True
     return False
@@ -116,6 +117,7 @@ def _read_file(document: Located, reading: Reading, name: str) -> Suite:
             reading.error(found, f"{key}: expected the text {show(only)}, found {found.kind} {show(found.plain(), 60)}", code="wrong_value")
     for key in ("mode", "reportingMode", "suite", "target", "defaults"):
         if document.get(key) is None:
+            # Only a warning: none of these decides a case on recorded evidence.
             reading.warn(document, f"MCPJam itself refuses a suite file without {key!r}", code="missing_key")
     title, description = _read_suite_head(document, reading)
     defaults = reading.require_object(document.get("defaults"), "defaults")
@@ -247,6 +249,7 @@ class _Cases:
         negative = reading.require_boolean(node.get("isNegativeTest"), "'isNegativeTest'")
         assertions = [*read_expected_calls(reading, node, negative, self._options), *steps.list_assertions(), *self._read_predicates(node)]
         self._import(node)
+        # A single prompt step is an ordinary input, so that its assertions are about the run and evidence without turns fits.
         only = steps.turns[0].input if len(steps.turns) == 1 else prompt
         return Case(
             id=self._make_id(node, name, only),
@@ -344,6 +347,7 @@ class _Cases:
     def _read_predicates(self, node: Located) -> list[Assertion]:
         reading = self._reading
         own = _find_gate(node, reading)
+        # A bare list adds to the predicates of the suite; only an override with a mode can replace them.
         mode = "extend"
         if own is not None and own.is_object:
             reading.check_keys(own, ("mode", "list"), "the predicates of a case")

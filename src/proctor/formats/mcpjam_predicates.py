@@ -169,6 +169,7 @@ def _read_response_matches(reading: Reading, node: Located, kind: str) -> _Made 
         compile_pattern(pattern)
     except SpecError as error:
         reading.warn(at, f"{kind}: {error.message}; this check can only fail", code="invalid_pattern")
+    # As MCPJam fails them at run time: quantifiers inside quantifiers, and messages of more than 100,000 UTF-16 units.
     spec = ResponseMatches(pattern=pattern, on_invalid="fail", refuse_nested_quantifiers=True, max_length=MOST_TEXT)
     return _Made("response_matches", spec, pattern, {"pattern": at})
 
@@ -178,6 +179,7 @@ def _read_final_message_not_empty(reading: Reading, node: Located, kind: str) ->
 
 
 def _read_token_budget(reading: Reading, node: Located, kind: str) -> _Made | None:
+    # MCPJam's total is the larger of `totalTokens` and the sum of input and output, and must stay below the budget.
     tokens = _read_above_zero(reading, node, "tokens", kind)
     if tokens is None:
         return None

@@ -59,6 +59,7 @@ class Steps:
     def list_assertions(self) -> list[Assertion]:
         """Return the assertions among the steps, each about its turn."""
         several = len(self.turns) > 1
+        # One that stands before the first prompt is about the run as well.
         read = (read_predicate(self._reading, node, turn=turn if several and turn >= 0 else None) for node, turn in self._asserts)
         return [assertion for assertion in read if assertion is not None]
 
@@ -121,6 +122,7 @@ class Steps:
             reading.error(limit, f"'renderTimeoutMs': expected at most {_MOST_RENDER_MS}, found {wait}")
         if server is None or tool is None or arguments is None:
             return
+        # `after_prompts` keeps its place: a live run makes the call between the same two prompts.
         call: dict[str, Json] = {"server": server, "tool": tool, "arguments": arguments.plain(), "after_prompts": len(self.turns)}
         for key, name in (("id", "id"), ("serverId", "server_id"), ("renderTimeoutMs", "render_timeout_ms")):
             found = node.get(key)

@@ -221,6 +221,7 @@ class _Config:
             self._report_duplicate(item, "scenario", wanted)
             return None
         case = self._read_scenario(found.document, found.reading, cases, overlay=item.get("mcp_servers"))
+        # Moved, not copied: the next suite that refers to the same scenario starts with a clean list.
         self.reading.problems.extend(found.reading.problems)
         found.reading.problems.clear()
         return case
@@ -330,10 +331,10 @@ class _Config:
         return list(found.values())
 
     def _is_known_agent(self, node: Located, name: str, reading: Reading) -> bool:
-        known = self._list_agents()
-        if name in known:
+        if name in self.agents or (self.library is not None and name in self.library.agents):
             return True
-        reading.error(node, f"the agent {name!r} is not defined", nearest=nearest(name, known), hint=_ROOT_RULE, code="unresolved_ref")
+        close = nearest(name, self._list_agents())
+        reading.error(node, f"the agent {name!r} is not defined", nearest=close, hint=_ROOT_RULE, code="unresolved_ref")
         return False
 
     def _run_defaults(self, node: Located | None) -> dict[str, Json]:
@@ -352,6 +353,7 @@ class _Config:
         if isinstance(item.value, (list, dict)) or item.value is None:
             self.reading.require_text(item, "an agent id in 'selected_agents'")
             return None
+        # YAML reads an id of nothing but digits as a number.
         name = item.value.strip() if isinstance(item.value, str) else str(item.value)
         return name if name and self._is_known_agent(item, name, self.reading) else None
 

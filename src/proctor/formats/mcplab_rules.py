@@ -179,6 +179,7 @@ class _Rules:
             if text is None:
                 return None
             check, label, spec = _TEXT_CHECKS[kind]
+            # MCPLab lower-cases both sides of every text rule.
             return self._draft_assertion(rule, check, spec(text=text, ignore_case=True), f"{label} · {text}")
         if kind == "regex":
             pattern = self._read_pattern(rule, what, flags="i", drop_inline_flags=True)
@@ -194,6 +195,8 @@ class _Rules:
             return None
         equals = self._equals(rule) if kind == "jsonpath" else msgspec.UNSET
         exists = kind != "jsonpath_not_exists"
+        # MCPLab parses the whole final text as it is (a code fence makes it no JSON), compares single
+        # values only, and takes `null`, `0`, `false` and `""` for documents in which nothing is found.
         spec = JsonPath(
             path=path,
             equals=equals,

@@ -265,6 +265,7 @@ def _find_media_type(node: Located, reading: Reading, attachment: Entry) -> str 
     source = attachment.get("path") or attachment.get("url") or ""
     if not source:
         return "application/octet-stream"
+    # An address may have a query behind the name of its file.
     ending = source.rsplit("/", 1)[-1].partition("?")[0].rpartition(".")[2].lower()
     if ending not in _MEDIA_TYPES:
         at = node.get("path") or node.get("url") or node

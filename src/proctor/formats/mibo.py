@@ -28,6 +28,7 @@ _MARKS = ("scenario", "assertions", *_INPUTS)
 def sniff(document: Located) -> bool:
     """Return whether this looks like Mibo."""
     if document.is_list:
+        # The first few are enough to know whose file it is; a file may hold thousands.
         return any(_looks_like_case(item) for item in list(document.items())[:5])
     cases = document.get("test_cases")
     if cases is not None and cases.is_list:

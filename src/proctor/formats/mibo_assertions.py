@@ -300,6 +300,7 @@ class AssertionReader:
         return words[word]
 
     def _has_errors_since(self, before: int) -> bool:
+        # Problems of one assertion only: those before it must not keep it from being read and checked as well.
         return any(problem.level == "error" for problem in self._reading.problems[before:])
 
     def _read_expected_members(self, node: Located, prefix: str, fields: Fields) -> dict[str, Json]:

@@ -24,19 +24,25 @@ from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone
 from proctor.formats.building import UNUSABLE, build, build_struct, describe_struct_type
 from proctor.formats.drafting import draft_assertion, make_slug, make_unique, verify_dependencies
+from proctor.formats.foreign_names import find_counterpart
 from proctor.formats.located import Located, Reading
+from proctor.formats.native_cases import CasesReader
+from proctor.formats.native_ports import Shared
+from proctor.formats.native_user import UserReader
+from proctor.formats.rows import DataSource
 from proctor.formats.vacuous import find_vacuous
 from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
+from proctor.model.name_table import TakenNames
 from proctor.model.show import nearest, show
 from proctor.patterns.engine import compile_pattern
 
 VERSION = 1
 """The version of the native format that this release reads."""
 SETTINGS_KEYS = ("targets", "default_target", "models", "judge")
-SUITE_KEYS = ("proctor", "name", "description", "context", "timezone", "scoring", "tags", "cases", *SETTINGS_KEYS, "settings")
+SUITE_KEYS = ("proctor", "name", "description", "context", "timezone", "scoring", "tags", "matrix", "cases", *SETTINGS_KEYS, "settings")
 CASE_KEYS = (
-    *("id", "name", "description", "input", "turns", "body", "context", "timezone", "tags"),
+    *("id", "name", "description", "input", "turns", "user", "body", "context", "timezone", "tags"),
     *("expect", "extract", "scoring", "skip", "repeat", "pass_rate", "settings"),
 )
 ASSERTION_KEYS = ("id", "label", "weight", "axis", "required", "advisory", "when_missing", "depends_on")
@@ -47,9 +53,9 @@ def sniff(document: Located) -> bool:
     return document.get("proctor") is not None
 
 
-def read(document: Located, reading: Reading, *, name: str) -> Suite:
-    """Read a native suite."""
-    return _Reader(reading, default_registry()).read_suite(document, name)
+def read(document: Located, reading: Reading, *, name: str, registry: Registry | None = None, source: DataSource | None = None) -> Suite:
+    """Read a native suite; `registry` knows more checks than those of ours and of plugins, `source` opens the files of data it names."""
+    return _Reader(reading, registry or default_registry()).read_suite(document, name, source)
 
 
 def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
@@ -61,58 +67,54 @@ def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
 
 
 class _Reader:
-    def __init__(self, reading: Reading, registry: Registry) -> None:
+    def __init__(self, reading: Reading, registry: Registry, known: dict[int, Assertion | None] | None = None) -> None:
         self.reading = reading
-        self.registry = registry
+        self._registry = registry
+        self._known = known or {}
+        """Claims that were read before, by the identity of their node: those that all rows of a file share."""
+        self.users = UserReader(reading, registry, self.read_assertion)
 
-    def read_suite(self, document: Located, name: str) -> Suite:
+    @property
+    def case_keys(self) -> tuple[str, ...]:
+        return CASE_KEYS
+
+    @property
+    def registry(self) -> Registry:
+        return self._registry
+
+    def make_label(self, entry: CheckEntry, spec: msgspec.Struct) -> str:
+        return make_default_label(entry, spec)
+
+    def with_reading(self, reading: Reading, known: dict[int, Assertion | None]) -> _Reader:
+        return _Reader(reading, self._registry, known)
+
+    def read_suite(self, document: Located, name: str, source: DataSource | None) -> Suite:
         reading = self.reading
         reading.check_keys(document, SUITE_KEYS, "a suite")
         version = document.get("proctor")
+        # `true` equals 1 in Python, and is no version.
         if version is not None and (version.value is True or version.value != VERSION):
             reading.error(
                 version, f"proctor: {show(version.plain())} is not a version of the format that this release reads", expected="proctor: 1"
             )
-        context = self._read_object(document.get("context"), "context")
-        timezone = self.read_zone(document.get("timezone"))
-        scoring = self.read_scoring(document.get("scoring"), Scoring())
-        tags = self.read_tags(document.get("tags"))
-        cases: list[Case] = []
-        taken: set[str] = set()
+        shared = Shared(
+            context=self._read_object(document.get("context"), "context"),
+            timezone=self.read_zone(document.get("timezone")),
+            scoring=self.read_scoring(document.get("scoring"), Scoring()),
+            tags=self.read_tags(document.get("tags")),
+        )
         listed = reading.require_member(document, "cases", "a suite")
-        for node, given_id in self._list_case_nodes(listed):
-            case = self.read_case(node, given_id, taken, context, timezone, scoring, tags)
-            if case is not None:
-                cases.append(case)
-                taken.add(case.id)
+        cases = CasesReader(self, reading, shared, source).read(listed, document.get("matrix"))
         settings = {key: member.plain() for key, member in document.members() if key in SETTINGS_KEYS}
         settings.update(self._read_object(document.get("settings"), "settings"))
         return Suite(
             name=reading.require_text(document.get("name"), "name") or name,
             description=reading.require_text(document.get("description"), "description") or "",
-            cases=tuple(cases),
+            cases=cases,
             settings=settings,
         )
 
-    def _list_case_nodes(self, listed: Located | None) -> list[tuple[Located, str | None]]:
-        if listed is None:
-            return []
-        if listed.is_object:
-            return [(node, key) for key, node in listed.members()]
-        if self.reading.require_list(listed, "cases") is None:
-            return []
-        return [(node, None) for node in listed.items()]
-
-    def read_case(
-        self,
-        node: Located,
-        given_id: str | None,
-        taken: set[str],
-        context: dict[str, Json],
-        timezone: str | None,
-        scoring: Scoring,
-        tags: dict[str, Json],
-    ) -> Case | None:
+    def read_case(self, node: Located, given_id: str | None, taken: TakenNames, shared: Shared) -> Case | None:
         reading = self.reading
         if reading.require_object(node, "a case") is None:
             return None
@@ -129,21 +131,23 @@ class _Reader:
             )
         self._check_one_input(node)
         turns, turn_assertions = self.read_turns(node.get("turns"))
-        entries = [*turn_assertions, *self.read_assertions(node.get("expect"), None)]
+        user, opening = self.users.read(node)
+        entries = self.users.complete_claims([*turn_assertions, *self.read_assertions(node.get("expect"), None)], user)
         verify_dependencies(reading, entries)
         return Case(
             id=case_id,
             name=name,
             description=reading.require_text(node.get("description"), "description") or "",
-            input=reading.require_text(node.get("input"), "input"),
+            input=opening or reading.require_text(node.get("input"), "input"),
             turns=turns,
+            user=user,
             custom_body=member.plain() if (member := node.get("body")) is not None else None,
-            context={**context, **self._read_object(node.get("context"), "context")},
-            timezone=self.read_zone(node.get("timezone")) or timezone,
-            tags={**tags, **self.read_tags(node.get("tags"))},
+            context={**shared.context, **self._read_object(node.get("context"), "context")},
+            timezone=self.read_zone(node.get("timezone")) or shared.timezone,
+            tags={**shared.tags, **self.read_tags(node.get("tags"))},
             assertions=tuple(assertion for assertion, _ in entries),
             captures=self.read_captures(node.get("extract")),
-            scoring=self.read_scoring(node.get("scoring"), scoring),
+            scoring=self.read_scoring(node.get("scoring"), shared.scoring),
             skip=self.skip(node.get("skip")),
             repetitions=reading.require_integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
             pass_threshold=self._read_share(node.get("pass_rate"), "pass_rate"),
@@ -184,10 +188,12 @@ class _Reader:
 
     def read_assertion(self, node: Located, turn: int | None) -> Assertion | None:
         reading = self.reading
-        if isinstance(node.value, str) and node.value in self.registry:
+        if id(node) in self._known:
+            return self._known[id(node)]
+        if isinstance(node.value, str) and node.value in self._registry:
             # `- no_tool_errors` is `- no_tool_errors: {}`
             return self._draft(
-                node, self.registry.get(node.value), Located(value={}, line=node.line, column=node.column, path=node.path), turn, {}
+                node, self._registry.get(node.value), Located(value={}, line=node.line, column=node.column, path=node.path), turn, {}
             )
         if reading.require_object(node, "an assertion") is None:
             return None
@@ -196,7 +202,7 @@ class _Reader:
             self._report_not_one_check(node, names)
             return None
         try:
-            entry = self.registry.get(names[0])
+            entry = self._registry.get(names[0])
         except SpecError as error:
             self._report_unknown_check(node, names[0], error)
             return None
@@ -208,25 +214,26 @@ class _Reader:
         if not names:
             self.reading.error(node, "an assertion needs the name of a check as a key", hint="`proctor describe checks` lists them all")
             return
-        known = [name for name in names if name in self.registry]
+        known = [name for name in names if name in self._registry]
         for name in names:
-            if name not in self.registry or name != known[0]:
-                near = nearest(name, (*ASSERTION_KEYS, *self.registry.list_names()))
+            if name not in self._registry or name != known[0]:
+                near = nearest(name, (*ASSERTION_KEYS, *self._registry.list_names()))
                 message = (
                     f"an assertion makes one claim, but {name!r} is a second one"
-                    if name in self.registry
+                    if name in self._registry
                     else f"unknown key {name!r} in an assertion"
                 )
                 self.reading.error_at_key(node, name, message, nearest=near, expected="one check name and " + ", ".join(ASSERTION_KEYS))
 
     def _report_unknown_check(self, node: Located, name: str, error: SpecError) -> None:
+        other = find_counterpart(name)
         self.reading.error_at_key(
             node,
             name,
             error.message,
             nearest=error.nearest,
-            expected=f"one of {len(self.registry.list_names())} checks",
-            hint=error.hint,
+            expected=f"one of {len(self._registry.list_names())} checks",
+            hint=error.hint if other is None else f"what is {name!r} elsewhere is `{other}` here: `proctor describe checks {other}`",
             code="unknown_check",
         )
 
@@ -241,7 +248,7 @@ class _Reader:
         common.setdefault("label", "")
         if not common["label"]:
             common["label"] = make_default_label(entry, spec)
-        return draft_assertion(self.reading, node, entry.name, spec, fields=fields, registry=self.registry, turn=turn, **common)
+        return draft_assertion(self.reading, node, entry.name, spec, fields=fields, registry=self._registry, turn=turn, **common)
 
     def _build_spec(self, entry: CheckEntry, value: Located, fields: dict[str, Located]) -> Json:
         what = entry.name
@@ -267,7 +274,7 @@ class _Reader:
     @staticmethod
     def _is_shorthand(entry: CheckEntry, value: Located) -> bool:
         """Return whether a bare value stands for the shorthand field; an object always holds the fields by name."""
-        return not value.is_object
+        return entry.takes_whole or not value.is_object
 
     def _read_common(self, node: Located) -> dict[str, Json]:
         reading = self.reading
@@ -322,6 +329,7 @@ class _Reader:
             field = next(f for f in describe_struct_type(Scoring).fields if f.name == "mode")
             mode = build(field.type, node, self.reading, "scoring")
             return default if mode is UNUSABLE else msgspec.structs.replace(default, mode=mode)
+        # Looked at before the struct is built, while the place of each is known.
         for key in ("pass_at", "partial_above"):
             bound = node.get(key)
             if bound is not None and isinstance(bound.value, (int, float)):

@@ -12,6 +12,9 @@ from proctor.formats.building import describe_struct_type
 from proctor.formats.field_docs import read_field_docs
 from proctor.formats.located import MAX_WEIGHT
 from proctor.formats.native import ASSERTION_KEYS, CASE_KEYS, SUITE_KEYS
+from proctor.formats.native_rows import BLOCK_KEYS
+from proctor.formats.native_user import build_user_schema
+from proctor.formats.row_types import TYPES
 from proctor.model.case import Capture, Scoring, Skip
 from proctor.model.evidence import Json
 
@@ -43,6 +46,7 @@ _ASSERTION_FIELDS: dict[str, Json] = {
 
 def build_native_schema(registry: Registry) -> dict[str, Json]:
     """Return the schema of a whole suite file."""
+    # The schema is closed: a key that the reader takes and the schema lacks would be underlined by editors as a mistake.
     assert set(_ASSERTION_FIELDS) == set(ASSERTION_KEYS)
     defs: dict[str, Json] = {
         "assertion": {
@@ -53,6 +57,8 @@ def build_native_schema(registry: Registry) -> dict[str, Json]:
         },
         "assertions": {"anyOf": [{"$ref": "#/$defs/assertion"}, {"type": "array", "items": {"$ref": "#/$defs/assertion"}}]},
         "case": _build_case_schema(),
+        "user": build_user_schema(),
+        "rows": _build_rows_schema(),
         "turn": {
             "anyOf": [
                 _TEXT,
@@ -77,7 +83,7 @@ def build_native_schema(registry: Registry) -> dict[str, Json]:
 
 
 def _build_suite_properties() -> dict[str, Json]:
-    cases = {"$ref": "#/$defs/case"}
+    cases, rows = {"$ref": "#/$defs/case"}, {"$ref": "#/$defs/rows"}
     return {
         "proctor": {"const": 1, "description": "The version of the format."},
         "name": _TEXT,
@@ -86,7 +92,18 @@ def _build_suite_properties() -> dict[str, Json]:
         "timezone": {**_TEXT, "description": "An IANA zone, for dates."},
         "scoring": {"$ref": "#/$defs/scoring"},
         "tags": {"$ref": "#/$defs/tags"},
-        "cases": {"anyOf": [{"type": "array", "items": cases}, {"type": "object", "additionalProperties": cases}]},
+        "matrix": {
+            "type": "object",
+            "additionalProperties": {"anyOf": [{"type": "array", "minItems": 1}, {"type": "object", "minProperties": 1}]},
+            "description": "Axes (models, prompts, targets, ...) with their values: every case once for each combination.",
+        },
+        "cases": {
+            "anyOf": [
+                {"type": "array", "items": {"anyOf": [cases, rows]}},
+                rows,
+                {"type": "object", "additionalProperties": cases},
+            ]
+        },
         "targets": _OBJECT,
         "default_target": _TEXT,
         "models": _OBJECT,
@@ -102,6 +119,7 @@ def _build_case_schema() -> dict[str, Json]:
         "description": _TEXT,
         "input": {**_TEXT, "description": "The message to the agent."},
         "turns": {"type": "array", "items": {"$ref": "#/$defs/turn"}, "description": "The messages of a conversation, in order."},
+        "user": {"$ref": "#/$defs/user"},
         "body": {"description": "A request body sent exactly as written."},
         "context": _OBJECT,
         "timezone": _TEXT,
@@ -123,6 +141,23 @@ def _build_case_schema() -> dict[str, Json]:
     return _make_closed_object(properties)
 
 
+def _build_rows_schema() -> dict[str, Json]:
+    """Return the schema of cases from data. A placeholder may stand for a value of any type, so of the template only the keys are known."""
+    template = dict.fromkeys(CASE_KEYS, True)
+    properties: dict[str, Json] = {
+        "from": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "A file of data, beside the suite."},
+        "as": {**_make_closed_object(template), "description": "A case in which {column} stands for a value of the row."},
+        "types": {"type": "object", "additionalProperties": {"enum": list(TYPES)}, "description": "What cells of a column are."},
+        "prompt": {**_TEXT, "description": "The message of every test of a file of promptfoo, with {{variables}}."},
+        "sheet": {**_TEXT, "description": "The sheet of an Excel file."},
+        "split": {**_TEXT, "description": "The split of a data set."},
+        "delimiter": {**_TEXT, "minLength": 1, "maxLength": 1, "description": "What separates the fields of a CSV file."},
+        "limit": {"type": "integer", "minimum": 1, "description": "How many rows are taken."},
+    }
+    assert set(properties) == set(BLOCK_KEYS)
+    return {**_make_closed_object(properties), "required": ["from"]}
+
+
 def _build_assertion_schema(entry: CheckEntry) -> dict[str, Json]:
     full = build_type_schema(describe_struct_type(entry.spec), docs=read_field_docs(entry.spec))
     forms: list[Json] = [full]
@@ -130,6 +165,8 @@ def _build_assertion_schema(entry: CheckEntry) -> dict[str, Json]:
         forms.append(build_type_schema(next(f.type for f in describe_struct_type(entry.spec).fields if f.name == entry.shorthand)))
     if not any(field.required for field in describe_struct_type(entry.spec).fields):
         forms.append({"type": "null"})
+    if not describe_struct_type(entry.spec).fields:
+        forms.append({"const": True})
     value = {"description": entry.summary, **(forms[0] if len(forms) == 1 else {"anyOf": forms})}
     return {**_make_closed_object({entry.name: value, **_ASSERTION_FIELDS}), "required": [entry.name]}
 
@@ -146,11 +183,13 @@ def build_type_schema(info: mi.Type, docs: dict[str, str] | None = None) -> dict
         case mi.LiteralType():
             return {"enum": list(info.values)}
         case mi.VarTupleType() | mi.ListType():
+            # One bare value stands for a list of one, as in `building`.
             item = build_type_schema(info.item_type)
             return {"anyOf": [{"type": "array", "items": item}, item]}
         case mi.DictType():
             return {"type": "object", "additionalProperties": build_type_schema(info.value_type)}
         case mi.UnionType():
+            # A choice that takes anything makes the others pointless.
             choices = [build_type_schema(choice) for choice in info.types if "Unset" not in type(choice).__name__]
             return choices[0] if len(choices) == 1 else {} if {} in choices else {"anyOf": choices}
         case mi.StrType():

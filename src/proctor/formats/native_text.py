@@ -5,10 +5,13 @@ Every dialect is read into the same specs, so this is a plain spelling-out of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from proctor.checks.registry import Registry, default_registry
 from proctor.formats.native import SETTINGS_KEYS, VERSION, make_default_label
+from proctor.formats.native_user import write_user
 from proctor.formats.yaml_text import to_yaml
 from proctor.model.case import Assertion, Case, Scoring, Suite
 from proctor.model.evidence import Json
@@ -17,6 +20,19 @@ from proctor.model.evidence import Json
 def write_native(suite: Suite, registry: Registry | None = None) -> str:
     """Return the suite as YAML text."""
     return to_yaml(build_native_document(suite, registry or default_registry()))
+
+
+def write_native_head(suite: Suite, cases: Json, registry: Registry | None = None) -> str:
+    """Return the suite as YAML text with `cases` in place of its own."""
+    document = build_native_document(msgspec.structs.replace(suite, cases=()), registry or default_registry())
+    return to_yaml({**document, "cases": cases})
+
+
+def write_case_lines(suite: Suite, registry: Registry | None = None) -> Iterator[bytes]:
+    """Yield every case as one line of JSON, to be read with the head that `write_native_head` writes."""
+    known = registry or default_registry()
+    for case in suite.cases:
+        yield msgspec.json.encode(_write_case(case, Scoring(), known)) + b"\n"
 
 
 def build_native_document(suite: Suite, registry: Registry) -> dict[str, Json]:
@@ -43,6 +59,8 @@ def _write_case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Js
             out[key] = getattr(case, key)
     if case.input is not None:
         out["input"] = case.input
+    if case.user is not None:
+        out["user"] = write_user(case.user, lambda assertion: _write_assertion(assertion, registry))
     for key, value in (("body", case.custom_body), ("context", case.context), ("timezone", case.timezone), ("tags", case.tags)):
         if value:
             out[key] = value
@@ -81,10 +99,12 @@ def _write_scoring(scoring: Scoring) -> Json:
 
 
 def _write_assertion(assertion: Assertion, registry: Registry) -> Json:
-    entry = registry.get(assertion.check)
+    entry = registry.get_for(assertion.check, assertion.spec)
     fields: dict[str, Json] = msgspec.to_builtins(assertion.spec)
     value: Json = fields
-    if entry.shorthand is not None and list(fields) == [entry.shorthand] and not isinstance(fields[entry.shorthand], dict):
+    # An object under the name of a check always holds its fields, so a main value that is an object is written by name.
+    plain = entry.takes_whole or not isinstance(fields.get(entry.shorthand or ""), dict)
+    if entry.shorthand is not None and list(fields) == [entry.shorthand] and plain:
         value = fields[entry.shorthand]
     common: dict[str, Json] = {}
     if assertion.id is not None:

@@ -11,13 +11,14 @@ from proctor.formats.located import Located, Reading
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 
+# The closing brace is optional, so that a reference without one is found and told instead of being sent.
 _MARK = re.compile(r"\$(\$?)\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # An address without a user, a password or a query holds no secret, and messages are of little use without it.
 _BARE_ADDRESS = re.compile(r"https?://[^@?#]*\Z")
 _SHORTEST_SECRET = 4
 """Characters: masking a shorter value would black out half of a report and protect nothing."""
-_SECRET_PLACE = re.compile(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:auth|headers)\b")
+_SECRET_PLACE = re.compile(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:auth|headers|env)\b")
 _REDACTED = "[redacted]"  # what stands in a recording for a secret
 
 
@@ -66,6 +67,7 @@ class References:
         return value
 
     def _replace(self, found: re.Match[str]) -> str:
+        # `$${` loses its first `$` and is left alone otherwise.
         return found[0][1:] if found[1] else self.find_value(found[2])
 
 

@@ -11,9 +11,11 @@ from types import ModuleType
 
 import msgspec
 
+from proctor.checks.registry import Registry
 from proctor.errors import InputError
 from proctor.formats.documents import read_text
 from proctor.formats.located import Located, Reading
+from proctor.formats.rows import DataSource
 from proctor.model.case import Suite
 from proctor.model.show import nearest
 
@@ -27,15 +29,19 @@ def read_suite(
     dialect: str | None = None,
     name: str | None = None,
     library: Callable[[], object] | None = None,
+    registry: Registry | None = None,
+    source: DataSource | None = None,
 ) -> Suite:
     """Read one suite document; raises `InputError` with every problem in it.
 
-    `library` gives what the `ref` entries of an MCPLab document refer to; it is asked only for such a document.
+    `library` gives what the `ref` entries of an MCPLab document refer to; it is asked only for such a document. `registry` knows the checks
+    that a native suite may name; left out, those of ours and of plugins. `source` opens the files of data that it names; without one it may
+    name none.
     """
     if dialect is not None and dialect not in DIALECTS:
-        raise InputError(
-            f"unknown dialect {dialect!r}; expected one of {', '.join(DIALECTS)}; nearest: {', '.join(nearest(dialect, DIALECTS))}"
-        )
+        close = nearest(dialect, DIALECTS)
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        raise InputError(f"unknown dialect {dialect!r}; expected one of {', '.join(DIALECTS)}{hint}")
     reading = Reading(file=file, text=text)
     document = read_text(text, file=file, reading=reading)
     if document is None:
@@ -45,7 +51,11 @@ def read_suite(
     suite = None
     if chosen is not None:
         read: Callable[..., Suite] = load_reader(chosen).read
-        more = {"library": library()} if library is not None and chosen == "mcplab" else {}
+        more: dict[str, object] = {"library": library()} if library is not None and chosen == "mcplab" else {}
+        if registry is not None and chosen == "native":
+            more["registry"] = registry
+        if source is not None and chosen == "native":
+            more["source"] = source
         suite = read(document, reading, name=name or "suite", **more)
     warnings = reading.finish()
     assert suite is not None and chosen is not None  # without a dialect `finish` has raised
@@ -69,12 +79,15 @@ def recognise(document: Located, reading: Reading) -> str | None:
         message = f"this document could be {' or '.join(claims)}"
     else:
         message = "this document is no suite that proctor knows"
+    of_promptfoo = document.get("prompts") is not None and document.get("providers") is not None
     keys = ", ".join(repr(key) for key, _ in list(document.members())[:8])
     reading.error(
         document,
         message + (f": it has the keys {keys}" if keys else f": it is {document.kind}"),
         expected="`proctor: 1` at the top, or the shape of an MCPLab, Mibo, Verial or MCPJam document",
-        hint="name the dialect with --dialect " + "|".join(DIALECTS),
+        hint="a configuration of promptfoo is not read, its tests in a CSV file are: docs/how-to/cases-from-data.md"
+        if of_promptfoo
+        else "name the dialect with --dialect " + "|".join(DIALECTS),
         code="unknown_dialect",
     )
     return None

@@ -176,6 +176,7 @@ class _Reader:
         for node in tasks.items() if tasks is not None else ():
             key = list_members(node).get("id")
             self._read_task(node, by_task.pop(str(key.value), []) if key is not None else [], timeout=stated.get("timeout"))
+        # Each task has taken its own by now; what is left names none of them.
         for nodes in by_task.values():
             for node in nodes:
                 self.reading.error(node, "the criterion names no task of this benchmark", code="unknown_task")
@@ -209,10 +210,11 @@ class _Reader:
         settings = {
             key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found and found[key].value is not None
         }
+        # The timeout of the task itself wins over that of its benchmark.
         if timeout is not None and timeout.value is not None:
             settings.setdefault("timeout", timeout.plain())
         case_id = self._read_text(found.get("id"), "id") or name or self.name
-        if any(case.id == case_id for case in self.cases):
+        if case_id in self._taken:
             place = found.get("id") or found.get("name") or node
             hint = "evidence that names it answers the first one only"
             self.reading.warn(place, f"a second task is called {show(case_id)}", hint=hint, code="duplicate_id")

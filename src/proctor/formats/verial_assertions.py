@@ -59,6 +59,7 @@ class Translated(msgspec.Struct, frozen=True):
 
 def to_snake_case(key: str) -> str:
     """Return `correlateBy` as `correlate_by`."""
+    # A longer key is no name of ours and need not be taken apart.
     return _HUMPS.sub("_", key).lower() if len(key) <= 200 else key
 
 

@@ -27,15 +27,19 @@ from proctor.formats.building import UNUSABLE, build_struct
 from proctor.formats.documents import read_text
 from proctor.formats.located import Located, Reading, item_path, member_path
 from proctor.formats.references import References, check_references
+from proctor.formats.workspace_checks import OwnCheckSettings, read_own_check_settings
+from proctor.formats.workspace_prices import read_prices
+from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.show import nearest, shorten, show
+from proctor.patterns.globs import compile_glob
 
 WORKSPACE_KEYS = ("targets", "default_target", "models", "judge")
 """What a suite may say too."""
-_FILE_KEYS = (*WORKSPACE_KEYS, "trust")
-"""What the workspace file alone may say: whom it trusts is not for a suite to decide."""
+_FILE_KEYS = (*WORKSPACE_KEYS, "trust", "checks", "prices")
+"""What the workspace file alone may say: whom it trusts and which code it loads is not for a suite to decide."""
 
 _ONLY_COMMENTS = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n?|\n|\Z))*")
 
@@ -156,7 +160,12 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, Section] = {}
     judge: Section | None = None
     trust: tuple[str, ...] = ()
-    """Patterns of the files whose suites are taken at their word, from the folder of the workspace file."""
+    """Patterns of the files whose suites are taken at their word, from the folder of the workspace file: `*` stays inside a folder."""
+
+    checks: OwnCheckSettings = OwnCheckSettings()
+    """Where own checks are, and how long one may take."""
+    prices: PriceList | None = None
+    """What the tokens of models cost."""
 
     def lay_over(self, other: Workspace) -> Workspace:
         """Return both together; where both speak of the same thing this one wins, and where they say the same it is the other's."""
@@ -167,6 +176,8 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
             models=_lay_over(self.models, other.models),
             judge=self.judge or other.judge,
             trust=other.trust,
+            checks=other.checks,
+            prices=other.prices,
         )
 
     def find_target(self, name: str | None = None) -> tuple[str, Section]:
@@ -199,6 +210,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _lay_over(own: Mapping[str, Section], under: Mapping[str, Section]) -> dict[str, Section]:
+    # An entry that both spell out alike stays the workspace's: that one is trusted, and a suite may be anybody's.
     same = {name for name, section in own.items() if name in under and under[name].node.plain() == section.node.plain()}
     return {**under, **{name: section for name, section in own.items() if name not in same}}
 
@@ -211,10 +223,30 @@ def read_workspace(text: str, *, file: str | None = None) -> Workspace:
     reading = Reading(file=file, text=text)
     document = read_text(text, file=file, reading=reading)
     if document is not None and document.value is not None:
-        workspace = _read(document, reading, text=text, trusted=True, keys=_FILE_KEYS)
-        workspace = msgspec.structs.replace(workspace, trust=_trust(document.get("trust"), reading))
-        _check_names(workspace, reading)
+        workspace = _read_file(document, reading, text=text)
     reading.finish()
+    return workspace
+
+
+def read_workspace_settings(settings: Mapping[str, Json], *, file: str, path: str = "$.tool.proctor") -> Workspace:
+    """Return what a workspace file says that is no YAML, whose lines are not known; raises `InputError` with every problem in it."""
+    reading = Reading(file=file, text="")
+    workspace = _read_file(_locate(settings, path), reading, text=None)
+    if reading.problems:
+        problems = _without_lines(reading.problems, file)
+        raise InputError(problems[0].message, problems)
+    return workspace
+
+
+def _read_file(document: Located, reading: Reading, *, text: str | None) -> Workspace:
+    workspace = _read(document, reading, text=text, trusted=True, keys=_FILE_KEYS)
+    workspace = msgspec.structs.replace(
+        workspace,
+        trust=_trust(document.get("trust"), reading),
+        checks=read_own_check_settings(document.get("checks"), reading),
+        prices=read_prices(document.get("prices"), reading),
+    )
+    _check_names(workspace, reading)
     return workspace
 
 
@@ -228,6 +260,7 @@ def build_workspace(
     known = {key: settings[key] for key in WORKSPACE_KEYS if settings.get(key) is not None}
     reading = Reading(file=file, text="")
 
+    # Several entries may have problems; the text is read once more for all of them.
     @cache
     def again() -> tuple[Workspace, Reading] | None:
         written = text() if text is not None else ""
@@ -237,6 +270,7 @@ def build_workspace(
             return None
         members = {key: node for key, node in document.members() if key in known}
         document = Located(value=members, line=document.line, column=document.column, path="$", key_at=document.key_at)
+        # The file has changed since the suite was read: its lines would point at something else.
         return None if document.plain() != known else (_read(document, placed, text=written, trusted=trusted), placed)
 
     def placed() -> Workspace | None:
@@ -295,7 +329,16 @@ def _read(
 
 def _trust(node: Located | None, reading: Reading) -> tuple[str, ...]:
     listed = reading.require_list(node, "trust") if node is not None else None
-    return tuple(item.value for item in listed.items() if reading.require_text(item, "trust") is not None) if listed is not None else ()
+    patterns: list[str] = []
+    for item in listed.items() if listed is not None else ():
+        if reading.require_text(item, "trust") is None:
+            continue
+        try:
+            compile_glob(item.value)
+        except SpecError as error:
+            reading.error(item, f"trust: {error.message}")
+        patterns.append(item.value)
+    return tuple(patterns)
 
 
 def _judge(node: Located | None, reading: Reading) -> Located | None:

@@ -132,6 +132,7 @@ class _Builder:
         return self.root
 
     def _take(self, event: Event) -> None:
+        # By name, as importing the classes at the top would import PyYAML for every suite in JSON.
         match event.__class__.__name__:
             case "ScalarEvent":
                 self._add_scalar(event)  # pyright: ignore[reportArgumentType] - its class was just compared by name
@@ -148,6 +149,7 @@ class _Builder:
 
     def _add_scalar(self, event: ScalarEvent) -> None:
         text = self.stream.restore_text(event.value)
+        # Escapes in double quotes may spell one character as two halves, as JSON does.
         if any("\ud800" <= char <= "\udfff" for char in text):
             text = join_surrogates(text)
         block = event.style in ("|", ">")
@@ -178,6 +180,7 @@ class _Builder:
         """Return a plain scalar by the core schema."""
         if text in _WORDS:
             return _WORDS[text]
+        # Nearly every scalar is a word, and its first character saves five patterns.
         if text[0] not in "-+.0123456789":
             return text
         if _DECIMAL.fullmatch(text) or _OCTAL.fullmatch(text) or _HEXADECIMAL.fullmatch(text):
@@ -219,6 +222,8 @@ class _Builder:
 
     def _copy(self, node: Located, alias: Located, path: str, depth: int) -> Located:
         """Return the value again, at the path of the alias; its lines and columns stay where it was written."""
+        # Bounded, because a few lines of aliases of aliases can stand for billions of values. Long
+        # texts count too: they are shared in memory here, and not in what is written of them.
         self.expanded += 1 + _count_characters(node.value) // _CHARACTERS_OF_A_VALUE
         if self.expanded > MAX_EXPANDED or depth > MAX_DEPTH:
             self._stop(alias, "aliases make this document too large", expected=f"at most {MAX_EXPANDED} values and {MAX_DEPTH} levels")

@@ -123,6 +123,8 @@ class _KeptEscapes(dict[str, str]):
             return True
         if char in ("\0", "\r", "\n"):
             return False
+        # The scanner asks this table before it looks for the digits of `\x`, `\u`
+        # and `\U`: one without its digits is claimed here, so that it is kept.
         length = Scanner.ESCAPE_CODES.get(str(char))
         if length is None:
             return True

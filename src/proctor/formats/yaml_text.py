@@ -15,6 +15,7 @@ from proctor.model.evidence import Json
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[ ./-]{1,2}[A-Za-z0-9_]+)*")
 _KEY = re.compile(r"[$A-Za-z_][$A-Za-z0-9_.-]*")
+# `yes`, `no`, `on` and `y` are text in YAML 1.2 and booleans to readers of 1.1; in quotes they are text to both.
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _WIDTH = 100
 """Columns of a written file."""

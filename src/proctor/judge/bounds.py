@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from proctor.judge import fence
+from proctor.llm import fence
 from proctor.model.evidence import Json
 from proctor.model.judgement import Material
 
@@ -58,6 +58,7 @@ def show_material(material: Material, *, max_chars: int, fault: str | None = Non
     name = _name_subject(material)
     if fault is None:
         line = _try_to_encode({name: material.subject, "context": material.context} if material.context else {name: material.subject})
+        # There are at least as many brackets as levels. Brackets inside of texts count too, which only leads to the careful way.
         if line is not None and len(line) <= max_chars and fence.is_harmless(line) and line.count("{") + line.count("[") <= DEEPEST:
             return ShownMaterial(line)
     return _show_carefully(material, name, max(max_chars, LEAST_CHARS), fault)
@@ -69,6 +70,7 @@ def cut_text(text: str, room: int) -> tuple[str, int]:
         return text, 0
     inner = max(room - 2 - len(_make_cut_mark(len(text))), 0)
     head = _find_fitting_length(text, inner * 2 // 3)
+    # Measured backwards from the end, and never into the head: of a text only a little too long both would show the same part.
     tail = _find_fitting_length(text[max(head, len(text) - inner) :][::-1], inner - inner * 2 // 3)
     gone = len(text) - head - tail
     return text[:head] + _make_cut_mark(gone) + text[len(text) - tail :], gone
@@ -117,6 +119,7 @@ def _fit_context(context: dict[str, Json], room: int, cuts: list[str]) -> tuple[
     left = room - 1 - sum(len(fence.encode_line(key)) + 2 for key in context)
     if sum(sizes.values()) <= left:
         return context, 0
+    # With so little for each, the marks of the cuts would be all that is shown; one cut through the whole says more.
     if left < _SMALLEST_SHARE * len(context):
         shown, places = cut_text(fence.encode_line(context), room)[0], 1
         _note_cut(cuts, "context", context, shown, places)
@@ -124,6 +127,7 @@ def _fit_context(context: dict[str, Json], room: int, cuts: list[str]) -> tuple[
     fitted = dict(context)
     places = 0
     for rank, key in enumerate(sorted(context, key=sizes.__getitem__)):
+        # From the shortest on: what a short member leaves of its share goes to the longer ones behind it.
         share = left // (len(context) - rank)
         fitted[key], cut_here = fit_value(context[key], share)
         left -= len(fence.encode_line(fitted[key]))
@@ -206,6 +210,7 @@ class _Walk:
     def _copy_text(self, text: str) -> str:
         if self._neutralise:
             text = fence.neutralise_text(text)
+        # JSON spells a character with two at most here, so a text of half the length fits without being measured.
         if self._longest is not None and len(text) > self._longest // 2:
             text, gone = cut_text(text, self._longest)
             self.places += gone > 0
@@ -251,6 +256,7 @@ def _find_fitting_length(text: str, room: int) -> int:
     low, high = 0, min(room, len(text))
     while low < high:
         middle = (low + high + 1) // 2
+        # The length of its JSON grows with every character, so the longest that fits can be found by halving.
         if _measure_json(text, 0, middle) <= room:
             low = middle
         else:

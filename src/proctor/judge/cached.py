@@ -83,6 +83,7 @@ class FolderCache:
 
     def get(self, key: str) -> ChatReply | None:
         """Return what was answered, if it is known and can be read."""
+        # The first two digits are a folder: 256 of them, so that none has too many files to be listed quickly.
         if key[2:] not in self._list_names(key[:2]):
             return None
         try:
@@ -96,6 +97,7 @@ class FolderCache:
         if is_too_large(reply):
             return
         place = self._make_path(key)
+        # A name that nobody else writes to: two processes may keep the same reply at once, and each puts a whole file in place.
         partial = f"{place}.{os.getpid()}-{next(_NUMBERS)}"
         try:
             # Not flushed to the disk: after a crash of the machine the reply is asked for again.
@@ -165,6 +167,8 @@ class WriteBehindCache:
     def _write(self, key: str, reply: ChatReply) -> None:
         self._cache.put(key, reply)
         # Unless something newer waits under the same key by now.
+        # No lock: between this look and the next line a newer reply may come and be dropped here. It is written all the same, and whoever
+        # asks in that moment asks the model once more.
         if self._waiting.get(key) is reply:
             del self._waiting[key]
 
@@ -178,6 +182,7 @@ def _read_file(path: str) -> bytes:
         parts: list[bytes] = []
         while part := os.read(file, 1 << 20):
             parts.append(part)
+            # A short read is the end of a plain file, and saves the read that would say so.
             if len(part) < 1 << 20:
                 break
         return b"".join(parts)
@@ -207,6 +212,7 @@ def strip_reply(reply: ChatReply) -> ChatReply:
 
 def make_key(request: ChatRequest, *, provider: str, model: str, address: str | None, asked: dict[str, Json]) -> str:
     """Return the key of a request and of the way it is asked; `asked` holds what the request itself does not say."""
+    # The address too: a model of the same name behind another address may be another model.
     return hashlib.sha256(encode_canonical([provider, model, address, request, asked])).hexdigest()
 
 

@@ -52,6 +52,7 @@ class RequestGate:
         """Count a request that went through: after a round of these the limit may rise."""
         if self.limit >= self.most:
             return
+        # As many successes as may be under way at once are a round: the limit rises by one per round, slowly, and falls by half at once.
         self._successes += 1
         if self._successes >= self.limit:
             self._successes = 0
@@ -66,6 +67,7 @@ class RequestGate:
             self._successes = 0
             self._round += 1
         if pause_s is not None:
+            # The longest pause that anybody was asked for counts; a later, shorter one does not open the gate early.
             self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + pause_s)
 
     def _admit_waiting(self) -> None:

@@ -87,10 +87,12 @@ class GatedModel:
                 pause = self._choose_pause_s(fault, tries)
                 if pause is None:
                     raise _add_tries(fault, tries) from None
+            # The place at the gate was given back: whoever waits to try again holds up nobody.
             await asyncio.sleep(pause)
 
     def _choose_pause_s(self, fault: ModelFault, tries: int) -> float | None:
         """Return how many seconds to wait before the next try; None where there is to be none."""
+        # A fault that would come again (a wrong key, a refused request) is not tried again.
         if not fault.safe or tries > self._settings.retries:
             return None
         if fault.retry_after_s is not None:
@@ -107,6 +109,7 @@ class GatedModel:
             # Counted behind the gate: those who waited while the budget was spent are not sent any more.
             if settings.max_calls is not None and self._spent.calls >= settings.max_calls:
                 raise TargetError(f"the limit of {settings.max_calls} requests to the judge is reached", code="judge_budget")
+            # Before it is sent: of many that are under way at once, none may slip past the limit.
             self._spent.calls += 1
             async with asyncio.timeout(settings.timeout_s):
                 reply = await self.inner.complete(request)
@@ -154,6 +157,7 @@ class RememberedModel:
         """Return the remembered reply, else ask the model. Raises as the model does."""
         if self._cache is not None:
             # The same is asked once: whoever comes second waits for what the first will remember.
+            # In a loop: of several who waited, the first to wake may have begun to ask anew, because nothing was remembered.
             while (somebody := self._under_way.get(self._key)) is not None:
                 await somebody.wait()
             if (known := self._cache.get(self._key)) is not None:
@@ -167,6 +171,7 @@ class RememberedModel:
     def finish(self) -> None:
         """Let those who waited for this request go on: nothing more will be remembered of it."""
         if self._mine is not None:
+            # In `finish` and not when the reply comes: only whoever reads the reply knows whether it is worth remembering.
             self._mine.set()
             self._under_way.pop(self._key, None)
             self._mine = None

@@ -50,6 +50,7 @@ _REPAIRS = {
     "judge_bad_results": "The reply had no list under the key `results`.",
     "judge_bad_item": "An entry of `results` did not have the demanded fields, each of its demanded type.",
     "judge_missing_result": "There was no entry for these ids.",
+    "judge_contradiction": "There were several entries for these ids, which say different things.",
     "judge_bad_score": "A score was not a number from 0 to 1.",
     "judge_cut_off": "The reply was cut off because it was too long. Give reasons of a few words.",
     "judge_tool_call": "The reply asked for a tool to be called. There are no tools.",
@@ -83,8 +84,12 @@ class LlmJudge:
         cache: ReplyCache | None = None,
         costs: Mapping[str, Prices] = {},
         spent: JudgeSpending | None = None,
+        takes_first_entry: bool = False,
     ) -> None:
-        """With `spent` given, several judges count together, and a limit of requests holds for all of them."""
+        """With `spent` given, several judges count together, and a limit of requests holds for all of them.
+
+        With `takes_first_entry` a judge that contradicts itself about a claim is taken at its first word, as MCPLab does.
+        """
         if not models:
             raise SpecError("a judge needs a model", field="model")
         self.settings = settings
@@ -92,6 +97,7 @@ class LlmJudge:
         self.prompt = load_prompt(settings.prompt)
         self.spent = JudgeSpending() if spent is None else spent
         self._cache = cache
+        self._takes_first_entry = takes_first_entry
         self._costs = costs
         # Requests are made ready while others are under way, and no more of them than will soon be sent.
         self._door = RequestGate(2 * settings.concurrency)
@@ -117,6 +123,7 @@ class LlmJudge:
 
     async def close(self) -> None:
         """Close the connections of every model, also where one of them fails to."""
+        # All of them first: an error of one must neither leave the others open nor keep the cache from being written.
         ends = await asyncio.gather(*(model.inner.close() for model in self._models), return_exceptions=True)
         if self._cache is not None:
             await asyncio.to_thread(self._cache.close)
@@ -162,6 +169,7 @@ class LlmJudge:
     def _describe_asking(self, attempt: int) -> dict[str, Json]:
         how: dict[str, Json] = {"structured": self.settings.structured, "prompt": self.prompt.version}
         if not self.settings.share_over_repeats:
+            # Repeats are there to show whether the judge says the same again; one remembered reply for all would make them agree.
             how["attempt"] = attempt
         return how
 
@@ -193,6 +201,8 @@ class LlmJudge:
         tries = [first]
         said: list[Item | Fault] = list(first.read.items)
         wanting = first.read.list_unanswered()
+        # Once only, and not after a content filter, which the same material meets again. Without a reply there is nothing to mend: faults
+        # of the transport were tried again below.
         if wanting and first.reply is not None and first.read.fault_code != "judge_refused":
             words = dict.fromkeys(_REPAIRS[item.code] for item in first.read.items if isinstance(item, Fault))
             again = [questions[position] for position in wanting]
@@ -279,7 +289,9 @@ class LlmJudge:
             unusable = Fault("judge_tool_call", f"{who} asked for a tool to be called instead of answering")
         elif reply.finish == "length":
             unusable = Fault("judge_cut_off", f"{who} was cut off at the limit of {self.settings.max_tokens} tokens for a reply")
-        return make_spoiled(unusable, len(questions)) if unusable is not None else read_reply(reply.text, questions, ids, self.name)
+        if unusable is not None:
+            return make_spoiled(unusable, len(questions))
+        return read_reply(reply.text, questions, ids, self.name, takes_first_entry=self._takes_first_entry)
 
 
 def _group_questions(questions: Sequence[Question]) -> list[_Group]:
@@ -290,9 +302,11 @@ def _group_questions(questions: Sequence[Question]) -> list[_Group]:
         material = question.material
         name = names.get(id(material))
         if name is None:
+            # Once for each object: the questions of a case usually share their material, which may be large.
             name = names[id(material)] = _digest_material(material) if len(questions) > 1 else b""
         group = groups.setdefault((name, question.threshold is None), _Group([], []))
         if group.questions and group.questions[0].material is not material:
+            # One object for the whole group, so that `render_request` sees by identity that they share it.
             question = msgspec.structs.replace(question, material=group.questions[0].material)
         group.positions.append(position)
         group.questions.append(question)

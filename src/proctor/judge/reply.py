@@ -90,16 +90,36 @@ def clean_text(text: str, limit: int) -> str:
     return shorten(text, limit)
 
 
-def read_reply(text: str, questions: Sequence[Question], ids: Sequence[str], judge_name: str) -> ReadReply:
-    """Return the answers in `text`; `ids[i]` is what `questions[i]` was called before the judge."""
+def read_reply(
+    text: str, questions: Sequence[Question], ids: Sequence[str], judge_name: str, *, takes_first_entry: bool = False
+) -> ReadReply:
+    """Return the answers in `text`; `ids[i]` is what `questions[i]` was called before the judge.
+
+    Of two entries about one question that differ neither counts; with `takes_first_entry` the first does, as in MCPLab.
+    """
     try:
         entries = _find_entries(text)
         said = _index_by_id(entries, scored=bool(questions) and questions[0].threshold is not None)
     except _Unusable as error:
+        # MCPLab's own words; `wording.py` says it plainly for suites of other kinds.
         fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
         return make_spoiled(fault, len(questions))
     pairs = zip(questions, ids, strict=True)
-    return ReadReply(items=tuple(_read_item(said.get(identifier), question, judge_name) for question, identifier in pairs))
+    return ReadReply(
+        items=tuple(
+            _read_entries(said.get(identifier, [])[: 1 if takes_first_entry else None], question, judge_name)
+            for question, identifier in pairs
+        )
+    )
+
+
+def _read_entries(entries: Sequence[dict[str, Json]], question: Question, judge_name: str) -> Item | Fault:
+    """Return the one answer in the entries about a question; a judge that says both yes and no has not answered."""
+    items = [_read_item(entry, question, judge_name) for entry in entries] or [_read_item(None, question, judge_name)]
+    if len({(item.passed, item.score) if isinstance(item, Item) else item.code for item in items}) > 1:
+        label = name_question(question)
+        return Fault("judge_contradiction", f'Agent check failed: judge "{judge_name}" returned different results for "{label}"')
+    return items[0]
 
 
 def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: str) -> Item | Fault:
@@ -111,6 +131,7 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
         passed: bool = entry["pass"]
     else:
         found: Json = entry.get("score", MISSING)
+        # To Python `true` is a number; a judge that answers yes where a score was asked for has given none.
         if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= 1:
             given = "no score" if found is MISSING else f"the score {show(found)}, which is no number from 0 to 1,"
             return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {given} for "{label}"')
@@ -120,8 +141,8 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
     return Item(passed=passed, score=score, reason=reason or f"Agent check {'passed' if passed else 'failed'}: {label}")
 
 
-def _index_by_id(entries: list[Json], *, scored: bool) -> dict[str, dict[str, Json]]:
-    found: dict[str, dict[str, Json]] = {}
+def _index_by_id(entries: list[Json], *, scored: bool) -> dict[str, list[dict[str, Json]]]:
+    found: dict[str, list[dict[str, Json]]] = {}
     for entry in entries:
         well_shaped = (
             isinstance(entry, dict)
@@ -131,7 +152,7 @@ def _index_by_id(entries: list[Json], *, scored: bool) -> dict[str, dict[str, Js
         )
         if not well_shaped:
             raise _Unusable("judge_bad_item", "returned invalid result item")
-        found.setdefault(entry["id"], entry)
+        found.setdefault(entry["id"], []).append(entry)
     return found
 
 
@@ -196,6 +217,7 @@ def _object_end(text: str, start: int) -> int | None:
 
 def _has_no_other_answer(text: str, answer: Json) -> bool:
     """Return whether a text holds no other answer than this one."""
+    # Every object is stepped over once, so the time grows with the length of the text alone.
     position, mark = 0, text.find(_ANSWER)
     while mark >= 0:
         start = text.find("{", position)

@@ -12,13 +12,14 @@ from hashlib import sha256
 
 import msgspec
 
-from proctor.judge import fence
 from proctor.judge.bounds import show_material
 from proctor.judge.prompt import Prompt
+from proctor.llm import fence
 from proctor.llm.ports import ChatMessage
 from proctor.model.evidence import Json
 from proctor.model.judgement import Material, Question
 
+# Name and ids are those of MCPLab's own requests to a judge.
 SCHEMA_NAME = "judge_batch_result"
 
 
@@ -52,6 +53,7 @@ def render_request(
     reminder = prompt.reminder.replace("{{cuts}}", str(shown.places)).replace("{{ids}}", ", ".join(ids))
     after = f"\n{reminder}\n{shape}" if repair is None else f"\n{reminder}\n{prompt.again}\n{shape}"
     instruction = f"{prompt.instruction}\n\n{shape}\n\n"
+    # Of everything but the marker itself, so that the same request always has the same one.
     marker = fence.choose_marker(instruction, prompt.boundary, before, shown.line, after)
     return RenderedRequest(
         messages=(
@@ -132,6 +134,7 @@ def _drop_surrogates(text: str) -> str:
 
 def _shuffle_checks(checks: list[dict[str, Json]], seed: int) -> list[dict[str, Json]]:
     """Return the checks in another order, the same for the same seed with every version of Python."""
+    # By a digest and not by `random`, whose shuffle may differ between versions of Python: the cache lives by the same request.
     if len(checks) < 2:
         return checks
     return sorted(checks, key=lambda check: sha256(f"{seed}:{check['id']}".encode()).digest())

@@ -37,6 +37,7 @@ class Ballot(msgspec.Struct, frozen=True, kw_only=True):
 
 def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: JudgeSettings) -> Opinion:
     """Return the opinion that the ballots make; `details` say how."""
+    # Who gave no answer says neither yes nor no: a jury is decided by those who answered.
     votes = [ballot.said for ballot in ballots if isinstance(ballot.said, Item)]
     details = _make_details(ballots)
     if not votes:
@@ -53,7 +54,12 @@ def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: Jud
     if doubt is not None:
         failed = settings.uncertain == "fail"
         return Opinion(
-            outcome="fail" if failed else "error", score=score if failed else 0.0, reason=doubt, code="judge_uncertain", details=details
+            # An error has no score that anybody could average; the score of every vote stands in the details.
+            outcome="fail" if failed else "error",
+            score=score if failed else 0.0,
+            reason=doubt,
+            code="judge_uncertain",
+            details=details,
         )
     if settings.combine == "majority" or question.threshold is None:
         passed = 2 * yes > len(votes)
@@ -147,12 +153,15 @@ def sum_usage(usages: Sequence[Usage]) -> Usage:
         input_tokens=add([usage.input_tokens for usage in usages]),
         output_tokens=add([usage.output_tokens for usage in usages]),
         total_tokens=add([usage.total() for usage in usages]),
+        cached_input_tokens=add([usage.cached_input_tokens for usage in usages]),
+        cache_write_tokens=add([usage.cache_write_tokens for usage in usages]),
     )
 
 
 def write_usage(usage: Usage) -> dict[str, Json]:
     """Return tokens as details carry them."""
     counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "total_tokens": usage.total()}
+    counts |= {"cached_input_tokens": usage.cached_input_tokens, "cache_write_tokens": usage.cache_write_tokens}
     return {name: count for name, count in counts.items() if count is not None}
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from proctor.errors import SpecError
 from proctor.llm.client import Dialect, HttpModel
+from proctor.llm.connections import MakeTransport
 from proctor.llm.ports import ChatModel
 from proctor.llm.providers import KNOWN, build_provider_model, is_provider
 from proctor.llm.settings import ModelSettings, check_settings, is_loopback
-from proctor.llm.through_httpx import MakeTransport
 from proctor.model.show import nearest, show
 
 __all__ = ["ALIASES", "PROVIDERS", "ModelSettings", "build_model"]

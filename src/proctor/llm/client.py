@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from proctor.llm.connections import MakeTransport
 from proctor.llm.http import ModelWire, Refused
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.llm.settings import ModelSettings, strip_url
-from proctor.llm.through_httpx import MakeTransport
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 

@@ -19,20 +19,18 @@ Messages carry what the provider said, cleaned of every secret that was sent.
 from __future__ import annotations
 
 import asyncio
-import re
-import ssl
 import time
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
 
-from proctor.errors import EvidenceError, MissingExtra
+from proctor.codecs.retry_after import read_retry_after_s
+from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode, exceeds_depth
-from proctor.llm.carrier import Answer, Carrier, CarrierFault
+from proctor.llm.connections import Answer, Connections, MakeTransport, NoAnswer
 from proctor.llm.ports import ModelFault
 from proctor.llm.settings import strip_url
-from proctor.llm.through_httpx import HttpxCarrier, MakeTransport
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 
@@ -41,7 +39,6 @@ MAX_ANSWER = 50 * 1024 * 1024
 
 _EXCERPT = 200
 """Characters of an unusable answer that a message shows."""
-_SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 
 
 class Refused(ModelFault):
@@ -65,36 +62,33 @@ class ModelWire:
         transport: MakeTransport | None = None,
     ) -> None:
         self._timeout_s = timeout_s
-        self._headers = {"accept": "application/json", "content-type": "application/json", **headers}
         # Longest first: a secret may be part of another.
         self._secrets = sorted({secret for secret in secrets if len(secret) >= 4}, key=len, reverse=True)
-        self._certificates: ssl.SSLContext | None = None
-        self._proxy = proxy
-        self._transport = transport
-        self._carrier: Carrier | None = None
+        self._connections = Connections(
+            {"accept": "application/json", "content-type": "application/json", **headers},
+            max_bytes=MAX_ANSWER,
+            proxy=proxy,
+            make_transport=transport,
+        )
 
     async def post(self, url: str, body: Json) -> dict[str, Json]:
         """Post `body` and return the JSON object that answers it. Raises `ModelFault`."""
         content = encode_body(body)
-        if self._carrier is None:
-            self._carrier = self._make_carrier()
         try:
             async with asyncio.timeout(self._timeout_s):
-                answer = await self._carrier.send(url, content)
+                answer = await self._connections.post(url, content)
         except TimeoutError:
             raise self._make_timeout(url) from None
-        except CarrierFault as fault:
-            raise self._explain_carrier_fault(url, fault) from None
+        except NoAnswer as fault:
+            raise self._explain_no_answer(url, fault) from None
         if not 200 <= answer.status < 300:
             raise self._explain_status(url, answer)
         return self._read_document(url, answer)
 
     async def close(self) -> None:
         """Close the connections."""
-        carrier, self._carrier = self._carrier, None
-        if carrier is not None:
-            async with asyncio.timeout(10):
-                await carrier.close()
+        async with asyncio.timeout(10):
+            await self._connections.close()
 
     def hide_secrets(self, text: str) -> str:
         """Return a text without the secrets that were sent."""
@@ -102,37 +96,11 @@ class ModelWire:
             text = text.replace(secret, "[redacted]")
         return text
 
-    def _make_carrier(self) -> Carrier:
-        if self._proxy is not None or self._transport is not None:
-            return HttpxCarrier(
-                self._headers,
-                limit=MAX_ANSWER,
-                timeout_s=self._timeout_s,
-                certificates=self._load_certificates,
-                proxy=self._proxy,
-                transport=self._transport,
-            )
-        try:
-            from proctor.llm.direct import DirectCarrier  # h11 comes with an extra, and replays need neither
-        except ImportError:
-            raise MissingExtra("Models over HTTP", "live") from None
-        return DirectCarrier(self._headers, limit=MAX_ANSWER, certificates=self._load_certificates)
-
-    def _load_certificates(self) -> ssl.SSLContext:
-        """Return the certificates to trust, read once: that takes as long as dozens of requests."""
-        if self._certificates is None:
-            import httpx2  # a fifth of a second; requests without TLS never need it
-
-            self._certificates = httpx2.create_ssl_context(trust_env=False)
-        return self._certificates
-
     def _make_timeout(self, url: str) -> ModelFault:
         return ModelFault("timeout", f"{strip_url(url)} did not answer within {self._timeout_s:g} s")
 
-    def _explain_carrier_fault(self, url: str, fault: CarrierFault) -> ModelFault:
+    def _explain_no_answer(self, url: str, fault: NoAnswer) -> ModelFault:
         match fault.code:
-            case "timeout":
-                return self._make_timeout(url)
             case "transport":
                 return ModelFault("transport", f"cannot talk to {strip_url(url)}: {shorten(self.hide_secrets(fault.what))}")
             case code:
@@ -164,13 +132,13 @@ class ModelWire:
         if status == 429:
             if isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
                 return ModelFault("bad_request", message, status=status)
-            return ModelFault("rate_limited", message, retry_after_s=read_retry_after_s(answer.headers), status=status)
+            return ModelFault("rate_limited", message, retry_after_s=read_retry_after_s(answer.headers, clock=time.time), status=status)
         if status in (401, 403):
             return ModelFault("unauthorized", message, status=status)
         if status == 408:
-            return ModelFault("timeout", message, retry_after_s=read_retry_after_s(answer.headers), status=status)
+            return ModelFault("timeout", message, retry_after_s=read_retry_after_s(answer.headers, clock=time.time), status=status)
         if status >= 500:
-            return ModelFault("overloaded", message, retry_after_s=read_retry_after_s(answer.headers), status=status)
+            return ModelFault("overloaded", message, retry_after_s=read_retry_after_s(answer.headers, clock=time.time), status=status)
         return Refused(message, status=status, error=error)
 
     def _quote_beginning(self, content: bytes) -> str:
@@ -189,33 +157,6 @@ def encode_body(body: Json) -> bytes:
         import json  # slower, but it writes half surrogate pairs and integers of any size
 
         return json.dumps(body).encode()
-
-
-def read_retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return how many seconds the provider asks to wait, or None. `headers` have lower-case names."""
-    exact = headers.get("retry-after-ms", "").strip()
-    if _SECONDS.fullmatch(exact):
-        return float(exact) / 1000
-    said = headers.get("retry-after", "").strip()
-    if not said:
-        return None
-    if _SECONDS.fullmatch(said):
-        return float(said)
-    then = _parse_date(said)
-    if then is None:
-        return None
-    # The provider's own clock, where it tells it: ours may be wrong.
-    now = _parse_date(headers.get("date", ""))
-    return max(0.0, then - (time.time() if now is None else now))
-
-
-def _parse_date(text: str) -> float | None:
-    from email.utils import parsedate_to_datetime  # slow to load, and dates are rare
-
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
 
 
 def _find_redirect_host(redirect: Answer) -> str:

@@ -200,7 +200,14 @@ def _read_usage(response: ModelResponse) -> Usage | None:
     usage = response.usage
     if usage.unmeasured_requests or not (usage.input_tokens or usage.output_tokens):
         return None
-    return complete_usage(Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens))
+    return complete_usage(
+        Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_input_tokens=usage.cache_read_tokens or None,
+            cache_write_tokens=usage.cache_write_tokens or None,
+        )
+    )
 
 
 def _make_empty_schema() -> dict[str, Json]:

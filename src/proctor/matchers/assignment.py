@@ -48,6 +48,7 @@ def _build_layers(edges: Sequence[Sequence[int]], of_left: list[int], of_right: 
 def _augment_path(start: int, edges: Sequence[Sequence[int]], layer: list[int], of_left: list[int], of_right: list[int]) -> None:
     """Turn one alternating path from `start` round, if there is one along the layers. Keeps its own stack."""
     path: list[tuple[int, int]] = []
+    # The iterators remember where the search of each element stopped: coming back to one goes on with its next edge.
     stack = [(start, iter(edges[start]))]
     while stack:
         left, choices = stack[-1]

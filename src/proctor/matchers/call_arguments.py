@@ -13,7 +13,7 @@ for nothing.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import kind_of, show
+from proctor.model.verdict import TextRange
 
 if TYPE_CHECKING:
     from proctor.matchers.expected import Expected
@@ -36,8 +37,6 @@ ArgumentValues = Literal["matchers", "placeholders", "literal"]
 
 # What JavaScript's `trim` removes; `str.strip()` without arguments removes a slightly different set.
 _JS_SPACE = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
-
-"""Values compared before giving up: a cyclic value built in code must not hang."""
 
 _PLACEHOLDERS: dict[str, Callable[[Json], bool]] = {
     "any": lambda value: True,
@@ -64,6 +63,8 @@ class _FieldTest(Protocol):
 
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str: ...
 
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]: ...
+
 
 class _Equal:
     """Equality under a given notion of it."""
@@ -80,6 +81,10 @@ class _Equal:
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
         found = absent_mismatch(path, show(self._value)) if actual is MISSING else find_difference(self._value, actual, path)
         return found.describe() if found is not None else f"{path} is different: expected {show(self._value)}, found {show(actual)}"
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        if isinstance(actual, str) and actual:
+            yield TextRange(path, 0, len(actual))
 
 
 class _Placeholder:
@@ -99,6 +104,9 @@ class _Placeholder:
         found = absent_mismatch(path, wanted) if actual is MISSING else Mismatch(path, f"is {kind_of(actual)}", wanted, actual)
         return found.describe()
 
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        return iter(())
+
 
 class _Matcher:
     """A literal that may hold matchers."""
@@ -114,6 +122,9 @@ class _Matcher:
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
         found = self._expected.find_mismatch(actual, scope, path)
         return found.describe() if found is not None else f"{path} fits"
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        return self._expected.iterate_ranges(actual, scope, path)
 
 
 class ArgumentRule:
@@ -166,6 +177,12 @@ class ArgumentRule:
                 for name in self._list_unexpected(arguments)
             )
         return found
+
+    def iterate_ranges(self, arguments: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield the characters of arguments, which fit, that made them fit."""
+        for name, test in self._fields:
+            if isinstance(arguments, dict) and name in arguments:
+                yield from test.iterate_ranges(arguments[name], scope, join_path(path, name))
 
     def _list_unexpected(self, arguments: dict[str, Json]) -> list[str]:
         listed = {name for name, _ in self._fields}
@@ -223,6 +240,7 @@ def _compares_plainly(value: Json) -> bool:
     """
     if isinstance(value, str):
         return value != WILDCARD
+    # 0 and 1 equal false and true in Python, and infinities must equal null: neither can be left to `==`.
     return isinstance(value, (int, float)) and value not in (0, 1) and (isinstance(value, int) or math.isfinite(value))
 
 
@@ -236,6 +254,7 @@ def is_same_json(a: Json, b: Json) -> bool:
 
 
 def _is_same_scalar(a: Json, b: Json) -> bool:
+    # As `JSON.stringify` writes them, by which MCPJam compares arguments.
     if isinstance(a, float) and not math.isfinite(a):
         a = None
     if isinstance(b, float) and not math.isfinite(b):

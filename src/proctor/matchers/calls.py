@@ -18,7 +18,7 @@ was made at all, whatever is expected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -143,6 +143,7 @@ class _Attempt:
         """Superset: where the search for each expected call began."""
         self.comparisons = 0
         self.weights: dict[int, int] = {}
+        # Only calls of the same name can pair, so with many names the work is far below the product of both lists.
         self.by_name: dict[str, list[int]] = {}
         for index, call in enumerate(actual):
             for name in {call.name, *call.aliases}:
@@ -171,11 +172,13 @@ class _Attempt:
 
     def _does_fit(self, expected_index: int, actual_index: int) -> bool:
         self.comparisons += 1
+        # By count and not by a clock: the same suite and evidence must give the same verdict on every machine.
         if self.comparisons > MOST_COMPARISONS:
             raise CheckFault(
                 "too_much_work",
                 f"pairing {len(self.expected)} expected with {len(self.actual)} calls takes more than {MOST_COMPARISONS} comparisons",
             )
+        # A comparison costs what its arguments weigh; a few calls with huge arguments are as much work as many small ones.
         spend(1 + self._measure_weight(actual_index))
         rule = self.rules[expected_index]
         call = self.actual[actual_index]
@@ -209,24 +212,27 @@ class _Attempt:
         First come, first served is tried first: it compares far fewer calls, and it mostly is enough.
         """
         pairs: dict[int, int] = {}
-        taken: set[int] = set()
+        names = {self.expected[index].name for index in wanted}
+        # Without those that are used or taken: to walk past them again for each expected call would cost the product of both.
+        unused = {name: [at for at in self.by_name.get(name, ()) if at not in used] for name in names}
+        free = {name: dict.fromkeys(places) for name, places in unused.items()}
         for index in wanted:
-            for at in self.by_name.get(self.expected[index].name, ()):
-                if at not in taken and at not in used and self._does_fit(index, at):
-                    pairs[index] = at
-                    taken.add(at)
-                    break
+            at = next((at for at in free[self.expected[index].name] if self._does_fit(index, at)), None)
+            if at is not None:
+                pairs[index] = at
+                for name in {self.actual[at].name, *self.actual[at].aliases} & names:
+                    free[name].pop(at, None)
         if len(pairs) == len(wanted):
             return pairs
-        edges = [self._find_candidates(index, len(wanted), used) for index in wanted]
+        edges = [self._find_candidates(index, len(wanted), unused) for index in wanted]
         found = find_maximum_pairing(edges, len(self.actual))
         return {index: at for index, at in zip(wanted, found, strict=True) if at >= 0}
 
-    def _find_candidates(self, index: int, enough: int, used: frozenset[int]) -> list[int]:
+    def _find_candidates(self, index: int, enough: int, unused: Mapping[str, Sequence[int]]) -> list[int]:
         """Return the actual calls that fit. As many as there are expected calls are enough: the others cannot take them all."""
         found: list[int] = []
-        for at in self.by_name.get(self.expected[index].name, ()):
-            if at not in used and self._does_fit(index, at):
+        for at in unused[self.expected[index].name]:
+            if self._does_fit(index, at):
                 found.append(at)
                 if len(found) == enough:
                     break
@@ -257,6 +263,7 @@ class _Attempt:
         found = self._find_most_pairs(missing, frozenset(used))
         if self.options.order == "superset":
             placed = {**self.pairs, **{entry.expected_index: entry.actual_index for entry in mismatches}, **found}
+            # A call that was not found, since the walk was over, is only missing; out of order it is on the wrong side of another.
             crossing = _find_crossing(placed)
             found = {index: at for index, at in found.items() if index in crossing}
         return tuple(OutOfOrder(self.expected[index].name, index, found[index]) for index in missing if index in found)
@@ -270,6 +277,7 @@ def _find_crossing(placed: dict[int, int]) -> set[int]:
     for index in indexes:
         if placed[index] < latest:
             crossing.add(index)
+        # One pass forward and one backward find every crossing; comparing all pairs would be quadratic.
         latest = max(latest, placed[index])
     earliest = max(placed.values(), default=0)
     for index in reversed(indexes):

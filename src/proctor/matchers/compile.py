@@ -53,6 +53,7 @@ def _compile(value: Json, field: str, depth: int) -> Expected:
 def _compile_object(value: dict[str, Json], field: str, depth: int) -> Expected:
     if isinstance(value.get("matcher"), str):
         return _compile_worded(value, field, depth)
+    # All keys, not some: `{"$ref": ..., "type": ...}` is an ordinary object of a JSON Schema.
     if value and all(key.startswith("$") for key in value):
         return _compile_short(value, field, depth)
     return Object(value, {key: _compile(item, f"{field}.{key}", depth + 1) for key, item in value.items()})

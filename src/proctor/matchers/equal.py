@@ -33,6 +33,7 @@ def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
     while waiting:
         left, right = waiting.pop()
         if isinstance(left, dict):
+            # The same number of members, and every member of the one in the other: then neither has one more.
             if not isinstance(right, dict) or len(left) != len(right):
                 return False
             if seen is not None and _has_met(left, right, seen):
@@ -53,6 +54,7 @@ def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
             continue
         room -= 1
         if not room:
+            # Only now: ordinary values never have so many parts, and what was compared until here is bounded.
             seen = set()
     return True
 

@@ -6,6 +6,7 @@ An absent value (`MISSING`) fits nothing but what is optional.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date
 
 import msgspec
@@ -17,6 +18,7 @@ from proctor.matchers.mismatch import Mismatch, absent_mismatch, different_misma
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import show
+from proctor.model.verdict import TextRange
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -51,9 +53,28 @@ class Expected:
         """Return None when `actual` fits, else the first thing that does not."""
         raise TypeError(f"{type(self).__name__} does not compare")
 
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield the characters of `actual`, which fits, that made it fit; nothing where it is not a matter of text."""
+        return iter(())
+
     def describe(self) -> str:
         """Return the expected value in a sentence."""
         return show(self.raw)
+
+
+class Compound(Expected):
+    """What is made of several expected values: it looks up what they look up, and costs what they cost."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, raw: Json, parts: tuple[Expected, ...]) -> None:
+        super().__init__(
+            raw,
+            dynamic=any(part.dynamic for part in parts),
+            uses=tuple(use for part in parts for use in part.uses),
+            size=1 + sum(part.size for part in parts),
+        )
+        self._parts = parts
 
 
 class Scalar(Expected):
@@ -64,6 +85,11 @@ class Scalar(Expected):
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when the values are equal, else their first difference."""
         return None if actual == self.raw else different_mismatch(path, self.raw, actual)
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield the whole text."""
+        if isinstance(actual, str) and actual:
+            yield TextRange(path, 0, len(actual))
 
 
 class Number(Expected):
@@ -130,6 +156,12 @@ class Object(Expected):
             return unexpected_mismatch(join_path(path, extra), actual[extra])
         return None
 
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield what each member finds."""
+        for key, step, member in self._members:
+            if isinstance(actual, dict) and key in actual:
+                yield from member.iterate_ranges(actual[key], scope, path + step)
+
 
 class Optional(Expected):
     """What is expected, or null, or nothing at all."""
@@ -143,6 +175,10 @@ class Optional(Expected):
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when absent or null, else what the inner value says."""
         return None if actual is MISSING or actual is None else self._inner.find_mismatch(actual, scope, path)
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield what the inner value finds."""
+        return iter(()) if actual is None else self._inner.iterate_ranges(actual, scope, path)
 
 
 def from_expression(value: Json, source: str) -> str:

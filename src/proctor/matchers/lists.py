@@ -7,17 +7,18 @@ not take the element that another expectation needs. Both the depth and the amou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
 from proctor.expressions.scope import Scope
 from proctor.matchers.assignment import find_maximum_pairing
 from proctor.matchers.equal import deep_equal
-from proctor.matchers.expected import Expected
+from proctor.matchers.expected import Compound, Expected
 from proctor.matchers.mismatch import Mismatch, different_mismatch
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.missing import Missing
 from proctor.model.show import show
+from proctor.model.verdict import TextRange
 
 DEEPEST = 100
 """How deep an expected structure may be nested; what is deeper cannot be equal to one."""
@@ -42,6 +43,7 @@ class PlainList(Expected):
         """Return None when both have the same elements, as often."""
         if not isinstance(actual, (list, tuple)):
             return different_mismatch(path, self.raw, actual)
+        # Lists usually come in the order they are expected in, and then no key is made.
         if deep_equal(self.raw, actual):
             return None
         keys = [make_canonical_key(value) for value in actual]
@@ -60,26 +62,18 @@ class PlainList(Expected):
         return explain(self, self._elements, actual, lacking, extra, scope, path) if extra or lacking else None
 
 
-class MatcherList(Expected):
+class MatcherList(Compound):
     """A list with wildcards or matchers among its elements, order free. An optional element may be absent."""
 
-    __slots__ = ("_elements",)
-
-    def __init__(self, raw: list[Json], elements: tuple[Expected, ...]) -> None:
-        super().__init__(
-            raw,
-            dynamic=any(element.dynamic for element in elements),
-            uses=tuple(use for element in elements for use in element.uses),
-            size=1 + sum(element.size for element in elements),
-        )
-        self._elements = elements
+    __slots__ = ()
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when the elements can be paired up."""
         if not isinstance(actual, (list, tuple)):
             return different_mismatch(path, self.raw, actual)
+        # Before the table below, whose size is the product: both sides are somebody else's.
         bound_product(self.size, actual, f"{path} has too many elements to be compared with {self.size} matchers in any order")
-        elements = self._elements
+        elements = self._parts
         fits = [[j for j, element in enumerate(elements) if element.find_mismatch(value, scope, path) is None] for value in actual]
         # Every actual element needs a partner, and so does every expected one that is not optional. A pairing that covers the
         # one side and another that covers the other can always be joined into one (Mendelsohn and Dulmage).
@@ -92,6 +86,13 @@ class MatcherList(Expected):
         pairing = find_maximum_pairing([wanted[j] for j in required], len(actual))
         lacking = [j for j, partner in zip(required, pairing, strict=True) if partner < 0]
         return explain(self, elements, actual, lacking, extra, scope, path) if extra or lacking else None
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield what the first fitting element finds in each value."""
+        for index, value in enumerate(actual if isinstance(actual, (list, tuple)) else ()):
+            fitting = next((element for element in self._parts if element.find_mismatch(value, scope, path) is None), None)
+            if fitting is not None:
+                yield from fitting.iterate_ranges(value, scope, f"{path}[{index}]")
 
 
 def explain(

@@ -4,7 +4,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
-from proctor.model.show import kind_of, show
+from proctor.model.show import explain_alike, kind_of, show
 
 
 class Mismatch(msgspec.Struct, frozen=True):
@@ -47,7 +47,8 @@ def different_mismatch(path: str, expected: Json, actual: Json | Missing) -> Mis
 def _describe_how(expected: Json, actual: Json) -> str:
     kinds = kind_of(expected), kind_of(actual)
     if kinds[0] == kinds[1]:
-        return "is different"
+        alike = explain_alike(expected, actual) if isinstance(expected, str) and isinstance(actual, str) else None
+        return "is different" if alike is None else f"is different ({alike})"
     if "text" in kinds and equal_after_conversion(expected, actual):
         return f"is equal only after conversion ({kinds[1]} instead of {kinds[0]}; equal after conversion)"
     return f"is {kinds[1]} instead of {kinds[0]}"
@@ -57,6 +58,7 @@ def equal_after_conversion(one: Json, other: Json) -> bool:
     """Return whether a text and a number or boolean would be equal, were the text read as one."""
     if isinstance(other, str):
         one, other = other, one
+    # Python reads `1_000` as a number, nobody else does; and turning very long digits into a number takes quadratic time.
     if not isinstance(one, str) or len(one) > 400 or "_" in one:
         return False
     if isinstance(other, bool):

@@ -106,6 +106,7 @@ class Bound(Expected):
         is_date = isinstance(constant, str) and read_moment(constant) is not None
         if self._operand.expression is None and not is_date and not _is_number(constant):
             raise SpecError(f"matcher {form.name!r}: expected a number or a date, found {show(constant, 60)}", field=form.place("value"))
+        # A date without an offset is read in the zone of the case, which is known only with the evidence.
         super().__init__(form.raw, dynamic=is_date or self._operand.expression is not None, uses=self._operand.uses)
         self._phrase = phrase
         self._test = test
@@ -119,6 +120,7 @@ class Bound(Expected):
         if _is_number(value):
             if not _is_number(actual):
                 return Mismatch(path, f"is {kind_of(actual)} instead of number", shown, actual)
+            # NaN lies on neither side: it must not pass `gte` for not being less.
             side = (actual > value) - (actual < value) if actual == actual and value == value else None
         else:
             wanted = _read_computed_moment(self._operand, value, scope)

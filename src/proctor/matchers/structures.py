@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import date, datetime
 
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone, to_instant
 from proctor.expressions.scope import Scope
 from proctor.matchers.equal import find_difference
-from proctor.matchers.expected import Expected, Object, Present, from_expression
+from proctor.matchers.expected import Boolean, Compound, Expected, Number, Object, Present, Scalar, from_expression
 from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
 from proctor.matchers.kinds import KINDS, read_kinds
+from proctor.matchers.lists import make_canonical_key
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.matchers.ordering import moment_of
 from proctor.matchers.plain import compile_plain
@@ -19,6 +21,7 @@ from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import kind_of, nearest, show
+from proctor.model.verdict import TextRange
 from proctor.patterns.engine import Pattern
 
 _SCHEMA_KEYS = ("type", "pattern", "enum", "const", "minimum", "maximum")
@@ -62,6 +65,7 @@ def _compare_instants(wanted: date | datetime, actual: Json, scope: Scope, path:
     try:
         same = to_instant(found, zone) == to_instant(wanted, zone)
     except OverflowError:
+        # A time at the edge of the calendar, moved over it by the zone: no other time can be equal to it.
         same = False
     return None if same else Mismatch(path, "is another date", shown, actual)
 
@@ -245,35 +249,41 @@ class SchemaVariant(Expected):
         return (self._minimum is not None and not actual >= self._minimum) or (self._maximum is not None and not actual <= self._maximum)
 
 
-class OneOf(Expected):
+class OneOf(Compound):
     """Any one of several."""
 
-    __slots__ = ("_variants",)
+    __slots__ = ("_others", "_plain_keys")
 
-    def __init__(self, raw: Json, variants: tuple[Expected, ...]) -> None:
-        super().__init__(
-            raw,
-            dynamic=any(variant.dynamic for variant in variants),
-            uses=tuple(use for variant in variants for use in variant.uses),
-            size=1 + sum(variant.size for variant in variants),
-        )
-        self._variants = variants
+    def __init__(self, raw: Json, parts: tuple[Expected, ...]) -> None:
+        super().__init__(raw, parts)
+        # A long list of words is looked up rather than walked through for each value.
+        plain = [part for part in parts if isinstance(part, (Scalar, Number, Boolean))]
+        self._plain_keys = frozenset(make_canonical_key(part.raw) for part in plain)
+        self._others = tuple(part for part in parts if not isinstance(part, (Scalar, Number, Boolean)))
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when a variant accepts the value."""
-        if len(self._variants) > _FEW:
-            bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._variants)} variants")
-        for variant in self._variants:
+        if actual is not MISSING and not isinstance(actual, (dict, list, tuple)) and make_canonical_key(actual) in self._plain_keys:
+            return None
+        # A few variants cost as much as any comparison does; only many of them multiply.
+        if len(self._others) > _FEW:
+            bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._others)} variants")
+        for variant in self._others:
             if variant.find_mismatch(actual, scope, path) is None:
                 return None
-        shown = " or ".join(variant.describe() for variant in self._variants[:5])
-        if len(self._variants) > 5:
-            shown += f" or {len(self._variants) - 5} more"
+        shown = " or ".join(variant.describe() for variant in self._parts[:5])
+        if len(self._parts) > 5:
+            shown += f" or {len(self._parts) - 5} more"
         return (
             absent_mismatch(path, shown)
             if actual is MISSING
-            else Mismatch(path, f"fits none of {len(self._variants)} variants", shown, actual)
+            else Mismatch(path, f"fits none of {len(self._parts)} variants", shown, actual)
         )
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield what the first fitting variant finds."""
+        fitting = next((part for part in self._parts if part.find_mismatch(actual, scope, path) is None), None)
+        return iter(()) if fitting is None else fitting.iterate_ranges(actual, scope, path)
 
 
 @matcher(
@@ -293,6 +303,7 @@ def one_of(form: Form, nested: Nested) -> Expected:
 
 
 def _compile_variant(value: Json, field: str, nested: Nested) -> Expected:
+    # An empty object is an object without members, not a schema that everything fits.
     if not isinstance(value, dict) or not value or isinstance(value.get("matcher"), str):
         return nested(value, field)
     unknown = [key for key in value if key not in _SCHEMA_KEYS]
@@ -306,19 +317,10 @@ def _compile_variant(value: Json, field: str, nested: Nested) -> Expected:
     return nested(value, field)
 
 
-class AllOf(Expected):
+class AllOf(Compound):
     """Several matchers that must all fit."""
 
-    __slots__ = ("_parts",)
-
-    def __init__(self, raw: Json, parts: tuple[Expected, ...]) -> None:
-        super().__init__(
-            raw,
-            dynamic=any(part.dynamic for part in parts),
-            uses=tuple(use for part in parts for use in part.uses),
-            size=1 + sum(part.size for part in parts),
-        )
-        self._parts = parts
+    __slots__ = ()
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return the first matcher that does not fit."""
@@ -329,6 +331,11 @@ class AllOf(Expected):
             if found is not None:
                 return found
         return None
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield what each matcher finds."""
+        for part in self._parts:
+            yield from part.iterate_ranges(actual, scope, path)
 
 
 STRUCTURE_MATCHERS: tuple[Matcher, ...] = (exact, literal, plain_object, anything, negated, of_type, one_of)

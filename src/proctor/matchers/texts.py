@@ -6,7 +6,7 @@ null, lists and objects never match.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
@@ -17,6 +17,7 @@ from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import kind_of, show
+from proctor.model.verdict import TextRange
 from proctor.patterns.engine import Pattern, compile_pattern
 
 
@@ -39,6 +40,13 @@ class TextTest(Expected):
         if self._test(write_text_form(actual), write_text_form(value)):
             return None
         return Mismatch(path, f"does not {self._phrase} the text", self._operand.describe(value), actual)
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield where the text stands: the first time, or the last one where it must end with it."""
+        wanted = write_text_form(self._operand.value(scope))
+        if isinstance(actual, str) and wanted and self._test(actual, wanted):
+            at = actual.rfind(wanted) if self._phrase.startswith("end") else actual.find(wanted)
+            yield TextRange(path, at, at + len(wanted))
 
 
 _TEXT_KEYS = {"value": "the text to look for", "expression": "an expression that gives it"}
@@ -81,6 +89,12 @@ class Regex(Expected):
         if self._pattern.search(write_text_form(actual)) is not None:
             return None
         return Mismatch(path, "does not match the pattern", wanted, actual)
+
+    def iterate_ranges(self, actual: Json, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield the leftmost match."""
+        found = self._pattern.search(actual) if isinstance(actual, str) else None
+        if found is not None:
+            yield TextRange(path, found.start, found.end)
 
 
 @matcher(

@@ -12,6 +12,7 @@ MOST_WORK = 1_000_000
 
 def bound_product(size: int, actual: Json, why: str) -> None:
     """Count the steps of comparing a value with `size` others. Raises `CheckFault` when that is too many."""
+    # Counting stops where the product is over the bound, so that a huge value is not walked to its end only to be refused.
     steps = size * weigh(actual, MOST_WORK // size)
     if steps > MOST_WORK:
         raise CheckFault("too_much_work", f"{why}: that takes at least {steps} steps; at most {MOST_WORK} are taken")
@@ -26,6 +27,7 @@ def weigh(value: Json, limit: int) -> int:
         current = waiting.pop()
         total += 1
         if isinstance(current, str):
+            # Texts are compared some dozens of characters at a time, and keys not at all: they are looked up.
             total += len(current) // 64
         elif isinstance(current, dict):
             waiting.extend(current.values())

@@ -26,6 +26,8 @@ _WORDS = {
     "null": "null",
 }
 _LONGEST_JSON = 1_000_000
+_MOST_TOLD = 50
+"""Mistakes that are named in an answer."""
 
 
 def read_arguments(
@@ -43,6 +45,8 @@ def read_arguments(
     names = {to_snake(name): name for name in allowed}
     for written, value in given.items():
         name = names.get(to_snake(written))
+        if name is None and len(wrong) >= _MOST_TOLD:
+            continue
         if name is None:
             wrong[written] = [_unknown(written, allowed, properties, what)]
         elif to_snake(name) in found:
@@ -84,6 +88,7 @@ def _kinds(schema: Schema) -> list[str]:
 
 def _read(value: Json, schema: Schema) -> Json:
     kinds = _kinds(schema)
+    # Models often send an object as the text of its JSON; only where no text is expected can that be told apart.
     if isinstance(value, str) and "string" not in kinds and value.lstrip()[:1] in ("{", "[") and len(value) <= _LONGEST_JSON:
         try:
             value = from_json(value)

@@ -13,23 +13,29 @@ from typing import cast
 
 import msgspec
 
+from proctor.actions.chosen_runs import choose_pair
 from proctor.actions.compare import compare
 from proctor.actions.history import open_run
 from proctor.actions.run import LiveRun, drive
+from proctor.actions.run_options import RunOptions
 from proctor.actions.suites import load_suite
 from proctor.decide.selection import select
 from proctor.errors import ProctorError, StoreError
-from proctor.mcp_server.ports import RunRequest
+from proctor.mcp_server.places import find_local_path
+from proctor.mcp_server.ports import RunFilter, RunRequest
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
+from proctor.report.exchange import add_exchanges
 from proctor.report.json_text import render_json
 from proctor.report.markdown import render_markdown
+from proctor.runner.settings import RunSettings
 from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite
 from proctor.store.pages import clamp_limit
 from proctor.store.run_files import RunFiles, RunFolder
 
+# Each drives an agent, and a model that calls the tool again for lack of patience would start them without end.
 MOST_LIVE = 4
 
 
@@ -55,28 +61,36 @@ class LocalRuns:
         run_id = await self._started(suite, request)
         return await self.get(caller, run_id, wait_s=wait_s)
 
-    async def list(self, caller: Caller, *, limit: int | None, cursor: str | None, project_id: str | None) -> dict[str, Json]:
-        """A page of runs, newest first."""
-        return await asyncio.to_thread(self._listed, clamp_limit(limit), cursor)
+    async def list(self, caller: Caller, wanted: RunFilter, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
+        """Return a page of runs, newest first."""
+        return await asyncio.to_thread(self._listed, wanted, clamp_limit(limit), cursor)
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
-        """One run as far as it is."""
+        """Return one run as far as it is."""
         folder = await asyncio.to_thread(self._open, id)
         task = self._live.get(folder.header.run_id)
         if task is not None and wait_s > 0:
             await asyncio.wait([task], timeout=wait_s)
         found = await asyncio.to_thread(self._shown, folder)
-        result = (await asyncio.to_thread(open_run, self._home, folder.header.run_id))[0]
+        result = await asyncio.to_thread(lambda: add_exchanges(*open_run(self._home, folder.header.run_id)))
         return {**found, "result": msgspec.json.decode(render_json(result))}
 
-    async def compare(self, caller: Caller, base: str, candidate: str) -> dict[str, Json]:
-        """Two runs side by side."""
-        first, second = self._open(base).header.run_id, self._open(candidate).header.run_id
-        # There and back: numbers that are none (a rate of nothing) are null in JSON.
-        return msgspec.json.decode(msgspec.json.encode(await asyncio.to_thread(compare, self._home, first, second)))
+    async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
+        """Return two runs side by side, and which they are where the words do not say it."""
+
+        def work() -> dict[str, Json]:
+            first, second = choose_pair(self._home, base, candidate)
+            # There and back: numbers that are none (a rate of nothing) are null in JSON.
+            found = msgspec.json.decode(msgspec.json.encode(compare(self._home, first.run, second.run)))
+            return {**found, "chosen": [said for said in (first.said, second.said) if said is not None]}
+
+        try:
+            return await asyncio.to_thread(work)
+        except StoreError as error:
+            raise _refuse_unknown(error) from None
 
     async def page(self, caller: Caller, id: str) -> str:
-        """One run as a page of Markdown."""
+        """Return one run as a page of Markdown."""
         folder = await asyncio.to_thread(self._open, id)
         return await asyncio.to_thread(lambda: render_markdown(open_run(self._home, folder.header.run_id)[0]))
 
@@ -85,6 +99,7 @@ class LocalRuns:
         for task in self._live.values():
             task.cancel()
         for task in self._live.values():
+            # How a run ended is in its folder; closing must come to all of them.
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await task
         self._live.clear()
@@ -93,7 +108,10 @@ class LocalRuns:
         if (request.document is None) == (request.path is None):
             raise Refusal("VALIDATION_ERROR", "name one suite, by `path` or `document`", fields={"path": ["one of both"]})
         if request.path is not None:
-            suite = await asyncio.to_thread(load_suite, self.folder / request.path, dialect=request.dialect)
+            named = request.path
+            suite = await asyncio.to_thread(
+                lambda: load_suite(find_local_path(self.folder, named, trust=self.trust), dialect=request.dialect, checks=())
+            )
         else:
             suite, _ = await read_sent_suite(cast("str | dict[str, Json]", request.document), dialect=request.dialect)
         suite = select(suite, request.select)
@@ -104,19 +122,12 @@ class LocalRuns:
     async def _started(self, suite: Suite, request: RunRequest) -> str:
         """Start driving; the id of the run, or whatever kept it from starting."""
         named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(
-            drive(
-                suite,
-                target=request.target,
-                home=self._home,
-                repeat=request.repeat,
-                concurrency=request.concurrency,
-                timeout_s=request.timeout_s,
-                note=request.note,
-                opened=named.set_result,
-                trust=self.trust,
-            )
+        settings = RunSettings(repeat=request.repeat, concurrency=request.concurrency, timeout_s=request.timeout_s)
+        options = RunOptions(
+            settings=settings, note=request.note, name=request.name, tags=request.tags, opened=named.set_result, trust=self.trust
         )
+        task = asyncio.create_task(drive(suite, options, target=request.target, home=self._home))
+        # Either the run has its id, or it ended before: then its error is the answer to this call.
         await asyncio.wait([task, named], return_when=asyncio.FIRST_COMPLETED)
         if not named.done():
             # It never had an id: the target, the judge or the suite cannot be used.
@@ -137,12 +148,15 @@ class LocalRuns:
         try:
             return RunFiles(self._home).open(id)
         except StoreError as error:
-            raise Refusal("NOT_FOUND", str(error), hint="list_runs shows what there is") from None
+            raise _refuse_unknown(error) from None
 
-    def _listed(self, limit: int, cursor: str | None) -> dict[str, Json]:
+    def _listed(self, wanted: RunFilter, limit: int, cursor: str | None) -> dict[str, Json]:
         files = RunFiles(self._home)
         ids = files.list_ids()
+        if wanted.name is not None or wanted.tag is not None:
+            ids = [id for id in ids if _fits(files, id, wanted)]
         if cursor is not None:
+            # Ids begin with their time, so they are cursors themselves, and runs that start meanwhile shift nothing.
             ids = [id for id in ids if id < cursor]
         data = [self._shown_or_broken(files, id) for id in ids[:limit]]
         return {"data": data, "_meta": {"next": ids[limit - 1] if len(ids) > limit else None, "prev": None, "limit": limit}}
@@ -166,6 +180,8 @@ class LocalRuns:
             "target": header.target,
             "repeat": header.repeat,
             "note": header.note,
+            "name": header.name,
+            "tags": list(header.tags),
             "started_at": header.started_at,
             "counts": counts,
         }
@@ -189,3 +205,16 @@ class LocalRuns:
         if error is None:
             return None
         return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: the run failed"
+
+
+def _refuse_unknown(error: StoreError) -> Refusal:
+    return Refusal("NOT_FOUND", str(error), hint="list_runs shows what there is")
+
+
+def _fits(files: RunFiles, id: str, wanted: RunFilter) -> bool:
+    """Return whether a run has the name and the tag that are asked for; one that cannot be read has neither."""
+    try:
+        header = files.open(id).header
+    except StoreError:
+        return False
+    return wanted.name in (None, header.name) and (wanted.tag is None or wanted.tag in header.tags)

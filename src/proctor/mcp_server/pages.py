@@ -72,7 +72,7 @@ async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
         case "describe":
             kind, _, name = rest.partition("/")
             entries = await asyncio.to_thread(describe, kind, name or None)
-            return MARKDOWN, "\n".join(_described(entry) for entry in entries)
+            return MARKDOWN, "\n".join(_describe_entry(entry) for entry in entries)
         case "schema" if rest == "native.json":
             return JSON, msgspec.json.encode(build_native_schema(default_registry())).decode()
         case "runs":
@@ -101,7 +101,7 @@ def _title(path: str, text: str) -> str:
     return found[1].strip() if found is not None else path
 
 
-def _described(entry: Description) -> str:
+def _describe_entry(entry: Description) -> str:
     lines = [f"## {entry.name}", "", entry.summary]
     for field in entry.fields:
         mark = ", required" if field.required else f", default {field.default}" if field.default is not None else ""

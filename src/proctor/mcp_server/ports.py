@@ -27,6 +27,16 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 120.0
     select: str | None = None
     note: str = ""
+    name: str = ""
+    tags: tuple[str, ...] = ()
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are listed."""
+
+    project_id: str | None = None
+    name: str | None = None
+    tag: str | None = None
 
 
 class Runs(Protocol):
@@ -36,7 +46,7 @@ class Runs(Protocol):
         """Start a run, and wait a while for its end: as it is then."""
         ...
 
-    async def list(self, caller: Caller, *, limit: int | None, cursor: str | None, project_id: str | None) -> dict[str, Json]:
+    async def list(self, caller: Caller, wanted: RunFilter, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
         """A page of runs, newest first."""
         ...
 
@@ -44,8 +54,8 @@ class Runs(Protocol):
         """One run: `id`, `status`, and `result` (`proctor.result/1`) as far as it is."""
         ...
 
-    async def compare(self, caller: Caller, base: str, candidate: str) -> dict[str, Json]:
-        """Two runs side by side."""
+    async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
+        """Two runs side by side, with what was chosen where nothing was said."""
         ...
 
     async def page(self, caller: Caller, id: str) -> str:

@@ -56,7 +56,7 @@ cases:
 """
 
 
-def filled(name: str, given: Mapping[str, str]) -> tuple[str, str]:
+def fill_prompt(name: str, given: Mapping[str, str]) -> tuple[str, str]:
     """What a prompt is about, and its text with the arguments put in; raises a `Refusal`."""
     known = {prompt.name: prompt for prompt in PROMPTS}
     prompt = known.get(name)

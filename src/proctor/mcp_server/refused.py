@@ -27,7 +27,7 @@ _MOST_DETAILS = 50
 ASSERTIONS = "fhir-resource-state, hl7-structural, portal-state-match, sftp-file-present, voice-transcript, x12-response"
 
 
-def refused(error: Exception, tool: str, given: dict[str, Json]) -> dict[str, Json]:
+def write_refusal(error: Exception, tool: str, given: dict[str, Json]) -> dict[str, Json]:
     """The answer to a call that failed, whatever it failed with."""
     refusal = _as_refusal(error, tool)
     details = {_path(path, tool): list(texts) for path, texts in list(refusal.fields.items())[:_MOST_DETAILS]}
@@ -59,6 +59,7 @@ def _as_refusal(error: Exception, tool: str) -> Refusal:
         case StoreError():
             return Refusal("UNAVAILABLE", str(error), retry_after_s=2.0)
         case IntegrityError():
+            # A unique key that two callers reached at once; the driver's own words would show tables and values.
             return Refusal("CONFLICT", "somebody else made the same thing just now")
         case InputError():
             problems = shown_problems(error.problems)

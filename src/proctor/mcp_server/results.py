@@ -29,7 +29,7 @@ RESULT: Schema = shape(
 )
 
 
-def viewed(result: dict[str, Json], detail: str | None) -> dict[str, Json]:
+def shorten_result(result: dict[str, Json], detail: str | None) -> dict[str, Json]:
     """A result with passing cases in one line each, unless everything is wanted. Where some are left out, passing ones go first."""
     if detail == "full":
         return result

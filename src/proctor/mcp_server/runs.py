@@ -6,13 +6,13 @@ from typing import cast
 
 from proctor.mcp_server.arguments import Schema, texts
 from proctor.mcp_server.casing import camel
-from proctor.mcp_server.ports import RunRequest
-from proctor.mcp_server.results import RESULT, viewed
+from proctor.mcp_server.ports import RunFilter, RunRequest
+from proctor.mcp_server.results import RESULT, shorten_result
 from proctor.mcp_server.suites import DETAIL, DIALECT, DOCUMENT, SELECT
 from proctor.mcp_server.tool import PAGING, Action, Desk, Tool, a_list, amount, page_of, shape, text
 from proctor.model.evidence import Json
 from proctor.service.access.permissions import require_reader
-from proctor.service.traces.search import TraceFilter, get_trace, list_traces
+from proctor.service.traces.search import TraceSearch, get_trace, list_traces
 
 LONGEST_WAIT_S = 50.0
 """Callers give up after a minute."""
@@ -26,37 +26,40 @@ async def _run(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     wait_s = given.pop("wait_s", _WAIT_S)
     detail = given.pop("detail", None)
     case_ids = tuple(texts(given.pop("case_ids", None)))
-    request = RunRequest(case_ids=case_ids, **given)
-    return _shown(await desk.runs.start(desk.caller, request, wait_s), detail)
+    request = RunRequest(case_ids=case_ids, tags=tuple(texts(given.pop("tags", None))), **given)
+    return _show_run(await desk.runs.start(desk.caller, request, wait_s), detail)
 
 
 async def _list(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-    found = await desk.runs.list(desk.caller, limit=given.get("limit"), cursor=given.get("cursor"), project_id=given.get("project_id"))
+    tag = given.get("tag")
+    wanted = RunFilter(project_id=given.get("project_id"), name=given.get("name"), tag=tag.removeprefix("@") if tag else None)
+    found = await desk.runs.list(desk.caller, wanted, limit=given.get("limit"), cursor=given.get("cursor"))
     return cast(dict[str, Json], camel(found))
 
 
 async def _get(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     found = await desk.runs.get(desk.caller, given["id"], wait_s=given.get("wait_s", 0.0))
-    return _shown(found, given.get("detail"))
+    return _show_run(found, given.get("detail"))
 
 
-def _shown(run: dict[str, Json], detail: str | None) -> dict[str, Json]:
+def _show_run(run: dict[str, Json], detail: str | None) -> dict[str, Json]:
     result: Json = run.pop("result", None)
     shown = cast(dict[str, Json], camel(run))
     if result is not None:
         # The names of a result are the same everywhere.
-        shown["result"] = viewed(cast(dict[str, Json], result), detail)
+        shown["result"] = shorten_result(cast(dict[str, Json], result), detail)
     return shown
 
 
 async def _compare(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
-    return await desk.runs.compare(desk.caller, given["base"], given["candidate"])
+    return await desk.runs.compare(desk.caller, given.get("base"), given.get("candidate"))
 
 
 _TARGET: Schema = {
     "type": ["string", "object"],
-    "description": "the agent: the name of a target in the workspace, the suite or the project, or its settings such as "
-    "{type: http, url, template, response_path}; left out: the default target, or an MCPLab suite's own agents",
+    "description": "the agent: the name of a target in the workspace, the suite or the project, the address of one that takes messages "
+    "over HTTP, or its settings such as {type: http, url, template, response_path}; left out: the default target, or an MCPLab suite's own "
+    "agents",
 }
 RUN_SUITE = Tool(
     name="run_suite",
@@ -75,6 +78,8 @@ RUN_SUITE = Tool(
         "timeoutS": amount("seconds for one attempt (default 120)", least=0.1, most=3600),
         **SELECT,
         "note": text("a remark to keep with the run"),
+        "name": text("what to call the run"),
+        "tags": a_list("words to find the run by, as @tag", {"type": "string"}),
         **_WAIT,
         **DETAIL,
     },
@@ -94,6 +99,8 @@ RUN_SUITE = Tool(
             "timeoutS",
             "select",
             "note",
+            "name",
+            "tags",
             "waitS",
             "detail",
         ),
@@ -103,28 +110,49 @@ RUN_SUITE = Tool(
 LIST_RUNS = Tool(
     name="list_runs",
     title="List runs",
-    about="The runs that are kept, newest first: id, status, suite, target, counts of outcomes.",
-    properties={"projectId": text("only those of a project"), **PAGING},
+    about="The runs that are kept, newest first: id, status, suite, target, counts of outcomes, name, tags and note.",
+    properties={
+        "projectId": text("only those of a project"),
+        "name": text("only those of this name"),
+        "tag": text("only those with this tag"),
+        **PAGING,
+    },
     result=page_of(_RUN),
-    single=Action(call=_list, does="", takes=("projectId", "limit", "cursor"), reads=True),
+    single=Action(call=_list, does="", takes=("projectId", "name", "tag", "limit", "cursor"), reads=True),
 )
 GET_RUN = Tool(
     name="get_run",
     title="One run",
     about="One run: its status and its result so far, with every assertion that did not pass. `waitS` waits for its end.",
-    properties={"id": text("the run; on your own machine also the beginning of an id, or `latest`"), **_WAIT, **DETAIL},
+    properties={
+        "id": text("the run: its id, its name, @tag, latest or previous; on your own machine also the beginning of an id, or baseline"),
+        **_WAIT,
+        **DETAIL,
+    },
     result={**_RUN, "properties": {**_RUN["properties"], "result": RESULT}},
     single=Action(call=_get, does="", takes=("id!", "waitS", "detail"), reads=True),
 )
 COMPARE_RUNS = Tool(
     name="compare_runs",
     title="Compare two runs",
-    about="Two runs side by side: regressed, improved, unchanged or too little data; which cases newly fail or pass; latency and tokens.",
-    properties={"base": text("the run to compare with"), "candidate": text("the run to judge")},
+    about="Two runs: regressed, improved, unchanged or too little data; cases that newly fail or pass; latency, tokens, cost. `base` and "
+    "`candidate` of the answer say which runs they are, and `chosen` why these.",
+    properties={
+        "base": text("the run to compare with, named as in get_run; left out: on your own machine the baseline, else the run before"),
+        "candidate": text("the run to judge; left out: the latest"),
+    },
     result=shape(
-        {"comparison": {"type": "object"}}, base={}, candidate={}, latency={}, tokens={}, baseIncomplete={}, candidateIncomplete={}
+        {"comparison": {"type": "object"}},
+        base={},
+        candidate={},
+        chosen={"type": "array", "items": {"type": "string"}},
+        latency={},
+        tokens={},
+        cost={},
+        baseIncomplete={},
+        candidateIncomplete={},
     ),
-    single=Action(call=_compare, does="", takes=("base!", "candidate!"), reads=True),
+    single=Action(call=_compare, does="", takes=("base", "candidate"), reads=True),
 )
 
 
@@ -133,9 +161,9 @@ async def _search(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     id = given.pop("id", None)
     if id is not None:
         return cast(dict[str, Json], camel(_as_received(await get_trace(desk.hub, desk.caller, id))))
-    wanted = TraceFilter(**{name: given.pop(name, None) for name in ("project_id", "agent_id", "outcome", "since", "until")})
-    pairs = texts(given.pop("metadata", None))
-    return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, wanted, metadata=pairs, **given)))
+    page = {name: given.pop(name, None) for name in ("limit", "cursor")}
+    wanted = TraceSearch(metadata=texts(given.pop("metadata", None)), **given)
+    return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, wanted, **page)))
 
 
 def _as_received(trace: dict[str, Json]) -> dict[str, Json]:

@@ -27,8 +27,8 @@ from proctor.mcp_server.casing import camel
 from proctor.mcp_server.local_runs import LocalRuns
 from proctor.mcp_server.pages import TEMPLATES, Page, fixed_pages, read_page
 from proctor.mcp_server.ports import Runs
-from proctor.mcp_server.prompts import PROMPTS, filled
-from proctor.mcp_server.refused import refused
+from proctor.mcp_server.prompts import PROMPTS, fill_prompt
+from proctor.mcp_server.refused import write_refusal
 from proctor.mcp_server.tool import Desk, Tool
 from proctor.mcp_server.tools import all_tools
 from proctor.model.evidence import Json
@@ -79,7 +79,7 @@ class McpServer:
         return Desk(hub=self._hub, caller=self._who_asks(context), runs=self._runs, folder=self._folder, trust=self._trust)
 
     async def _list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_listed(tool) for tool in self._tools.values()])
+        return types.ListToolsResult(tools=[_describe_tool(tool) for tool in self._tools.values()])
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         tool = self._tools.get(_plain(params.name))
@@ -89,9 +89,11 @@ class McpServer:
             raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name[:100]!r}{told}")
         given: dict[str, Json] = dict(params.arguments or {})
         try:
+            # A copy: a refusal shows the arguments as they were given, whatever the tool has done with them.
             found = await tool.call(self._desk(context), dict(given))
         except Exception as error:
-            return _result(refused(error, tool.name, given), is_error=True)
+            # Everything, also a bug: an exception would end as an error of the protocol, which the model that called does not get to see.
+            return _result(write_refusal(error, tool.name, given), is_error=True)
         # Nouns speak the names of the service; the other tools have chosen theirs.
         return _result(camel(found) if tool.actions else found)
 
@@ -131,7 +133,7 @@ class McpServer:
 
     async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
         try:
-            about, text = filled(params.name, params.arguments or {})
+            about, text = fill_prompt(params.name, params.arguments or {})
         except ProctorError as error:
             raise _protocol_error(error, "prompts", {"name": params.name}) from None
         message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
@@ -143,7 +145,7 @@ def _plain(name: str) -> str:
     return _MARKS.sub("", name).lower()
 
 
-def _listed(tool: Tool) -> types.Tool:
+def _describe_tool(tool: Tool) -> types.Tool:
     read_only = tool.read_only
     return types.Tool(
         name=tool.name,
@@ -172,7 +174,7 @@ def _result(value: Json, *, is_error: bool = False) -> types.CallToolResult:
 
 
 def _protocol_error(error: Exception, what: str, data: dict[str, Json]) -> MCPError:
-    told = refused(error, what, {})["error"]
+    told = write_refusal(error, what, {})["error"]
     code = types.INTERNAL_ERROR if told["code"] in ("INTERNAL_ERROR", "UNAVAILABLE") else types.INVALID_PARAMS
     return MCPError(code=code, message=told["message"], data={**data, **told})
 
@@ -194,6 +196,7 @@ async def over_http(hub: Hub, runs: Runs, *, largest: int) -> AsyncGenerator[Str
         return cast(Caller, request.state.caller)
 
     server = McpServer(hub, runs, who_asks)
+    # Without sessions: any server behind a balancer answers any request, and nothing is kept for clients that never come back.
     manager = StreamableHTTPSessionManager(server.protocol, json_response=True, stateless=True, max_request_body_size=largest)
     async with manager.run():
         yield manager

@@ -7,14 +7,17 @@ from typing import cast
 
 import msgspec
 
-from proctor.mcp_server.ports import RunRequest
+from proctor.actions.given_target import find_address
+from proctor.mcp_server.ports import RunFilter, RunRequest
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.projects import list_projects
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
+from proctor.service.runs import comparisons
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
+from proctor.store.run_references import LATEST, PREVIOUS
 
 _NAMES = {"suite": "document", "cases": "case_ids", "selection": "select"}
 _ENDED = ("completed", "cancelled", "failed")
@@ -34,37 +37,45 @@ class ServiceRuns:
             started = await runs.start_run(
                 self._hub,
                 caller,
-                project_id=project_id,
-                suite=request.document,
-                cases=list(request.case_ids) or None,
-                dialect=request.dialect,
-                target=request.target,
-                repeat=request.repeat,
-                concurrency=request.concurrency,
-                timeout_s=request.timeout_s,
-                selection=request.select,
-                note=request.note,
+                runs.RunSpec(
+                    project_id=project_id,
+                    suite=request.document,
+                    cases=list(request.case_ids) or None,
+                    dialect=request.dialect,
+                    target=request.target if (address := find_address(request.target)) is None else dict(address.settings),
+                    repeat=request.repeat,
+                    concurrency=request.concurrency,
+                    timeout_s=request.timeout_s,
+                    selection=request.select,
+                    note=request.note,
+                    name=request.name,
+                    tags=list(request.tags),
+                ),
             )
         except Refusal as refusal:
             raise _in_our_words(refusal) from None
         return await self.get(caller, cast(str, started["id"]), wait_s=wait_s)
 
-    async def list(self, caller: Caller, *, limit: int | None, cursor: str | None, project_id: str | None) -> dict[str, Json]:
-        """A page of runs, newest first."""
-        return await runs.list_runs(self._hub, caller, project_id=project_id, limit=limit, cursor=cursor)
+    async def list(self, caller: Caller, wanted: RunFilter, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
+        """Return a page of runs, newest first."""
+        search = runs.RunSearch(project_id=wanted.project_id, name=wanted.name, tag=wanted.tag)
+        return await runs.list_runs(self._hub, caller, search, limit=limit, cursor=cursor)
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
-        """One run as far as it is."""
+        """Return one run as far as it is."""
         found = await self._awaited(caller, id, wait_s)
-        report = await run_results.run_report(self._hub, caller, id, "json")
+        report = await run_results.run_report(self._hub, caller, found["id"], "json")
         return {**found, "result": msgspec.json.decode(report)}
 
-    async def compare(self, caller: Caller, base: str, candidate: str) -> dict[str, Json]:
-        """Two runs side by side."""
-        return await run_results.compare_runs(self._hub, caller, candidate, base)
+    async def compare(self, caller: Caller, base: str | None, candidate: str | None) -> dict[str, Json]:
+        """Return two runs side by side, and which they are where the words do not say it."""
+        words = (base or PREVIOUS, candidate or LATEST)
+        found = await comparisons.compare_runs(self._hub, caller, words[1], words[0])
+        pairs = zip(words, ("base", "candidate"), strict=True)
+        return {**found, "chosen": [f"{word} is {found[side]['run_id']}" for word, side in pairs if word != found[side]["run_id"]]}
 
     async def page(self, caller: Caller, id: str) -> str:
-        """One run as a page of Markdown."""
+        """Return one run as a page of Markdown."""
         return (await run_results.run_report(self._hub, caller, id, "markdown")).decode()
 
     async def _awaited(self, caller: Caller, id: str, wait_s: float) -> dict[str, Json]:
@@ -72,14 +83,16 @@ class ServiceRuns:
         until, pause = loop.time() + wait_s, _FIRST_LOOK_S
         while True:
             found = await runs.get_run(self._hub, caller, id)
+            id = cast(str, found["id"])  # the same run from now on, whatever `latest` is meanwhile
             left = until - loop.time()
             if found["status"] in _ENDED or left <= 0:
                 return found
             await asyncio.sleep(min(pause, left))
+            # Short runs are answered soon, and long ones do not cost ten queries a second.
             pause = min(pause * 1.5, _SLOWEST_LOOK_S)
 
     async def _only_project(self, caller: Caller) -> str:
-        """The project that is meant where none is named: the only one there is."""
+        """Return the project that is meant where none is named: the only one there is."""
         data = cast(list[dict[str, Json]], (await list_projects(self._hub, caller, limit=20))["data"])
         if len(data) == 1:
             return cast(str, data[0]["id"])
@@ -89,7 +102,7 @@ class ServiceRuns:
 
 
 def _in_our_words(refusal: Refusal) -> Refusal:
-    """The same refusal with the names that this tool has for the fields."""
+    """Return the same refusal with the names that this tool has for the fields."""
     fields = {}
     for path, texts in refusal.fields.items():
         head, mark, rest = path.partition(".")

@@ -18,7 +18,7 @@ from proctor.actions import describe as describing
 from proctor.actions.check import all_records
 from proctor.actions.check_stream import CheckStream
 from proctor.actions.judged_check import JudgedStream
-from proctor.actions.judges import OpenedJudge, configured_judge
+from proctor.actions.judges import OpenedJudge, open_suite_judge
 from proctor.actions.suites import load_suite
 from proctor.actions.trust import trust_for
 from proctor.decide.selection import select
@@ -26,7 +26,8 @@ from proctor.errors import InputError
 from proctor.evidence.reading import read_sent
 from proctor.formats.suites import DIALECTS
 from proctor.mcp_server.arguments import Schema
-from proctor.mcp_server.results import RESULT, viewed
+from proctor.mcp_server.places import find_local_path
+from proctor.mcp_server.results import RESULT, shorten_result
 from proctor.mcp_server.tool import Action, Desk, Tool, a_document, shape, text
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
@@ -49,7 +50,7 @@ DETAIL = {"detail": text("failures: passing cases in one line each (default); fu
 
 
 async def sent_suite(desk: Desk, given: dict[str, Json]) -> tuple[Suite, SuiteSource | None]:
-    """The suite of a call, by `document` or by `path`, and how to read it again elsewhere; raises a `Refusal` with every problem."""
+    """Return the suite of a call, by `document` or by `path`, and how to read it again elsewhere; raises a `Refusal` with every problem."""
     document, path = given.get("document"), given.get("path")
     if (document is None) == (path is None):
         ways = "`document` or `path`" if desk.local else "`document`"
@@ -60,16 +61,16 @@ async def sent_suite(desk: Desk, given: dict[str, Json]) -> tuple[Suite, SuiteSo
         suite, sent = await read_sent_suite(cast("str | dict[str, Json]", document), dialect=given.get("dialect"))
         source = SuiteSource(text=sent, dialect=suite.dialect, selection=given.get("select"))
     else:
-        suite = await asyncio.to_thread(load_suite, local_path(desk, path), dialect=given.get("dialect"))
+        suite = await asyncio.to_thread(lambda: load_suite(local_path(desk, path), dialect=given.get("dialect"), checks=()))
         source = None
     return select(suite, given.get("select")), source
 
 
 def local_path(desk: Desk, path: str) -> Path:
-    """A file that the caller names; relative to the workspace."""
+    """Return a file of the working folder that the caller names."""
     if desk.folder is None:
         raise Refusal("FORBIDDEN", "files are not read from here", hint="send the contents instead")
-    return desk.folder / path
+    return find_local_path(desk.folder, path, trust=desk.trust)
 
 
 async def _validate(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
@@ -120,7 +121,7 @@ async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
         run = await _check_here(desk, suite, given)
     else:
         run = await run_while_client_waits(_check_elsewhere(desk, suite, source, given))
-    return await asyncio.to_thread(lambda: viewed(document_of(run), given.get("detail")))
+    return await asyncio.to_thread(lambda: shorten_result(document_of(run), given.get("detail")))
 
 
 async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunResult:
@@ -161,7 +162,7 @@ def _too_much_evidence() -> Refusal:
 
 
 def document_of(run: RunResult) -> dict[str, Json]:
-    """A result as `proctor.result/1`."""
+    """Return a result as `proctor.result/1`."""
     return msgspec.json.decode(render_json(run))
 
 
@@ -187,7 +188,7 @@ def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
         suite = msgspec.structs.replace(suite, settings={}, dialect="native", path=None)
     try:
         trust = trust_for("reading", granted=desk.trust if desk.local else False, home=desk.hub.settings.home)
-        return configured_judge(suite, desk.hub.settings.home, os.environ, trust=trust)
+        return open_suite_judge(suite, desk.hub.settings.home, os.environ, trust=trust)
     except InputError:
         if desk.local:
             raise

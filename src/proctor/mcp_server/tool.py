@@ -98,7 +98,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         """What a model reads."""
         if self.single is not None:
             return self.about
-        lines = [f"- {name} {{{_taken(action)}}}: {action.does}" for name, action in self.actions.items()]
+        lines = [f"- {name} {{{_describe_parameters(action)}}}: {action.does}" for name, action in self.actions.items()]
         return "\n".join([self.about, "", "Actions and their parameters (`?`: may be left out):", *lines])
 
     @property
@@ -119,6 +119,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def output_schema(self) -> Schema:
         """What it gives, as JSON Schema."""
+        # Clients check structured content against this schema, errors included.
         return {"type": "object", "anyOf": [self.result, ERROR]}
 
     async def call(self, desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
@@ -147,7 +148,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         raise Refusal("VALIDATION_ERROR", f"{self.name} has no such action: {told}", fields={"action": [told]})
 
 
-def _taken(action: Action) -> str:
+def _describe_parameters(action: Action) -> str:
     return ", ".join(name.rstrip("!") if name.endswith("!") else f"{name}?" for name in action.takes)
 
 

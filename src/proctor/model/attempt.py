@@ -1,8 +1,26 @@
 """One go at one case: what a target is told beside the case itself."""
 
+from typing import Protocol
+
 import msgspec
 
 from proctor.model.case import Case
+from proctor.model.evidence import Evidence, UserEnding
+
+
+class Speaker(Protocol):
+    """Says the messages of one conversation, one after the other: those of the case, or what a simulated user thinks of."""
+
+    async def say_next(self, answer: Evidence | None) -> str | None:
+        """Return the next message, or None when the conversation is over; `answer` is what the agent did last.
+
+        Raises `TargetError` where nobody can say how it goes on.
+        """
+        ...
+
+    def describe_ending(self) -> UserEnding | None:
+        """Return who spoke and why the conversation ended; nothing of messages that the case lists."""
+        ...
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,3 +35,5 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation all turns of this go belong to."""
     timeout_s: float = 120.0
     """How long the whole go may take; the target must end by itself, and is ended if it does not."""
+    speaker: Speaker | None = None
+    """The simulated user of this go; nothing where the case lists its messages."""

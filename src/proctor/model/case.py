@@ -4,10 +4,12 @@ Every dialect is read into these values, and `convert` writes them as a native s
 which dialect a suite came from.
 """
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
 
+from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
 from proctor.model.origin import NOWHERE, Origin
 from proctor.model.problem import Problem
@@ -44,6 +46,35 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     input: str
     origin: Origin = NOWHERE
+
+
+MOST_USER_TURNS: Final = 50
+"""How many turns a simulated user may be given."""
+
+
+class UserLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a scripted user says or does."""
+
+    say: str = ""
+    when: Assertion | None = None
+    """Used whenever the agent's last answer is so; left out: used once, when its turn comes."""
+    ends: Literal["done", "gave_up"] | None = None
+    """The conversation ends here instead of going on."""
+
+
+class SimulatedUser(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who talks to the agent until the goal is reached: played by a model, or by a script."""
+
+    persona: str = ""
+    goal: str = ""
+    style: str = ""
+    gives_up_after: int = 8
+    """The most turns of the conversation."""
+    stop_when: Assertion | str | None = None
+    """What ends the conversation as `done`: a claim about the agent's last turn, or a condition in plain words, told to the model."""
+    model: str | None = None
+    """The name of the model that plays the user, among `models`."""
+    script: tuple[UserLine, ...] = ()
 
 
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +117,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     input: str | None = None
     turns: tuple[Turn, ...] = ()
+    user: SimulatedUser | None = None
+    """Who says what follows the first message; `input` is then that first message, if the author wrote it."""
     custom_body: Json = None
     """A request body sent exactly as written, instead of a message."""
     context: dict[str, Json] = {}
@@ -115,9 +148,14 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     dialect: str = "native"
     path: str | None = None
     description: str = ""
-    cases: tuple[Case, ...] = ()
-    unselected: tuple[Case, ...] = ()
+    cases: Sequence[Case] = ()
+    """A tuple, or, of more cases than one holds, a sequence that makes each when it is asked for (`lazy_cases.py`)."""
+    unselected: Sequence[Case] = ()
     """Cases that were left out by a selection. Nothing decides them, but a record of one of them is no record of another case."""
     warnings: tuple[Problem, ...] = ()
     settings: dict[str, Json] = {}
     """What only a live run needs (targets, agents, servers, judge), as the dialect wrote it."""
+    prices: PriceList | None = None
+    """What models cost, as the workspace says; no part of what the suite itself says."""
+    data_files: tuple[str, ...] = ()
+    """The files that cases were made from."""

@@ -5,7 +5,7 @@ recorded*; an empty tuple means *recorded, and there were none*. That difference
 can be answered at all, so readers must state what they could observe.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,12 +15,19 @@ from proctor.model.account import Account
 Json = Any
 
 
+# Unknown to the garbage collector (`gc=False`), here and below: what is read from JSON holds no cycles, and a stream makes many of them.
 class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens spent. `total()` prefers the reported total."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     total_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    """Those of the input tokens that the provider had in its cache, where the recording tells it."""
+    cache_write_tokens: int | None = None
+    """Those of the input tokens that the provider wrote into its cache, where the recording tells it."""
+    models: tuple[str, ...] = ()
+    """The models whose tokens are summed here, where they are several."""
 
     def total(self) -> int | None:
         """Return the reported total, else input plus output, else nothing."""
@@ -29,6 +36,24 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         if self.input_tokens is None and self.output_tokens is None:
             return None
         return (self.input_tokens or 0) + (self.output_tokens or 0)
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a run cost by the prices of the workspace; None is not known, never nothing."""
+
+    agent: float | None = None
+    judge: float | None = None
+    user: float | None = 0.0
+    """Of the model that played the user, where one did."""
+    currency: str = "USD"
+    why: str = ""
+    """Why one of them is not known."""
+    note: str = ""
+    """Which price had to stand in for another."""
+
+    def total(self) -> float | None:
+        """Return all together, or None where one is not known."""
+        return None if self.agent is None or self.judge is None or self.user is None else self.agent + self.judge + self.user
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -120,6 +145,31 @@ class EvidenceTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     duration_ms: float | None = None
     usage: Usage | None = None
     metadata: dict[str, Json] = {}
+
+
+UserEnd = Literal["done", "gave_up", "turn_limit"]
+"""Why a simulated user stopped talking: what it waited for came, it left before that, or it had no turn left."""
+
+
+class UserEnding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Who played the user of a conversation, and why it ended."""
+
+    played_by: str
+    """`script`, or the provider and name of the model."""
+    turns: int = 0
+    ended: UserEnd | None = None
+    """Nothing where the conversation broke off."""
+    by: Literal["stop_when", "script", "model", "limit"] | None = None
+    """What decided that: a claim about the agent's answer, a line of the script, the word of the model, or the number of turns."""
+    reason: str = ""
+    model_calls: int = 0
+    usage: Usage | None = None
+    """What the user's model took; never part of what the agent took."""
+
+    def describe(self) -> str:
+        """Return in a few words how it ended: `gave up after 3 turns`."""
+        how = {"done": "done", "gave_up": "gave up", "turn_limit": "turn limit reached", None: "broke off"}[self.ended]
+        return f"{how} after {self.turns} turn{'' if self.turns == 1 else 's'}"
 
 
 class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -217,6 +267,14 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """Why this is no run of an agent at all, if it is none: it is kept and not judged."""
     model: str | None = None
     """The name of the model that answered, where the recording tells it."""
+    cost: Cost | None = None
+    """What the agent cost by the prices of the workspace; set when a case is decided, never read from a recording."""
+    simulated_user: UserEnding | None = None
+    """How the simulated user of a conversation fared, if there was one."""
     account: Account | None = None
     """What the reader knows and does not know; `None`: everything that is here was understood, and what is not here was not recorded."""
     metadata: dict[str, Json] = {}
+
+    def is_recorded(self, field: str) -> bool:
+        """Return whether a field was recorded at all: `evidence.is_recorded("tool_calls")`."""
+        return getattr(self, field) is not None

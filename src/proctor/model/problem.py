@@ -11,12 +11,22 @@ from typing import Literal
 import msgspec
 
 from proctor.model.origin import NOWHERE, Origin
+from proctor.model.show import is_seen
 
-_VISIBLE = {
-    **{code: 0x2400 + code for code in range(32)},  # the pictures of control characters: ␛
-    0x7F: 0x2421,
-    **dict.fromkeys((*range(0x80, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
-}
+_JOINERS = "\u200c\u200d"
+"""Which scripts and emoji need between their parts."""
+
+
+def _make_visible(text: str) -> str:
+    """Return a text in which every character is seen, each still one character wide."""
+    if text.isprintable():
+        return text
+    return "".join(char if char in _JOINERS or is_seen(char) else _choose_picture(ord(char)) for char in text)
+
+
+def _choose_picture(code: int) -> str:
+    # There are pictures of control characters: ␛
+    return chr(0x2400 + code) if code < 32 else "\u2421" if code == 0x7F else "\ufffd"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,27 +49,27 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         """Return the one greppable line."""
         prefix = "warning: " if self.level == "warning" else ""
         place = "" if self.origin == NOWHERE else f"{self.origin}: "
-        return f"{place}{prefix}{self.message}".translate(_VISIBLE)
+        return _make_visible(f"{place}{prefix}{self.message}")
 
     def render(self) -> str:
         """Return the finding in full, several lines."""
         lines = [self.write_headline()]
         if self.origin.path != "$":
-            lines.append(f"  at {self.origin.path}".translate(_VISIBLE))
+            lines.append(_make_visible(f"  at {self.origin.path}"))
         if self.excerpt is not None and self.origin.line is not None:
             lines.extend(self._underline(self.excerpt, self.origin.line, self.origin.column or 1))
         if self.expected or self.nearest:
             words = ", ".join(repr(word) for word in self.nearest)
             parts = [part for part in (f"expected {self.expected}" if self.expected else "", f"nearest: {words}" if words else "") if part]
-            lines.append("  " + "; ".join(parts).translate(_VISIBLE))
+            lines.append("  " + _make_visible("; ".join(parts)))
         if self.hint:
-            lines.append(f"  {self.hint}".translate(_VISIBLE))
+            lines.append(_make_visible(f"  {self.hint}"))
         return "\n".join(lines)
 
     def _underline(self, excerpt: str, line: int, column: int) -> list[str]:
         # A minified file is one endless line: show a window around the column.
         start = max(0, column - 1 - 60) if len(excerpt) > 120 else 0
-        shown = excerpt[start : start + 120].replace("\t", " ").translate(_VISIBLE)
+        shown = _make_visible(excerpt[start : start + 120].replace("\t", " "))
         number = f"{line:5d}"
         at = column - 1 - start
         width = max(1, min(self.width, len(shown) - at))

@@ -4,16 +4,20 @@ A case result keeps the case and its verdicts side by side instead of copying ev
 a stream of a million results shares one set of assertions.
 """
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from proctor.model.account import Known
 from proctor.model.case import Assertion, Case
-from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.cost import TotalCost
+from proctor.model.evidence import Cost, Evidence, Json, Source, UserEnding
+from proctor.model.notebook import MOST_ROWS, write_outcome, write_table, write_text
 from proctor.model.problem import Problem
-from proctor.model.verdict import Outcome, Verdict
+from proctor.model.show import escape_unseen, number_words, shorten
+from proctor.model.verdict import Outcome, TextRange, Verdict
 
 SCHEMA = "proctor.result/1"
 
@@ -32,6 +36,8 @@ class AssertionResult(msgspec.Struct, frozen=True, gc=False):
 
     assertion: Assertion
     verdict: Verdict
+    ranges: tuple[TextRange, ...] = ()
+    """Which characters of the evidence were found, where a report is to show them."""
 
     @property
     def outcome(self) -> Outcome:
@@ -64,8 +70,16 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
     """The clock used, where the evidence carried none."""
     account: Known | None = None
     """What is known of the evidence; nothing for plain evidence that decided everything, unless it was asked for."""
+    cost: Cost | None = None
+    """What it cost, where there are prices."""
     evidence: Evidence | None = None
     """The evidence itself, only where a report is asked to show it."""
+    exchange: dict[str, Json] | None = None
+    """What was asked and answered, shortened (`report/exchange.py`), only where a report is to show it."""
+    simulated_user: UserEnding | None = None
+    """How the simulated user of the conversation fared, if there was one."""
+    ranges: tuple[tuple[TextRange, ...], ...] = ()
+    """Of each verdict the characters it is about (`report/ranges.py`), only where a report is to show them."""
 
     @property
     def id(self) -> str:
@@ -77,10 +91,33 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
         """Whether the outcome is `pass`."""
         return self.outcome == "pass"
 
+    def __bool__(self) -> bool:
+        """Whether it passed: `assert result["case"]` must not be true of a case that failed."""
+        return self.passed
+
     @property
     def assertions(self) -> tuple[AssertionResult, ...]:
         """Assertions paired with their verdicts, in the order of the file."""
-        return tuple(AssertionResult(a, v) for a, v in zip(self.case.assertions, self.verdicts, strict=False))
+        pairs = zip(self.case.assertions, self.verdicts, strict=False)
+        if not self.ranges:
+            return tuple(AssertionResult(a, v) for a, v in pairs)
+        return tuple(AssertionResult(a, v, found) for (a, v), found in zip(pairs, self.ranges, strict=False))
+
+    def __repr__(self) -> str:
+        score = "" if self.score is None else f", score {number_words(self.score)}"
+        reason = _find_first_reason(self)
+        why = f": {_shorten_reason(self)}" if reason and self.outcome != "pass" else ""
+        return f"<CaseResult {self.case.id!r} {self.outcome}{score}{why}>"
+
+    def _repr_html_(self) -> str:
+        """Show the case and its assertions in a notebook."""
+        rows = [
+            (write_outcome(entry.outcome), write_text(entry.assertion.label or entry.assertion.check), write_text(entry.reason))
+            for entry in self.assertions[:MOST_ROWS]
+        ]
+        remark = f"<p>{write_text(self.reason)}</p>" if self.reason else ""
+        title = f"<p>{write_outcome(self.outcome)} {write_text(self.case.id)} {write_text(self.case.name)}</p>{remark}"
+        return title + write_table(("", "assertion", "reason"), rows, more=len(self.assertions) - MOST_ROWS)
 
     def failures(self) -> Iterator[AssertionResult]:
         """Yield the assertions that failed or could not be decided."""
@@ -135,7 +172,7 @@ class Incomplete(msgspec.Struct, frozen=True, kw_only=True):
     cases_finished: int = 0
     """Cases with every attempt that was planned."""
     cases_planned: int | None = None
-    missing: tuple[MissingAttempts, ...] = ()
+    missing: Sequence[MissingAttempts] = ()
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,19 +186,46 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Outcome = "skip"
     score: float | None = None
     counts: dict[str, int] = {}
-    cases: tuple[CaseResult, ...] = ()
-    summary: tuple[CaseSummary, ...] = ()
+    cases: Sequence[CaseResult] = ()
+    """Every attempt; of a kept run with very many, each is read again when it is asked for."""
+    summary: Sequence[CaseSummary] = ()
+    """One line for each case."""
     unmatched_evidence: tuple[Json, ...] = ()
     """Records that name an unknown case, the first hundred of them."""
     unmet: Unmet = Unmet()
     incomplete: Incomplete | None = None
     """What is missing of a run that did not come to its end; such a run never passes."""
     warnings: tuple[Problem, ...] = ()
+    cost: TotalCost | None = None
+    """What all of it cost, where there are prices."""
 
     @property
     def passed(self) -> bool:
         """Whether everything that was decided passed."""
         return self.outcome == "pass"
+
+    def __bool__(self) -> bool:
+        """Whether it passed: `assert proctor.run(...)` must not be true of a run that failed."""
+        return self.passed
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.counts.items() if number) or "nothing"
+        score = "" if self.score is None else f", score {number_words(self.score)}"
+        ended = "" if self.incomplete is None else f", incomplete: {self.incomplete.ended}"
+        worst = next((case for case in self.cases if case.outcome in ("fail", "error")), None)
+        why = "" if worst is None else f"; {worst.case.id!r}: {_shorten_reason(worst)}"
+        return f"<RunResult {self.suite_name!r} {self.outcome}: {counts}{score}{ended}{why}>"
+
+    def _repr_html_(self) -> str:
+        """Show the run in a notebook: what failed first, then the rest."""
+        ranks = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
+        ordered = heapq.nsmallest(MOST_ROWS, self.cases, key=lambda case: ranks[case.outcome])
+        rows = [(write_outcome(case.outcome), write_text(case.case.id), write_text(_find_first_reason(case))) for case in ordered]
+        counts = ", ".join(f"{number:,} {outcome}" for outcome, number in self.counts.items() if number)
+        score = "" if self.score is None else f" · score {number_words(self.score)}"
+        missing = "" if self.incomplete is None else f"<p>{write_outcome('error')} incomplete: {write_text(self.incomplete.ended)}</p>"
+        title = f"<p>{write_outcome(self.outcome)} {write_text(self.suite_name)}: {write_text(counts)}{score}</p>{missing}"
+        return title + write_table(("", "case", "reason"), rows, more=len(self.cases) - MOST_ROWS)
 
     def __getitem__(self, case_id: str) -> CaseResult:
         """Return the first result of a case, by id."""
@@ -169,3 +233,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
             if result.case.id == case_id:
                 return result
         raise KeyError(case_id)
+
+
+def _shorten_reason(result: CaseResult) -> str:
+    return escape_unseen(shorten(_find_first_reason(result), 200))
+
+
+def _find_first_reason(result: CaseResult) -> str:
+    return result.reason or next((entry.reason for entry in result.failures()), "")

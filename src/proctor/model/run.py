@@ -2,7 +2,7 @@
 
 import msgspec
 
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Cost, Evidence, Json
 from proctor.model.verdict import Verdict
 
 
@@ -21,6 +21,9 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     planned: int | None = None
     """How many attempts the run is to make; nothing in runs of versions that did not keep it."""
     note: str = ""
+    name: str = ""
+    """What somebody calls the run; several may have one name, and the newest is meant."""
+    tags: tuple[str, ...] = ()
     settings: dict[str, Json] = {}
 
 
@@ -40,4 +43,12 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     evidence: Evidence | None = None
     started_at: str = ""
     duration_ms: float | None = None
+    """Of the whole attempt, our own work included."""
     now: str | None = None
+    cost: Cost | None = None
+    """By the prices at the time of the run."""
+
+    def find_agent_ms(self) -> float | None:
+        """Return how long the agent took, as the evidence says; how long the attempt did where it says nothing."""
+        recorded = self.evidence.duration_ms if self.evidence is not None else None
+        return recorded if recorded is not None else self.duration_ms

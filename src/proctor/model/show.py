@@ -6,6 +6,7 @@ count each time they occur, so that a few lists inside of each other cannot stan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import cast
@@ -18,6 +19,7 @@ ENOUGH = 200_000
 """Parts and characters beyond which a value is cut while it is written, as writing all of it would cost more than the check."""
 DEEPEST = 100
 """Levels of nesting that are shown; beyond them Python's own recursion limit comes near."""
+_UNSEEN = frozenset(("Cc", "Cf", "Zl", "Zp", "Cs"))
 _PLAIN = frozenset((bool, int, float, type(None)))
 
 
@@ -28,6 +30,30 @@ def shorten(text: str, limit: int = LIMIT) -> str:
     gone = len(text) - limit
     head = limit * 2 // 3
     return f"{text[:head]}…({gone} more)…{text[len(text) - (limit - head) :]}"
+
+
+def escape_unseen(text: str, keep: str = "") -> str:
+    r"""Return a text with every character as its escape (`\x1b`, `\u202e`) that is not seen itself or changes how others are.
+
+    Those are control and format characters, breaks of lines and paragraphs, and halves of pairs; whatever is in `keep` stays.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char in keep or is_seen(char) else _escape(ord(char)) for char in text)
+
+
+def is_seen(char: str) -> bool:
+    """Return whether a character is seen as itself when it is printed."""
+    if char.isprintable():
+        return True
+    from unicodedata import category  # next to no text needs it
+
+    return category(char) not in _UNSEEN
+
+
+def _escape(code: int) -> str:
+    named = {10: "\\n", 13: "\\r", 9: "\\t"}.get(code)
+    return named or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
 
 
 def show(value: object, limit: int = LIMIT) -> str:
@@ -64,6 +90,7 @@ def _is_small(value: object) -> bool:
     """Return whether a value is worth writing out as a whole."""
     left = ENOUGH
     waiting: list[object] = [value]
+    # Shared parts count each time they occur, since the text would hold them each time; so this also ends on values that hold themselves.
     for part in waiting:  # which grows meanwhile
         kind = type(part)
         if kind in _PLAIN:
@@ -103,6 +130,7 @@ def _iterate_pieces(value: object, limit: int, around: tuple[int, ...]) -> Itera
         yield show(bytes(value[:limit]) if isinstance(value, (bytes, bytearray)) else value, limit)
         return
     opening, closing = "[]" if members is None else "{}"
+    # Only what is around it, not all that was seen: the same value twice side by side is no cycle.
     if id(value) in around or len(around) == DEEPEST:
         yield f"{opening}...{closing}"
         return
@@ -150,8 +178,34 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
 
     by_lower: dict[str, str] = {}
     for name in islice(known, _MOST_KNOWN):
+        # Comparing costs the product of both lengths.
         by_lower.setdefault(name.lower()[:200], name)
     close = get_close_matches(word.lower()[:200], by_lower, n=most, cutoff=0.6)
     if not close and len(word) >= 3:
         close = [name for name in by_lower if word.lower() in name or (len(name) >= 3 and name in word.lower())][:most]
     return tuple(by_lower[name] for name in close)
+
+
+def explain_alike(expected: str, found: str) -> str | None:
+    """Return how two texts differ that look alike, such as one letter with an accent and a letter followed by one; None for others."""
+    if expected == found or (expected.isascii() and found.isascii()) or max(len(expected), len(found)) > ENOUGH:
+        return None
+    from unicodedata import normalize  # next to no text needs it
+
+    if normalize("NFKC", expected) != normalize("NFKC", found):
+        return None
+    shorter = min(len(expected), len(found))
+    at = next((number for number in range(shorter) if expected[number] != found[number]), shorter)
+    start = max(0, at - 10)
+    shown = (shorten(text[start : at + 20], 60).encode("unicode_escape").decode("ascii") for text in (expected, found))
+    return 'only the Unicode form differs: expected "{}", found "{}"'.format(*shown)
+
+
+def number_words(value: float) -> str:
+    """Return a score or weight with two or three places, cut and not rounded: 0.8999 must not look like 0.9."""
+    if not math.isfinite(value):
+        return "none"
+    # A mean that is 0.9 but for its last bits must not be shown as 0.899.
+    cut = math.floor(value * 1000 + 1e-6) / 1000
+    text = f"{cut:.3f}"
+    return text[:-1] if text.endswith("0") else text

@@ -17,6 +17,18 @@ Outcome = Literal["pass", "fail", "error", "skip"]
 OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "error", "skip")
 
 
+class TextRange(msgspec.Struct, frozen=True, gc=False):
+    """A piece of a text in the evidence: `path` leads to the text, `start` and `end` count its characters.
+
+    Characters are Unicode code points, from 0; `end` is the first one behind the piece. A claim about one turn has paths into that turn,
+    as its pointers are.
+    """
+
+    path: str
+    start: int
+    end: int
+
+
 class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The decision about one assertion.
 
@@ -56,6 +68,7 @@ class DeferredVerdict(Verdict, frozen=True, gc=False):
         if not isinstance(known, Verdict):
             assert known is not None
             known = known()
+            # The one change a frozen value allows itself: the words are found once. Two threads that find them at once find the same.
             msgspec.structs.force_setattr(self, "explain", known)
         return known
 
@@ -65,6 +78,7 @@ class DeferredVerdict(Verdict, frozen=True, gc=False):
         return self.with_words() == other.with_words()
 
     def __hash__(self) -> int:
+        # Without the words, so that a set of verdicts does not put all of them into words.
         return hash((self.outcome, self.score, self.code))
 
     def __repr__(self) -> str:

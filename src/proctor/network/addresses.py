@@ -58,6 +58,7 @@ class Allowed:
         if not entry:
             raise InputError("an allowed address is empty; expected a host, an address or a network such as 10.0.0.0/8")
         try:
+            # Not strict: `10.1.2.3/8` means the network to whoever writes it.
             self._networks.append(ipaddress.ip_network(entry.strip("[]"), strict=False))
             return
         except ValueError:
@@ -102,6 +103,7 @@ def parse_address(host: str) -> Address | None:
 
 def explain_refusal(address: Address, allowed: Allowed) -> str | None:
     """Return why an address may not be reached; None when it may."""
+    # Before the rest: what an administrator lists is reached although it is private.
     if allowed.has_address(address):
         return None
     for meant in _list_meant_addresses(address):
@@ -116,13 +118,16 @@ def explain_refusal(address: Address, allowed: Allowed) -> str | None:
 def _list_meant_addresses(address: Address) -> Iterator[Address]:
     """Yield the IPv4 addresses that an IPv6 one stands for, then itself."""
     if isinstance(address, ipaddress.IPv6Address):
+        # The system connects to the IPv4 address itself, so nothing but that counts.
         if address.ipv4_mapped is not None:
             yield address.ipv4_mapped
             return
+        # `::` and `::1` lie in the same range and have meanings of their own.
         if address in _COMPATIBLE and int(address) > 1:
             yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if address.sixtofour is not None:
             yield address.sixtofour
+        # Both the server and the client, since packets go by the one to the other.
         if address.teredo is not None:
             yield from address.teredo
         if any(address in network for network in _NAT64):

@@ -34,6 +34,7 @@ _LONGEST_NAME = 253
 
 
 async def _resolve(host: str, port: int) -> Sequence[str]:
+    # In a thread of the loop, since the system's resolver blocks; its own time limit is the caller's `asyncio.timeout`.
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
@@ -56,6 +57,7 @@ class Guard:
             raise AddressRefused(f"expected an address that begins with https:// or http://, got {parts.scheme[:20]!r}")
         if not host:
             raise AddressRefused("the address names no host")
+        # They would be stored with the address and shown with it; secrets have a place of their own.
         if parts.username is not None or parts.password is not None:
             raise AddressRefused("the address holds a user name or a password")
         if not self._allowed.has_name(host):
@@ -82,6 +84,8 @@ class Guard:
                 raise AddressRefused(f"{host} has an address that cannot be read")
             # One that is closed is enough: which of them answers is chosen by whoever owns the name.
             self._check(host, address)
+        # The checked addresses themselves go on to the connection. Were the name handed on, it would be resolved a second time, and whoever
+        # owns it could answer differently then (DNS rebinding).
         return [str(parse_address(text)) for text in found]
 
     async def _look_up(self, host: str, port: int) -> Sequence[str]:
@@ -126,6 +130,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
         except TimeoutError:
             raise httpcore2.ConnectTimeout(f"the host {host} could not be looked up within {limit:g} s") from None
         last: Exception | None = None
+        # A name may have hundreds of addresses, each of which takes its time to fail.
         for address in addresses[:4]:
             try:
                 return await self._inner.connect_tcp(address, port, limit, local_address, socket_options)
@@ -152,6 +157,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         # A private part: where it is not, what we put there would guard nothing.
         if not isinstance(getattr(self, "_pool", None), httpcore2.AsyncConnectionPool):
             raise RuntimeError("this version of httpx2 keeps its connections elsewhere: nothing can stand before them")
+        # Made here, because the pool that was built with the given one is replaced.
         context = verify if not isinstance(verify, bool) else httpx2.create_ssl_context(verify=verify, trust_env=False)
         bounds = limits or httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=5.0)
         self._pool = httpcore2.AsyncConnectionPool(

@@ -56,6 +56,7 @@ class Walk:
 
     def spend(self, steps: int) -> None:
         """Count steps; too many end the evaluation."""
+        # Counted twice: against the bound of one path here, and against the budget of the whole check in `proctor.work`.
         self.left -= steps
         spend(steps)
         if self.left < 0:
@@ -97,6 +98,7 @@ class Walk:
             children = _list_children(top)
             if children:
                 self.spend(len(children))
+                # A stack gives back the last first, and RFC 9535 wants the order of the document.
                 children.reverse()
                 pending.extend(children)
 
@@ -168,6 +170,7 @@ class Walk:
     def call(self, name: str, argument: Operand, current: Found) -> Json | Missing:
         """Return a function that gives a value."""
         if name == "length":
+            # RFC 9535 counts characters here; only MCPLab's `.length` counts UTF-16 units, as JavaScript does.
             value = self.find_value(argument, current)
             return len(value) if isinstance(value, (str, list, tuple, dict)) else MISSING
         assert isinstance(argument, Query)
@@ -243,6 +246,7 @@ def _find_loose_name(name: str, where: str, node: Found) -> list[Found]:
     if isinstance(value, (list, tuple)):
         if name == "length":
             return [(len(value), name, node)]
+        # `01` is a name and no position.
         if name.isascii() and name.isdigit() and len(name) <= 9 and str(int(name)) == name:
             return _pick_element(node, int(name))
     elif isinstance(value, str) and name == "length" and (where == "filter" or (where == "child" and value)):
@@ -252,6 +256,7 @@ def _find_loose_name(name: str, where: str, node: Found) -> list[Found]:
 
 
 def _is_truthy(value: Json) -> bool:
+    # As in JavaScript: an empty object or list is true, while 0, empty text and null are not.
     return isinstance(value, (dict, list, tuple)) or bool(value)
 
 

@@ -27,6 +27,8 @@ class CompiledPath:
         self.text = text
         self.syntax = syntax
         self._query = query
+        # Most paths branch nowhere and are followed without nodes or a count of steps, as they have
+        # no more steps than names. Not MCPLab's, where a name may mean a length or a position.
         self._straight = _list_straight_steps(query) if syntax == "rfc9535" else None
 
     def __repr__(self) -> str:

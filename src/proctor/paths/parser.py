@@ -40,6 +40,7 @@ LONGEST_PATH: Final = 10_000
 """Characters of a path."""
 _DEEPEST: Final = 50
 """Levels of nested filters; they are parsed and evaluated by recursion."""
+# The longer first, as `<` begins `<=`.
 _OPERATORS: Final = ("==", "!=", "<=", ">=", "<", ">")
 _STRICT_OPERATORS: Final = {"===": "==", "!==": "!="}
 _KEYWORDS: Final = {"true": True, "false": False, "null": None}
@@ -259,6 +260,7 @@ class _Parser:
         before = self.scan.at
         self.scan.skip_blanks()
         if self.loose:
+            # Before the others, as `===` begins with `==`.
             for token, meaning in _STRICT_OPERATORS.items():
                 if self.scan.accept(token):
                     return meaning

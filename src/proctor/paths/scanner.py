@@ -92,6 +92,7 @@ class Scanner:
             return None
         if self.peek().isdigit() and self.peek().isascii():
             raise self.make_fault("a number must not begin with 0", at=start)
+        # The bound has sixteen digits, and there may be a sign: what is longer is not even converted.
         if len(digits) > 17 or abs(int(digits)) > _LARGEST:
             raise self.make_fault(f"the number {digits[:20]} is out of range", at=start)
         return int(digits)

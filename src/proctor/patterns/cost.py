@@ -76,6 +76,7 @@ def _find_cost(node: Node, length: int, follow: int) -> _Cost:
             return _Cost(1, 1)
         case Group(body):
             inner = _find_cost(body, length, follow)
+            # A group costs where it begins and ends; it adds no way through.
             return _Cost(inner.work + _CAPTURE, inner.ways)
         case Sequence(items):
             return _cost_sequence(items, length, follow)
@@ -101,6 +102,7 @@ def _cost_choice(options: tuple[Node, ...], length: int, follow: int) -> _Cost:
     seen = 0
     exclusive = True
     for option in options:
+        # An option that can be empty goes on with whatever follows, so no character can rule it out.
         first = _find_first_characters(option) if is_never_empty(option) else EVERYTHING
         exclusive = exclusive and not seen & first
         seen |= first
@@ -112,6 +114,7 @@ def _cost_choice(options: tuple[Node, ...], length: int, follow: int) -> _Cost:
 
 def _cost_repeat(node: Repeat, length: int, follow: int) -> _Cost:
     first = _find_first_characters(node.body)
+    # Every round takes a character at least (`plain_syntax` lets no other loop through), so there are no more rounds than characters.
     rounds = length if node.most is None else min(node.most, length)
     # Behind one round stands the next round or what follows the loop.
     inner = _find_cost(node.body, length, first | follow)
@@ -151,6 +154,7 @@ def _find_first_characters(node: Node) -> int:
         case Sequence(items):
             mask = 0
             for item in items:
+                # Items that may be empty are stepped over; the first one that cannot be ends the search.
                 mask |= _find_first_characters(item)
                 if is_never_empty(item):
                     break

@@ -79,6 +79,7 @@ class Pattern:
 
     def search(self, text: str) -> PatternMatch | None:
         """Return the leftmost match, or nothing. Raises `CheckFault` when a limit is hit."""
+        # A limit of 0 means that nothing was proven; then even an empty text goes to the engine that can be stopped.
         if 0 < self._fast_limit >= len(text) and self._is_same_in_both(text):
             return self._search_fast(text)
         if len(text) > LONGEST_TEXT:
@@ -90,6 +91,7 @@ class Pattern:
 
     def _is_same_in_both(self, text: str) -> bool:
         # The two engines fold case differently beyond ASCII, and count characters outside the basic plane differently without `u`.
+        # Asked first, because it is free: CPython keeps the answer with the text.
         if text.isascii():
             return True
         if self._fold:
@@ -146,6 +148,7 @@ class Pattern:
 @functools.lru_cache(maxsize=2048)
 def compile_pattern(source: str, flags: str = "") -> Pattern:
     """Read a pattern. Raises `PatternError` when it is not ECMAScript, too long, or has unknown flags."""
+    # Pattern and flags alone decide what comes out, so one cache serves every suite of the process. Refusals are not kept by it.
     _refuse_flags(flags)
     if len(source) > LONGEST_PATTERN:
         raise PatternError(f"the pattern has {len(source)} characters; at most {LONGEST_PATTERN} are allowed")

@@ -41,6 +41,7 @@ def locate_mistake(source: str) -> Mistake | None:
         if character == "\\":
             if at + 1 == len(source):
                 return Mistake(at, "a backslash at the end escapes nothing")
+            # `\b` and `\B` take no character; a quantifier after them has nothing to repeat.
             repeatable = source[at + 1] not in "bB"
             at += 2
         elif character == "[":
@@ -60,6 +61,7 @@ def locate_mistake(source: str) -> Mistake | None:
             at, repeatable = at + 1, True
         elif character in "*+?":
             if not repeatable:
+                # `a++` is possessive in Java and PCRE, which whoever writes it has in mind.
                 possessive = at > 0 and source[at - 1] in "*+?}"
                 return Mistake(at, f"nothing to repeat before `{character}`", _GREEDY_HINT if possessive and character == "+" else None)
             at += 2 if source[at + 1 : at + 2] == "?" else 1

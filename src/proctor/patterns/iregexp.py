@@ -29,6 +29,7 @@ class _Invalid(Exception):
 @functools.lru_cache(maxsize=512)
 def compile_iregexp(source: str, *, whole: bool) -> Pattern | None:
     """Return the pattern for a full match or a search, or `None` when `source` is not an I-Regexp."""
+    # Room for the anchors around it. What translation makes longer than that is refused by `compile_pattern`, and has no matches either.
     if len(source) > LONGEST_PATTERN - 10:
         return None
     try:
@@ -49,6 +50,7 @@ def _translate(source: str) -> str:
             depth += 1
             if depth > _DEEPEST:
                 raise _Invalid
+            # I-Regexp captures nothing, and groups that capture cost more.
             parts.append("(?:")
             at, repeatable = at + 1, False
         elif character == ")":
@@ -77,6 +79,7 @@ def _translate(source: str) -> str:
 def _translate_atom(source: str, at: int) -> tuple[str, int]:
     character = source[at]
     if character == ".":
+        # Not a dot: with ECMAScript's own dot U+2028 and U+2029 would not match.
         return "[^\\n\\r]", at + 1
     if character == "[":
         return _translate_class(source, at)

@@ -38,6 +38,7 @@ def from_utf16(text: str) -> Callable[[int, int], Span]:
     if not wide:
         return lambda start, end: (start, end)
     # The k-th wide character begins at unit position + k and ends two units later.
+    # Found by bisection afterwards, so that a match with many groups in a long text does not count from the start for each of them.
     seconds = [position + k + 1 for k, position in enumerate(wide)]
 
     def span(start: int, end: int) -> Span:

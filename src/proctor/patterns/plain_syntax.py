@@ -33,8 +33,10 @@ def _mask(characters: str) -> int:
 
 _DIGITS: Final = _mask("0123456789")
 _LETTERS_UPPER: Final = _mask("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+# In ASCII a small letter is its capital plus 32.
 _LETTERS_LOWER: Final = _LETTERS_UPPER << 32
 _WORD: Final = _DIGITS | _LETTERS_UPPER | _LETTERS_LOWER | _mask("_")
+# White space beyond ASCII (U+00A0, U+FEFF and more) shares its bit with all other characters there, so both `\s` and `\S` hold that bit.
 _SPACE: Final = _mask("\t\n\v\f\r ") | OTHERS
 _CLASSES: Final = {
     "d": _DIGITS,
@@ -176,6 +178,8 @@ class _Reader:
             case "$":
                 return self.read_boundary(Boundary(False))
             case ".":
+                # It leaves out U+2028 and U+2029 as well, but their bit stands for all characters beyond ASCII: too much is allowed, too
+                # little is not.
                 return Chars(EVERYTHING if self.dot_all else EVERYTHING & ~_mask("\n\r"))
             case "(":
                 return self.group()
@@ -186,6 +190,7 @@ class _Reader:
                     self.at += 1
                     return self.read_boundary(Boundary(False))
                 return Chars(self.fold_case(self.escape(in_class=False)[0]))
+            # A loose bracket is a literal by Annex B without `u`, and an error with it.
             case _ if character in "*+?{}]":
                 raise _NotPlain
             case _:
@@ -233,6 +238,7 @@ class _Reader:
     def name(self) -> None:
         end = self.source.find(">", self.at)
         name = self.source[self.at : end] if end != -1 else ""
+        # Newer editions allow a name twice where only one of the two can take part; the slow engine knows when.
         if not (name.isascii() and name.isidentifier()) or any(name == known for known, _ in self.names):
             raise _NotPlain
         self.names.append((name, self.groups + 1))
@@ -274,6 +280,7 @@ class _Reader:
             if self.peek() == "-" and self.source[self.at + 1 : self.at + 2] not in ("]", ""):
                 self.at += 1
                 _, high = self.read_class_atom()
+                # `[\d-x]` is a leniency of Annex B, and an error with `u`.
                 if low is None or high is None or high < low:
                     raise _NotPlain
                 item = _make_range(low, high)
@@ -281,6 +288,7 @@ class _Reader:
                     raise _NotPlain
             mask |= item
         mask = self.fold_case(mask)
+        # The one bit for all others stays: the class may exclude some of them and hold the rest.
         return Chars((EVERYTHING & ~mask) | OTHERS if negated else mask)
 
     def read_class_atom(self) -> tuple[int, int | None]:
@@ -301,9 +309,12 @@ class _Reader:
             least, most = self.read_bounds()
         else:
             return atom
+        # Lazy or greedy: it changes the order in which ways are tried, not how many there are, so the bound holds for both.
         self.accept("?")
         if self.peek() and self.peek() in "*+?{":
             raise _NotPlain
+        # A round that takes no character would break the proof, which counts at most as many rounds as characters; and engines differ in
+        # how they end such a loop.
         if not is_never_empty(atom):
             raise _NotPlain
         return Repeat(atom, least, most)

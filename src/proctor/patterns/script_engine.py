@@ -145,6 +145,7 @@ class _Share:
     """
 
     def __init__(self) -> None:
+        # Counted under a lock: `+=` on an attribute is several steps, and a lost one would shorten everybody's time for good.
         self.lock = threading.Lock()
         self.searching = 0
 

@@ -6,7 +6,7 @@ told which process groups there are; when the pipe ends, it sends them SIGTERM, 
 ends as soon as nothing is left to end.
 
 A child is also marked in its environment: one that was started and not told of in time, or that moved into a group of its own, is found by
-that mark, where there is a `/proc`. After a process that ended well only what it was told of is ended.
+that mark, where there is a `/proc`. After a process that ended well, and was not interrupted, only what it was told of is ended.
 """
 
 from __future__ import annotations
@@ -35,12 +35,14 @@ class ProcessGuard:
         self._mark = secrets.token_hex(16)
         self._groups: set[int] = set()
         self._pipe: int | None = None
+        self._interrupted = False
         self.pid: int | None = None
         """The process of the guard, once there is one."""
 
     def mark_child(self) -> dict[str, str]:
         """Return what to add to the environment of a child, and make sure that a guard looks for it."""
         with self._lock:
+            # An empty line says nothing, but finds out whether the guard is there, and starts one before there is a child.
             self._tell_guard(b"")
         return {MARK: self._mark}
 
@@ -58,18 +60,24 @@ class ProcessGuard:
 
     def kill_all(self) -> None:
         """Kill every process group that is watched, at once."""
+        # Without the lock, which somebody who is stuck may hold: the process ends right after this.
         for group in list(self._groups):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, signal.SIGKILL)
 
+    def note_interruption(self) -> None:
+        """Let nothing stay when this process ends: somebody broke off what the children were started for."""
+        self._interrupted = True
+
     def say_goodbye(self) -> None:
         """Tell the guard that this process ends well, so that what left its process group was meant to stay."""
         with self._lock:
-            if self._pipe is not None:
+            if self._pipe is not None and not self._interrupted:
                 self._tell_guard(b"q\n")
 
     def drop_after_fork(self) -> None:
         """Drop the guard in a fork: it and the children belong to the process that was forked."""
+        # The other end would otherwise stay open in the fork, and the guard would never hear that our process has died.
         if self._pipe is not None:
             os.close(self._pipe)
         self.__init__()
@@ -87,11 +95,13 @@ class ProcessGuard:
                         os.waitpid(self.pid, os.WNOHANG)
         self._start_guard()
         assert self._pipe is not None
+        # A new guard knows nothing of what the last one was told.
         os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups))
 
     def _start_guard(self) -> None:
         reading, self._pipe = os.pipe()
         quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
+        # Isolated and without `site`: it starts in a few milliseconds, and nothing in the environment can change what it does.
         command = [sys.executable, "-I", "-S", _SCRIPT, f"{MARK}={self._mark}", str(GRACE_S)]
         try:
             # A group of its own: Ctrl-C on a terminal goes to the group of this process.

@@ -11,6 +11,7 @@ import time
 
 def main(mark: str, grace_s: float) -> None:
     """Listen until the parent is gone, then end what it left behind."""
+    # Whoever ends everything in a session by these must not end the one that cleans up afterwards.
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     groups, ended_well = listen()
@@ -21,7 +22,7 @@ def main(mark: str, grace_s: float) -> None:
         alive = send(number, groups, strays)
         while alive and time.monotonic() < end:
             time.sleep(0.02)
-            alive = send(0, groups, strays)
+            alive = any_alive(groups, strays)
         if not alive:
             return
 
@@ -41,6 +42,23 @@ def listen() -> "tuple[set[int], bool]":
     return groups, ended_well
 
 
+def any_alive(groups: "set[int]", strays: "list[int]") -> bool:
+    """Return whether any of them still runs; one that has ended and waits to be noticed by whoever started it does not."""
+    if not os.path.isdir("/proc"):
+        return send(0, groups, strays)
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The name of the program stands in brackets and may hold anything.
+                    state, _parent, group = file.read().rpartition(b")")[2].split()[:3]
+            except OSError:
+                continue
+            if state not in (b"Z", b"X") and (int(group) in groups or int(name) in strays):
+                return True
+    return False
+
+
 def send(number: int, groups: "set[int]", strays: "list[int]") -> bool:
     """Send a signal to all of them (0 only asks) and return whether any is still there."""
     alive = False
@@ -49,6 +67,7 @@ def send(number: int, groups: "set[int]", strays: "list[int]") -> bool:
             try:
                 kill(target, number)
                 alive = True
+            # It is there, under another user.
             except PermissionError:
                 alive = True
             except ProcessLookupError:
@@ -65,6 +84,7 @@ def marked_processes(mark: bytes) -> "list[int]":
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if mark in file.read().split(b"\0"):
                         found.append(int(name))
+            # Ended meanwhile, or somebody else's.
             except OSError:
                 continue
     return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pytest
 
@@ -56,12 +56,19 @@ class AskTarget:
         self._note = note
 
     def __call__(
-        self, target: TargetLike, message: str, *more: str, context: Mapping[str, Json] | None = None, timeout_s: float = 120.0
+        self,
+        target: TargetLike,
+        message: str,
+        *more: str,
+        context: Mapping[str, Json] | None = None,
+        timeout_s: float = 120.0,
+        capture: Literal["otel"] | None = None,
     ) -> Evidence:
         """What the agent did when it was told the message, and then each further one in the same conversation.
 
-        `target` is a name in `proctor.yaml` (`None`: the default one), a mapping of settings, or a Python function. In an `async`
-        test call it with `await asyncio.to_thread(proctor_target, ...)`.
+        `target` is a name in `proctor.yaml` (`None`: the default one), what `proctor run --target` takes (an address, `module:function`, a
+        command), a mapping of settings, or a Python function; of a function, `capture="otel"` reads the spans that it leaves behind,
+        too. In an `async` test call it with `await asyncio.to_thread(proctor_target, ...)`.
         """
         __tracebackhide__ = True
         from proctor.errors import ProctorError  # see above
@@ -69,7 +76,9 @@ class AskTarget:
 
         home = find_run_home(self._folder, self._root)
         try:
-            return ask_target(target, (message, *more), context=context or {}, home=home, note=self._note, timeout_s=timeout_s)
+            return ask_target(
+                target, (message, *more), context=context or {}, home=home, note=self._note, timeout_s=timeout_s, capture=capture
+            )
         except ProctorError as error:
             _fail_test(error)
 
@@ -84,7 +93,7 @@ class CheckSuite:
     def __call__(
         self, suite: Suite | str | Path, evidence: EvidenceSource, *, case: str | None = None, now: str | None = None
     ) -> RunResult:
-        """Fail the test unless everything that `suite` claims holds of `evidence`; skip it where nothing was decided.
+        """Fail the test unless everything that `suite` claims holds of `evidence`, and where there is none; skip where the suite says so.
 
         `suite` is a path, the text of a suite (more than one line), or a loaded suite; `case` takes only the case of that id.
         """
@@ -92,7 +101,7 @@ class CheckSuite:
         from proctor.actions.check import all_records  # see above
         from proctor.actions.check_stream import CheckStream  # see above
         from proctor.actions.history import find_home
-        from proctor.actions.judged_check import finished
+        from proctor.actions.judged_check import finish_stream
         from proctor.actions.trust import trust_for
         from proctor.errors import ProctorError
         from proctor.pytest_plugin.reporting import conclude
@@ -105,7 +114,7 @@ class CheckSuite:
             # What stands in the code of a test is its author's own word, as the test is.
             written = not isinstance(suite, Path) and loaded.path is None
             trust = trust_for("running", granted=True if written else self._trust, home=home)
-            result = finished(stream, records, home=home, environment=os.environ, trust=trust)
+            result = finish_stream(stream, records, home=home, environment=os.environ, trust=trust)
             _require_matches(result)
         except ProctorError as error:
             _fail_test(error)
@@ -222,8 +231,11 @@ def _read_evidence(source: EvidenceSource, folder: Path) -> Any:
 
 
 def _require_matches(result: RunResult) -> None:
-    """Fail for evidence that names an unknown case: it decides nothing, and such a test must not look like one that does."""
+    """Fail for evidence that names an unknown case, or for none: it decides nothing, and such a test must not look like one that does."""
     from proctor.errors import EvidenceError  # see above
+
+    if result.outcome == "skip" and result.unmet.cases_without_evidence and not result.unmatched_evidence:
+        raise EvidenceError("no evidence answers any case of the suite, so that nothing was decided: give it what the agent did")
 
     for unmatched in result.unmatched_evidence:
         close = f"; nearest: {', '.join(map(repr, unmatched['nearest']))}" if unmatched["nearest"] else ""

@@ -1,7 +1,9 @@
 """Collects suites as pytest files and cases as pytest items.
 
 A case is decided on evidence from the first of these that is there: `--proctor-evidence`, the file `<suite>.evidence.jsonl` beside the
-suite, the ini option `proctor_evidence`. A case that no evidence answers is driven live with `--proctor-live`, and skipped without.
+suite, the ini option `proctor_evidence`. A case that no evidence answers is driven live with `--proctor-live`, and skipped without. Of a
+suite none of whose cases has evidence every case is an error instead: a session that has looked at nothing must not look as if it had
+(`proctor_without_evidence = skip` in the ini file asks for that).
 A record that cannot be read, or that could answer several cases and names none, may be the one that fails, so it makes every case decided
 on that evidence an error. Suites that share evidence are suites given together: they need case ids of their own, and a record that names
 no case finds its case among those of all of them.
@@ -13,11 +15,14 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from proctor.actions.check_stream import CheckStream
+from proctor.actions.own_checks import find_registry
+from proctor.actions.prices import find_prices
 from proctor.actions.suites import LIBRARY_NAMES as NO_SUITES
 from proctor.actions.suites import load_file, shared_ids
 from proctor.decide.matching import CaseIndex
@@ -31,6 +36,9 @@ from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, shorten_path
 from proctor.pytest_plugin.reporting import conclude, make_fault
 from proctor.report.neutral import to_one_line
 from proctor.sources.records import Record, read_records
+
+if TYPE_CHECKING:
+    from proctor.actions.trust import Trust
 
 __all__ = ["NO_SUITES", "CaseItem", "SuiteFile", "SuiteWarning"]
 
@@ -54,12 +62,14 @@ class SuiteFile(pytest.File):
 
     suite: Suite
     _index: CaseIndex | None = None
+    _has_evidence: bool | None = None
 
     def collect(self) -> Iterator[CaseItem]:
         """Yield one item per case, in the order of the file."""
         try:
             # Messages show the short path; whoever needs the file later may stand in another folder.
-            self.suite = msgspec.structs.replace(load_file(shorten_path(self.path)), path=str(self.path))
+            loaded = load_file(shorten_path(self.path), registry=find_registry(self.path.parent))
+            self.suite = msgspec.structs.replace(loaded, path=str(self.path), prices=find_prices(self.path.parent))
         except InputError as error:
             raise self.CollectError(str(error)) from None
         self._refuse_shared_ids()
@@ -84,6 +94,15 @@ class SuiteFile(pytest.File):
         if problems:
             raise self.CollectError("\n".join(problem.render() for problem in problems))
         sharing[:] = [*others, self.suite]
+
+    def find_trust(self) -> tuple[Trust, Path]:
+        """Return who is trusted in this session, and the workspace that holds for this suite."""
+        from proctor.actions.trust import trust_for  # only what is driven or judged needs these
+        from proctor.pytest_plugin.live import find_run_home
+
+        said = trust_for("running", granted=self.config.getoption("proctor_trust"))
+        home = find_run_home(self.path.parent, self.config.rootpath, trusted=said.granted)
+        return trust_for("running", granted=said.granted, home=home), home
 
     def find_evidence(self) -> tuple[str, ...]:
         """Return where the evidence of this suite lies; empty where there is none."""
@@ -117,21 +136,30 @@ class SuiteFile(pytest.File):
                 continue
             if record.evidence is None:
                 broken.append(record)
-            elif any(index.cases[position] is case for position in positions):
+            elif any(index.cases[position] == case for position in positions):
                 # Whatever it is called in the suite, here it is a record of this case.
                 found.append(Record(msgspec.structs.replace(record.evidence, case=case.id), record.source))
         if broken:
             raise make_fault(_describe_unreadable(broken))
         return found
 
+    def has_evidence(self) -> bool:
+        """Return whether any record answers any case of this suite."""
+        if self._has_evidence is None:
+            index, own = self._build_index(), len(self.suite.cases)
+            records = self.read_all() if self.find_evidence() else ()
+            found = (index.find(record.evidence) or () for record in records if record.evidence is not None)
+            self._has_evidence = any(position < own for positions in found for position in positions)
+        return self._has_evidence
+
     def explain_undecided(self, case: Case) -> str:
-        """Return why a case that nothing answers is skipped, and what to do about it."""
+        """Return why a case that nothing answers is not decided, and what to do about it."""
         if not self.find_evidence():
             beside = f"{_get_bare_name(self.path)}.evidence.jsonl"
             return f"no evidence for this suite: put it into {beside}, name it with --proctor-evidence, or drive the agent: --proctor-live"
-        named = self._build_index().by_name
-        strangers = {record.evidence.case for record in self.read_all() if record.evidence and record.evidence.case not in named}
-        close = nearest(case.id, [name for name in strangers if name is not None])
+        known = self._build_index().names
+        named = {record.evidence.case for record in self.read_all() if record.evidence and record.evidence.case is not None}
+        close = nearest(case.id, [name for name in named if known.find(name) is None])
         hint = f"; evidence that fits no case names {', '.join(map(repr, close))}" if close else ""
         return to_one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
 
@@ -175,22 +203,22 @@ class CaseItem(pytest.Item):
         if records:
             stream = CheckStream(suite)
             if stream.judged:
-                from proctor.actions.judged_check import finished  # only claims in plain language need a judge
-                from proctor.actions.trust import trust_for
-                from proctor.pytest_plugin.live import find_run_home
+                from proctor.actions.judged_check import finish_stream  # only claims in plain language need a judge
 
-                home = find_run_home(self.path.parent, self.config.rootpath)
-                trust = trust_for("running", granted=self.config.getoption("proctor_trust"), home=home)
-                return finished(stream, records, home=home, environment=os.environ, trust=trust)
+                trust, home = file.find_trust()
+                return finish_stream(stream, records, home=home, environment=os.environ, trust=trust)
             return stream.finish(list(stream.over(records)))
         if not self.config.getoption("proctor_live"):
+            if self.config.getini("proctor_without_evidence") == "fail" and not file.has_evidence():
+                raise make_fault(file.explain_undecided(self.case))
             pytest.skip(file.explain_undecided(self.case))
-        from proctor.pytest_plugin.live import drive_suite, find_run_home  # the runner and its event loop; recorded evidence needs neither
+        from proctor.actions.given_target import choose_target  # the runner and its event loop; recorded evidence needs neither
+        from proctor.pytest_plugin.live import drive_suite
 
-        home = find_run_home(self.path.parent, self.config.rootpath)
-        target: str | None = self.config.getoption("proctor_target")
-        granted: bool | None = self.config.getoption("proctor_trust")
-        return drive_suite(suite, target=target, home=home, note=f"pytest {self.nodeid}", trust=granted).result
+        trust, home = file.find_trust()
+        given: str | None = self.config.getoption("proctor_target")
+        target = choose_target(given, suite, home, capture=self.config.getoption("proctor_capture"))
+        return drive_suite(suite, target=target, home=home, note=f"pytest {self.nodeid}", trust=trust.granted).result
 
     @property
     def _file(self) -> SuiteFile:

@@ -5,34 +5,64 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
-from proctor.actions.history import WORKSPACE_FILES, find_home
+from proctor.actions.given_target import choose_target, parse_target
+from proctor.actions.history import find_home, is_workspace_folder
 from proctor.actions.run import LiveRun, TargetLike, drive
+from proctor.actions.run_options import RunOptions
 from proctor.errors import InputError, TargetError
+from proctor.evals.blocking import is_in_loop
 from proctor.model.case import Case, Suite, Turn
 from proctor.model.evidence import Evidence, Json
+from proctor.processes.guard import GUARD
+from proctor.runner.settings import RunSettings
 
 
-def find_run_home(folder: Path, root: Path) -> Path:
-    """Return the folder where runs are kept: beside the nearest `proctor.yaml` above `folder`, else in the root folder of the session."""
-    home = find_home(None, start=folder)
-    return home if any((home.parent / name).is_file() for name in WORKSPACE_FILES) else find_home(None, start=root)
+def find_run_home(folder: Path, root: Path, *, trusted: bool = True) -> Path:
+    """Return the folder where runs are kept: beside the nearest `proctor.yaml` above `folder`, else in the root folder of the session.
+
+    Unless it is `trusted`, only what lies in the working folder is believed: a suite from elsewhere may bring a `proctor.yaml`, too.
+    """
+    here = find_home(None)
+    for home in (find_home(None, start=folder), find_home(None, start=root)):
+        if is_workspace_folder(home.parent) and (trusted or home.parent.is_relative_to(here.parent)):
+            return home
+    return find_home(None, start=root) if trusted or root.resolve().is_relative_to(here.parent) else here
 
 
-def drive_suite(suite: Suite, *, target: TargetLike, home: Path, note: str, timeout_s: float = 120.0, trust: bool | None = None) -> LiveRun:
+def drive_suite(
+    suite: Suite,
+    *,
+    target: TargetLike,
+    home: Path,
+    note: str,
+    timeout_s: float = 120.0,
+    trust: bool | None = None,
+    capture: Literal["otel"] | None = None,
+) -> LiveRun:
     """Drive the agent through the suite. Raises `KeyboardInterrupt` when it was interrupted; what is finished is kept."""
-    if _is_in_loop():
+    if is_in_loop():
         raise InputError(
             "an agent cannot be driven from inside a running event loop; in an async test: await asyncio.to_thread(proctor_target, ...)"
         )
-    run = asyncio.run(drive(suite, target=target, home=home, note=note, timeout_s=timeout_s, trust=trust))
+    options = RunOptions(settings=RunSettings(timeout_s=timeout_s), note=note, trust=trust, capture=capture)
+    run = asyncio.run(drive(suite, options, target=target, home=home))
     if run.ended == "interrupted":
+        GUARD.note_interruption()
         raise KeyboardInterrupt
     return run
 
 
 def ask_target(
-    target: TargetLike, messages: Sequence[str], *, context: Mapping[str, Json], home: Path, note: str, timeout_s: float = 120.0
+    target: TargetLike,
+    messages: Sequence[str],
+    *,
+    context: Mapping[str, Json],
+    home: Path,
+    note: str,
+    timeout_s: float = 120.0,
+    capture: Literal["otel"] | None = None,
 ) -> Evidence:
     """Return what the agent did when it was told these messages, one turn each. Raises `TargetError` where it left no evidence."""
     case = Case(
@@ -41,16 +71,12 @@ def ask_target(
         turns=tuple(Turn(input=message) for message in messages) if len(messages) > 1 else (),
         context=dict(context),
     )
-    run = drive_suite(Suite(name=note, cases=(case,)), target=target, home=home, note=note, timeout_s=timeout_s)
+    suite = Suite(name=note, cases=(case,))
+    if isinstance(target, str) and (capture is None or parse_target(target) is not None):
+        # What a test names is its author's own word, as what the command line names is.
+        target, capture = choose_target(target, suite, home, capture=capture), None
+    run = drive_suite(suite, target=target, home=home, note=note, timeout_s=timeout_s, capture=capture)
     entry = run.entries[case.id, 0]
     if entry.evidence is None:
         raise TargetError(entry.reason or "the agent left no evidence")
     return entry.evidence
-
-
-def _is_in_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -13,9 +13,10 @@ PYTEST_DONT_REWRITE: nothing in this file asserts, and pytest warns where it fin
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
-from fnmatch import fnmatchcase
+import sys
+from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from proctor.pytest_plugin.fixtures import proctor_check, proctor_evidence, proc
 __all__ = ["proctor_check", "proctor_evidence", "proctor_judge", "proctor_target"]
 
 SUITE_ENDINGS = (".proctor.yaml", ".proctor.yml", ".proctor.json")
-_WILDCARDS = ("*", "?", "[")
+_WILDCARDS = ("*", "?")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,11 +40,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="decide suites on this file or folder of evidence; may be given several times",
     )
     group.addoption("--proctor-live", action="store_true", help="drive the agent for cases that no evidence answers")
-    group.addoption("--proctor-target", metavar="NAME", help="the target in proctor.yaml to drive (default: default_target)")
+    group.addoption(
+        "--proctor-target",
+        metavar="TARGET",
+        help="a target of proctor.yaml, or module:function, a URL or a command (default: default_target)",
+    )
+    group.addoption("--proctor-capture", choices=("otel",), help="of a function as the target: read the spans that it leaves behind, too")
     group.addoption(
         "--proctor-trust", action="store_true", default=None, help="take suites at their word that do not lie in the working folder"
     )
-    parser.addini("proctor_suites", "suite files to collect beside *.proctor.yaml: paths or patterns like suites/*.yaml", type="linelist")
+    parser.addini(
+        "proctor_suites", "suite files to collect beside *.proctor.yaml: paths or patterns like suites/**/*.yaml", type="linelist"
+    )
+    parser.addini(
+        "proctor_without_evidence",
+        "what becomes of a suite none of whose cases has evidence, without --proctor-live: fail (default) or skip",
+        default="fail",
+    )
     parser.addini("proctor_evidence", "files or folders of evidence, for suites with no evidence beside them", type="paths")
 
 
@@ -56,6 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for path in (*evidence, *config.getini("proctor_evidence")):
         if not path.exists():
             raise pytest.UsageError(f"proctor: no evidence at {str(path)!r}: no such file or folder")
+    said = config.getini("proctor_without_evidence")
+    if said not in ("fail", "skip"):
+        raise pytest.UsageError(f"proctor_without_evidence: expected fail or skip, found {said!r}")
     for entry in config.getini("proctor_suites"):
         if not any(mark in entry for mark in _WILDCARDS) and not (_get_root(config) / entry).is_file():
             raise pytest.UsageError(f"proctor_suites: no suite file at {str(_get_root(config) / entry)!r}")
@@ -76,11 +92,42 @@ def _is_listed(path: Path, config: pytest.Config) -> bool:
         return False
     # Only what the user wrote is a pattern: the folder of the project may have any name.
     place = os.path.relpath(path, _get_root(config))
-    return any(fnmatchcase(place, os.path.normpath(entry)) for entry in listed) or str(path) in listed
+    if place in map(os.path.normpath, listed) or str(path) in listed:
+        return True
+    from proctor.patterns.globs import compile_glob, matches_glob  # only where suites are listed by patterns
+
+    return any(matches_glob(compile_glob(os.path.normpath(entry)), place) for entry in listed if any(mark in entry for mark in _WILDCARDS))
 
 
 def _get_root(config: pytest.Config) -> Path:
     return config.inipath.parent if config.inipath is not None else config.rootpath
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse suites that are not trusted before anything is driven."""
+    config = session.config
+    # Only where a suite was collected is there anything to refuse; whoever shares tests out over processes does it for all of them.
+    if "proctor.pytest_plugin.items" not in sys.modules or config.option.collectonly or hasattr(config, "workerinput"):
+        return
+    from proctor.pytest_plugin.admission import refuse_strangers  # the rules of runs; see above
+
+    refuse_strangers(session.items, config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
+    """Do the same where pytest-xdist shares tests out: it does so when all processes have told what they found."""
+    session: pytest.Session | None = node.config.pluginmanager.getplugin("session")
+    places = dict.fromkeys(node.config.rootpath / id.partition("::")[0] for id in ids)
+    suites = [path for path in places if path.name.endswith(SUITE_ENDINGS) or _is_listed(path, node.config)]
+    if session is None or not suites:
+        return
+    from proctor.pytest_plugin.admission import refuse_strangers  # the rules of runs; see above
+    from proctor.pytest_plugin.items import SuiteFile
+
+    selected = set(ids)
+    items = [item for path in suites for item in SuiteFile.from_parent(session, path=path).collect()]
+    refuse_strangers([item for item in items if item.nodeid in selected], node.config)
 
 
 @pytest.hookimpl(wrapper=True)

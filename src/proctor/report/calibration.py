@@ -120,6 +120,7 @@ class _Painter:
             notes[self._found.cut.threshold] = "chosen"
         items = [(one.opinion.score, one.item.label) for one in self._found.items if one.decided]
         rows = {row.threshold: (row, "") for row in swept[::step]}
+        # Counted anew: neither the present nor the chosen threshold need be a score that occurred.
         rows |= {threshold: (SweepRow(threshold, count_at_threshold(items, threshold)), f"← {note}") for threshold, note in notes.items()}
         return [rows[threshold] for threshold in sorted(rows)]
 

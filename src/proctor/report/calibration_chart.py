@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from proctor.report.calibration_words import threshold_words
 from proctor.scoring.agreement import Figure
@@ -10,6 +10,17 @@ from proctor.scoring.cutting import SweepRow
 
 _WIDTH, _HEIGHT = 640, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 56, 54
+
+
+WORDS = {
+    "accuracy": "accuracy",
+    "kappa": "kappa",
+    "present": "present",
+    "chosen": "chosen",
+    "axis": "passes from this score on",
+    "said": "Accuracy and kappa for every threshold; present {present}",
+}
+"""What stands in the curve; pages say it in the language of their reader."""
 
 
 def draw_interval_bar(figure: Figure, *, low: float = 0.0) -> str:
@@ -38,13 +49,13 @@ def draw_share_bar(share: float) -> str:
     )
 
 
-def draw_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None) -> str:
+def draw_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None, words: Mapping[str, str] = WORDS) -> str:
     """Draw accuracy and kappa over the threshold, as steps: between two scores that occurred nothing changes."""
     lowest = min((row.table.kappa or 0.0 for row in rows), default=0.0)
     floor = 0.0 if lowest >= 0 else -0.5 if lowest >= -0.5 else -1.0
     parts = [
         f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="Accuracy and kappa for every threshold; present {threshold_words(present)}">'
+        f'aria-label="{words["said"].format(present=threshold_words(present))}">'
     ]
     steps = 5 if floor == 0 else 6 if floor == -0.5 else 4
     for step in range(steps + 1):
@@ -54,23 +65,24 @@ def draw_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | N
         parts.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{threshold_words(round(value, 2))}</text>')
     for step in range(6):
         parts.append(f'<text x="{_place_x(step / 5):.1f}" y="{_HEIGHT - 33}" text-anchor="middle">{threshold_words(step / 5)}</text>')
-    parts.append(f'<text x="{_place_x(0.5):.1f}" y="{_HEIGHT - 7}" text-anchor="middle">passes from this score on</text>')
-    parts.append(_mark(present, "present", 16))
+    parts.append(f'<text x="{_place_x(0.5):.1f}" y="{_HEIGHT - 7}" text-anchor="middle">{words["axis"]}</text>')
+    parts.append(_mark(present, "present", 16, words["present"]))
     if chosen is not None and chosen != present:
-        parts.append(_mark(chosen, "chosen", 40))
+        parts.append(_mark(chosen, "chosen", 40, words["chosen"]))
     for name in ("accuracy", "kappa"):
         points = [(row.threshold, value) for row in rows if (value := getattr(row.table, name)) is not None]
         parts.append(f'<path class="{name}" d="{_draw_steps(points, floor)}"/>')
-    parts.append(f'<text class="accuracy" x="{_LEFT}" y="16">accuracy</text><text class="kappa" x="{_LEFT}" y="40">kappa</text></svg>')
+    parts.append(f'<text class="accuracy" x="{_LEFT}" y="16">{words["accuracy"]}</text>')
+    parts.append(f'<text class="kappa" x="{_LEFT}" y="40">{words["kappa"]}</text></svg>')
     return "".join(parts)
 
 
-def _mark(threshold: float, name: str, y: int) -> str:
+def _mark(threshold: float, name: str, y: int, word: str) -> str:
     x = _place_x(threshold)
     anchor, shift = ("end", -5) if threshold > 0.5 else ("start", 5)
     return (
         f'<line class="{name}" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 12}" y2="{_HEIGHT - _BOTTOM}"/>'
-        f'<text class="{name}" x="{x + shift:.1f}" y="{y}" text-anchor="{anchor}">{name} {threshold_words(threshold)}</text>'
+        f'<text class="{name}" x="{x + shift:.1f}" y="{y}" text-anchor="{anchor}">{word} {threshold_words(threshold)}</text>'
     )
 
 

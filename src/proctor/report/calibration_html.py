@@ -28,7 +28,7 @@ _COLUMNS = ("accuracy", "kappa", "precision", "recall", "f1")
 
 def render_calibration_html(calibration: Calibration) -> str:
     """Return the whole page."""
-    style = read_template("report.css") + read_template("calibration.css")
+    style = "".join(map(read_template, ("tokens.css", "report.css", "calibration.css")))
     name = _render_text(words.judge_words(calibration))
     body = read_template("calibration.html").format(
         colour=_colour(calibration),
@@ -149,6 +149,7 @@ def _render_sweep(calibration: Calibration) -> Iterator[str]:
         marks[calibration.cut.threshold] = "chosen"
     items = [(one.opinion.score, one.item.label) for one in calibration.items if one.decided]
     rows = {row.threshold: row for row in calibration.sweep}
+    # Counted anew: neither the present nor the chosen threshold need be a score that occurred.
     rows |= {threshold: SweepRow(threshold, count_at_threshold(items, threshold)) for threshold in marks}
     head = "".join(f"<th>{words.TITLES[name]}</th>" for name in _COLUMNS)
     lines: list[str] = []

@@ -74,6 +74,7 @@ class EvaluationEvent(msgspec.Struct, frozen=True, kw_only=True):
 def iterate_events(result: Mapping[str, Json], about: About) -> Iterator[EvaluationEvent]:
     """Yield the events of one result, in the form it has as JSON."""
     trace_id = _read_id(about.trace_id, 32)
+    # A span id means nothing without its trace.
     span_id = _read_id(about.span_id, 16) if trace_id else ""
     case: str = result.get("id") or about.case or "case"
     assertions: Sequence[Mapping[str, Json]] = result.get("assertions") or ()
@@ -86,6 +87,7 @@ def iterate_events(result: Mapping[str, Json], about: About) -> Iterator[Evaluat
             "gen_ai.evaluation.score.value": _score(decided, outcome),
             "gen_ai.evaluation.score.label": outcome,
             "gen_ai.evaluation.explanation": explanation,
+            # `_OTHER` is OpenTelemetry's word for an error that has no name of its own.
             "error.type": (decided.get("code") or "_OTHER") if outcome == "error" else None,
             **shared,
             "proctor.result.kind": kind,
@@ -139,6 +141,7 @@ def _find_end_ns(entry: RunEntry | None, run_started: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     took = entry.duration_ms if entry is not None and entry.duration_ms is not None else 0.0
+    # Whole milliseconds: as a float, nanoseconds since 1970 are exact to some hundreds only.
     return int(moment.timestamp() * 1_000 + took) * 1_000_000
 
 
@@ -204,6 +207,7 @@ def _write_value(value: Value) -> dict[str, Json]:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
+        # OTLP writes whole numbers of 64 bits as text, since JavaScript cannot hold them.
         return {"intValue": str(value)}
     return {"doubleValue": value} if isinstance(value, float) else {"stringValue": value}
 

@@ -26,6 +26,7 @@ from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import show
 from proctor.report.neutral import to_one_line
 from proctor.report.style import Colour, Style, pad, wrap
+from proctor.report.user_words import describe_user
 
 MOST_CALLS = 20
 """Calls shown of one record."""
@@ -54,18 +55,18 @@ class EvidencePainter:
     def paint_block(self, title: str, evidence: Evidence, reader: str = "plain") -> list[str]:
         """Return the lines about one record: who read it, what is known of each part, and what was read."""
         known = find_known(evidence, reader)
-        lines = [self._style.paint(to_one_line(title, 300), "bold"), *self._paint_labelled("read as", to_one_line(known.reader)), ""]
+        lines = [self._style.paint(to_one_line(title, 300), "bold"), *self.paint_row("read as", to_one_line(known.reader)), ""]
         lines += self.paint_parts(known)
         if evidence.no_run is not None:
-            lines += ["", *self._paint_labelled("no run", f"{to_one_line(evidence.no_run, 400)}: it is kept and not judged")]
-        read = [line for name, text in _list_rows(evidence) for line in self._paint_labelled(name, text)]
+            lines += ["", *self.paint_row("no run", f"{to_one_line(evidence.no_run, 400)}: it is kept and not judged")]
+        read = self.paint_rows(evidence)
         return [*lines, "", *read] if read else lines
 
     def paint_parts(self, known: Known) -> list[str]:
         """Return one line for each part, and the notes of the reader."""
         lines = [line for part, state in known.parts.items() for line in self._paint_part(PART_NAMES[part], state)]
         for note in known.notes[:MOST_NOTES]:
-            lines += self._paint_labelled("note", to_one_line(note, 400))
+            lines += self.paint_row("note", to_one_line(note, 400))
         return lines
 
     def _paint_part(self, name: str, state: PartState) -> list[str]:
@@ -77,7 +78,12 @@ class EvidencePainter:
         first, *rest = wrap(to_one_line(state.why, 400), max(20, self._width - indent))
         return [f"{head}  {first}", *(" " * indent + line for line in rest)]
 
-    def _paint_labelled(self, label: str, text: str) -> list[str]:
+    def paint_rows(self, evidence: Evidence) -> list[str]:
+        """Return the lines about what was read: input, calls, answer, status, tokens, model."""
+        return [line for name, text in _list_rows(evidence) for line in self.paint_row(name, text)]
+
+    def paint_row(self, label: str, text: str) -> list[str]:
+        """Return the lines of one thing that was read, with its label before it."""
         first, *rest = wrap(text, max(20, self._width - 2 - _LABEL)) or [""]
         return ["  " + self._style.paint(pad(label, _LABEL), "dim") + first, *(" " * (2 + _LABEL) + line for line in rest)]
 
@@ -99,6 +105,8 @@ def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
         yield "tokens", usage
     if evidence.model is not None:
         yield "model", to_one_line(evidence.model)
+    if evidence.simulated_user is not None:
+        yield "user", to_one_line(describe_user(evidence.simulated_user), 400)
     if evidence.error is not None:
         yield "error", to_one_line(evidence.error, 400)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import html
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -29,7 +29,9 @@ from proctor.report.html_text import write_label
 from proctor.report.tallies import AxisTally, TagTally, name_axis
 from proctor.report.wording import (
     WORDS,
+    cost_words,
     count_words,
+    has_undecided_claims,
     incomplete_words,
     missing_words,
     number_words,
@@ -47,21 +49,34 @@ _MOST_OF_A_CASE = 1_000_000
 """Bytes of JSON of one case after which its further attempts come without conversation."""
 _MOST_LISTED = 200
 """Warnings and records without a case that the page lists."""
+_STYLES = ("tokens.css", "report.css")
 _SCRIPTS = ("elements.js", "case.js", "report.js")
 _encode = msgspec.json.Encoder(order=None).encode
 
 
-def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None) -> str:
-    """Return the whole run as one page; `entries`, by case id and attempt, bring the conversations."""
+def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None, axes: Sequence[str] = ()) -> str:
+    """Return the whole run as one page; `entries`, by case id and attempt, bring the conversations.
+
+    `axes` make a table of pass rates on top; left out, they are those of the matrix, where there is one.
+    """
     known: Entries = entries or {}
     rows, tags, packets = list_rows(run), Tags(), _Packets()
     listed: list[dict[str, Json]] = []
     for row in rows:
+        # Rows come worst first, so the conversations of what failed are in before the room is used up.
         packet, place = packets.add(_write_details(row, known, room=packets.size < CONVERSATION_ROOM))
         listed.append({**write_row(row, tags, known), "packet": packet, "place": place})
     counts = {outcome: sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES}
     index = {**_write_overview(run), "counts": counts, "rate": rate_document(counts), "rows": listed, "tags": tags.list_pairs()}
-    return _page(run, counts, _pack(_encode(index)), packets.finish())
+    return _page(run, counts, _pack(_encode(index)), packets.finish(), _write_pivot(run, axes))
+
+
+def _write_pivot(run: RunResult, axes: Sequence[str]) -> str:
+    from proctor.report.pivot import build_pivot, find_matrix_axes  # most runs have no matrix
+    from proctor.report.pivot_tables import write_pivot_html
+
+    chosen = axes or find_matrix_axes(run)
+    return write_pivot_html(build_pivot(run, chosen)) if chosen else ""
 
 
 class _Packets:
@@ -76,6 +91,7 @@ class _Packets:
 
     def add(self, document: Json) -> tuple[int, int]:
         """Put the details of one case in; returns the number of its packet and its place there."""
+        # Closed before the next case is added, so that the number and the place of each case are known when it is put in.
         if self._open_size > _PACKET:
             self._close()
         encoded = _encode(document)
@@ -102,6 +118,7 @@ def _pack(document: bytes) -> str:
 
 def _write_details(row: Row, entries: Entries, *, room: bool) -> dict[str, Json]:
     """Return a case in full; of many attempts the ones that did not pass get their conversations in first."""
+    # Encoded in the order of need, and put back in the order of the attempts.
     attempts = [msgspec.Raw()] * len(row.results)
     size = 0
     for index in sorted(range(len(attempts)), key=lambda index: row.results[index].passed):
@@ -127,6 +144,7 @@ def _write_overview(run: RunResult) -> dict[str, Json]:
         if axes.is_worth_showing()
         else [],
         "missing": _list_missing(run),
+        "cost": write_label(cost_words(run.cost), 300),
         "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),
         "unmatched": _bound_lines(
             [write_label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]], len(run.unmatched_evidence)
@@ -151,8 +169,8 @@ def _bound_lines(lines: list[str], total: int) -> list[str]:
     return [*lines, f"and {total - len(lines):,} more"] if total > len(lines) else lines
 
 
-def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str]) -> str:
-    style, script = read_template("report.css"), "".join(map(read_template, _SCRIPTS))
+def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str], pivot: str) -> str:
+    style, script = "".join(map(read_template, _STYLES)), "".join(map(read_template, _SCRIPTS))
     name = _escape(run.suite_name or "suite")
     told = _escape("  ·  ".join(words for words in (incomplete_words(run.incomplete), count_words(counts)) if words))
     body = read_template("report.html").format(
@@ -161,6 +179,7 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
         outcome_word=WORDS[run.outcome],
         told=told,
         facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()))),
+        pivot=pivot,
         script=script,
         index=index,
         packets="".join(f'<script type="text/plain" id="packet-{number}">{packet}</script>\n' for number, packet in enumerate(packets)),
@@ -171,8 +190,9 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
 def _list_facts(run: RunResult, cases: int) -> Iterator[str]:
     if len(run.cases) > cases:
         yield f"{len(run.cases):,} attempts at {cases:,} cases"
-    if run.score is not None:
-        yield score_words(run.score, run.counts)
+    score = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(run.cases))
+    if score:
+        yield score
     unmet = unmet_words(run.unmet)
     if unmet:
         yield unmet

@@ -11,8 +11,21 @@ from proctor.model.run import RunEntry
 from proctor.report.html_comparisons import explain_in_rows
 from proctor.report.html_text import duration_words, list_tag_pairs, write_block, write_label, write_pretty
 from proctor.report.html_timeline import build_timeline, list_facts, list_other_evidence
+from proctor.report.judge_votes import list_votes
+from proctor.report.marked_text import Mark, Marks
+from proctor.report.ranges import add_ranges
 from proctor.report.tallies import has_named_axes, name_axis
-from proctor.report.wording import assertion_notes, assertion_title, case_remark, evidence_place, number_words, origin_place, unknown_words
+from proctor.report.user_words import describe_user
+from proctor.report.wording import (
+    assertion_notes,
+    assertion_title,
+    case_remark,
+    cost_words,
+    evidence_place,
+    number_words,
+    origin_place,
+    unknown_words,
+)
 
 Document = dict[str, Json]
 
@@ -59,15 +72,43 @@ def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: 
     known = result.account if result.account is not None or evidence is None else find_known(evidence)
     if known is not None:
         document["known"] = write_known(known)
-    document["assertions"] = [_write_assertion(entry, evidence) for entry in result.assertions]
+    shown = result if evidence is None else add_ranges(result, evidence)
+    marks = _list_marks(shown, evidence)
+    document["assertions"] = [_write_assertion(entry, evidence) for entry in shown.assertions]
     if evidence is None:
         document["no_timeline"] = NO_EVIDENCE
     elif not with_evidence:
         document["no_timeline"] = LEFT_OUT
     else:
-        document["timeline"] = build_timeline(evidence)
-        document["rest"] = list_other_evidence(evidence)
+        document["timeline"] = build_timeline(evidence, marks)
+        document["rest"] = list_other_evidence(evidence, marks)
+        _name_first_pieces(document)
     return document
+
+
+def _list_marks(result: CaseResult, evidence: Evidence | None) -> Marks:
+    """Return the characters that the verdicts of an attempt are about, by their place in the whole run."""
+    marks: dict[str, list[Mark]] = {}
+    for number, entry in enumerate(result.assertions, 1):
+        for one in entry.ranges:
+            path = _rebase_pointer(one.path, entry.assertion, evidence)
+            marks.setdefault(path, []).append(Mark(one.start, one.end, number, entry.outcome == "fail"))
+    return marks
+
+
+def _name_first_pieces(document: Document) -> None:
+    """Let the first marked piece of each assertion be found from there (`first`), and say which assertions have one (`marked`)."""
+    listed: list[Json] = [pieces for step in document["timeline"] for pieces in step.get("marked", {}).values()]
+    listed += [row[2] for row in document["rest"] if len(row) > 2]
+    seen: set[int] = set()
+    for piece in (piece for pieces in listed for piece in pieces if not isinstance(piece, str)):
+        new = [number for number in piece["of"] if number not in seen]
+        seen.update(new)
+        if new:
+            piece["first"] = new
+    for number, assertion in enumerate(document["assertions"], 1):
+        if number in seen:
+            assertion["marked"] = True
 
 
 def write_known(known: Known) -> Document:
@@ -87,16 +128,21 @@ def _list_facts(result: CaseResult, entry: RunEntry | None) -> list[list[str]]:
     known: list[list[str]] = []
     if result.verdict is not None and result.score is not None:
         known.append(["score", f"{number_words(result.score)} ({result.verdict})"])
+    if result.cost is not None:
+        known.append(["cost", write_label(cost_words(result.cost).removeprefix("cost "), 300)])
     place = evidence_place(result.source)
     if place is not None:
         known.append(["evidence", write_label(place, 300)])
     if entry is not None:
         if entry.started_at:
             known.append(["started", write_label(entry.started_at, 40)])
-        if entry.duration_ms is not None:
-            known.append(["took", duration_words(entry.duration_ms)])
+        took = entry.find_agent_ms()
+        if took is not None:
+            known.append(["took", duration_words(took)])
         if entry.evidence is not None:
             known.append(["agent", " · ".join(list_facts(entry.evidence))])
+    if result.simulated_user is not None:
+        known.append(["user", write_label(describe_user(result.simulated_user), 400)])
     if result.now is not None:
         known.append(["clock", write_label(result.now, 40)])
     return [fact for fact in known if fact[1]]
@@ -123,6 +169,9 @@ def _write_assertion(entry: AssertionResult, evidence: Evidence | None) -> Docum
         document["reason"] = write_block(words.reason, 3000)
     if words.rest:
         document["details"] = write_pretty(words.rest)
+    votes = list_votes(verdict)
+    if votes:
+        document["votes"] = votes
     if verdict.pointers:
         document["at"] = [write_label(_rebase_pointer(pointer, assertion, evidence), 200) for pointer in verdict.pointers[:_MOST_POINTERS]]
         if len(verdict.pointers) > _MOST_POINTERS:
@@ -134,5 +183,6 @@ def _rebase_pointer(pointer: str, assertion: Assertion, evidence: Evidence | Non
     """Return a pointer of a claim about one turn, as seen from the whole run."""
     if assertion.turn is None or evidence is None or not evidence.turns or not pointer.startswith("$."):
         return pointer
+    # What a turn does not have itself (the state, the context) is the run's, and its pointer stays as it is.
     field = pointer[2:].replace("[", ".").split(".", 1)[0]
     return f"$.turns[{assertion.turn}]{pointer[1:]}" if field in _OF_A_TURN else pointer

@@ -122,6 +122,7 @@ def _compare_field(row: Json) -> Comparison:
 def _write_json(value: Json) -> str:
     """Write a value as JSON with text in quotes: beside a number it matters which of the two is text."""
     return (
+        # Inside a list, as a text by itself would be written without its quotes.
         write_pretty([value], _VALUE).removeprefix("[").removesuffix("]").strip() if isinstance(value, str) else write_pretty(value, _VALUE)
     )
 

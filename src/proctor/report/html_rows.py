@@ -70,6 +70,7 @@ def _iterate_rows(run: RunResult) -> Iterator[Row]:
     summarised = {summary.id: summary.outcome for summary in run.summary}
     for case_id, results in by_case.items():
         if len(results) == 1:
+            # Without an id this is a record that could not be read, which belongs to no case.
             yield Row(outcome=results[0].outcome, results=(results[0],), alone=bool(case_id))
         elif case_id and len({result.attempt for result in results}) == len(results):
             row = Row(outcome="skip", results=tuple(results), alone=True)
@@ -112,7 +113,7 @@ def write_row(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
         "words": write_label(" ".join(filter(None, (searched, _find_first_question(worst, entry)))), _SEARCHED),
         "tags": tags.find_numbers(worst.case.tags),
         "score": _score(row),
-        "took": "" if entry is None or entry.duration_ms is None or len(row.results) > 1 else duration_words(entry.duration_ms),
+        "took": "" if entry is None or (took := entry.find_agent_ms()) is None or len(row.results) > 1 else duration_words(took),
         "rate": rate_document(row.counts) if len(row.results) > 1 else None,
         "flaky": row.flaky,
     }
@@ -125,7 +126,7 @@ def rate_document(outcomes: Mapping[str, int]) -> dict[str, Json] | None:
     if not counts.runs:
         return None
     interval = wilson(counts)
-    return {"passed": counts.passes, "decided": counts.runs, "low": round(interval.low, 4), "high": round(interval.high, 4)}
+    return {"passed": counts.passes, "decided": counts.runs, "low": round(interval.low, 9), "high": round(interval.high, 9)}
 
 
 def _score(row: Row) -> str:

@@ -31,6 +31,20 @@ def write_block(text: str, limit: int = MOST_TEXT) -> str:
     return "\n".join(to_lines(text, limit=limit, most_lines=_MOST_LINES))
 
 
+def write_clean_block(text: str) -> str:
+    """Return a text that was cut already, with everything harmful in it written out."""
+    return write_block(text, len(text))
+
+
+def lay_out_value(value: Json) -> str:
+    """Return a value as JSON, broken into lines where it is long, whatever its length; to be cut by whoever shows it."""
+    try:
+        encoded = _encode(value)
+        return encoded.decode() if len(encoded) > _MOST_LAID_OUT else _lay_out(encoded)
+    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
+        return show(value, _MOST_LAID_OUT)
+
+
 def write_pretty(value: Json, limit: int = MOST_TEXT) -> str:
     """Return a value as JSON, broken into lines where it is long; text stands as it is, JSON inside text is laid out too."""
     if isinstance(value, str):

@@ -7,21 +7,28 @@ are ones already seen (checks return one and the same object for a plain pass).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 import msgspec
 
 from proctor.evidence.account import write_known
 from proctor.model.account import Known
 from proctor.model.case import Assertion, Case
-from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.cost import TotalCost
+from proctor.model.evidence import Cost, Evidence, Json, Source
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, Incomplete, RunResult
-from proctor.model.verdict import Verdict
+from proctor.model.verdict import TextRange, Verdict
 
 _encode_plain = msgspec.json.Encoder(order=None).encode
 _REMEMBERED = 64
 """How many encoded verdicts to keep per assertion, and accounts per run; passing ones are a handful, failing ones mostly differ."""
 _NOWHERE = Source()
+
+
+_MOST_FRAMES = 2_000
+"""Cases whose unchanging parts are remembered as bytes."""
 
 
 class CaseEncoder:
@@ -41,10 +48,14 @@ class CaseEncoder:
         """Append the pieces of one result, with `end` behind it, to be joined by whoever writes many at once."""
         frame = self._cases.get(id(result.case))
         if frame is None:
+            # Of cases that come and go only some are remembered: a suite over a large file of data has very many.
+            if len(self._cases) >= _MOST_FRAMES:
+                self._cases.clear()
             # The frame holds on to the case, so its id cannot be given to another while we remember it.
             frame = self._cases[id(result.case)] = _CaseFrame(result.case)
         source = result.source
-        if source is not None and source.id is None and source.line is not None and result.attempt == 0 and result.account is None:
+        plain = result.attempt == 0 and result.account is None and result.exchange is None
+        if source is not None and source.id is None and source.line is not None and plain:
             # The line of a long file: only its number differs from the one before.
             parts += (frame.encode_before_line(source.file), str(source.line).encode(), frame.encode_behind_line(result, end))
             return
@@ -111,10 +122,12 @@ class _CaseFrame:
 
     def encode_behind_line(self, result: CaseResult, end: bytes) -> bytes:
         """Return everything behind it. A clean pass has the very verdicts of the one before it."""
-        if result.verdicts is self._clean:
+        # By identity: `decide/quick.py` hands on the very tuple of the last clean pass.
+        if result.verdicts is self._clean and not result.ranges:
             return self._clean_behind
         behind = b"".join((b',"id":null}', self.encode_tail(result), end))
-        plain = result.axes is None and result.now is None and result.code is None and not result.extracted
+        plain = result.axes is None and result.now is None and result.code is None and not result.extracted and result.cost is None
+        plain = plain and not result.ranges
         if result.outcome == "pass" and plain and result.verdicts:
             self._clean, self._clean_behind = result.verdicts, behind
         return behind
@@ -140,12 +153,32 @@ class _CaseFrame:
         ]
         if result.now is not None:
             parts += [b',"now":', _encode(result.now)]
+        if result.cost is not None:
+            parts += [b',"cost":', _encode(write_cost(result.cost))]
+        if result.exchange is not None:
+            parts += [b',"exchange":', _encode(result.exchange)]
+        if result.simulated_user is not None:
+            parts += [b',"simulated_user":', _encode(result.simulated_user)]
         parts += [
             b',"assertions":[',
-            b",".join([frame.encode(verdict) for frame, verdict in zip(self._assertions, result.verdicts, strict=False)]),
+            b",".join(self._encode_assertions(result)),
             b"]}",
         ]
         return b"".join(parts)
+
+    def _encode_assertions(self, result: CaseResult) -> list[bytes]:
+        if not result.ranges:
+            return [frame.encode(verdict) for frame, verdict in zip(self._assertions, result.verdicts, strict=False)]
+        rows = zip(self._assertions, result.verdicts, result.ranges, strict=False)
+        return [_add_ranges(frame.encode(verdict), ranges) for frame, verdict, ranges in rows]
+
+
+def _add_ranges(assertion: bytes, ranges: tuple[TextRange, ...]) -> bytes:
+    """Return an encoded assertion with the characters it is about; nothing is added where there are none."""
+    if not ranges:
+        return assertion
+    listed = [{"pointer": one.path, "start": one.start, "end": one.end} for one in ranges]
+    return b"".join((assertion[:-1], b',"ranges":', _encode(listed), b"}"))
 
 
 def _encode_or_null(value: Json) -> bytes:
@@ -199,6 +232,7 @@ class _AssertionFrame:
             )
         )
         if told.outcome == "pass" and len(self._seen) < _REMEMBERED:
+            # The verdict is kept beside its bytes: while it lives, its id can belong to no other.
             self._seen[id(verdict)] = (verdict, encoded)
         return encoded
 
@@ -259,32 +293,66 @@ def incomplete_document(incomplete: Incomplete | None) -> Json:
     return {**figures, "missing": missing}
 
 
+def write_cost(cost: Cost | TotalCost) -> dict[str, Json]:
+    """Return costs as plain data: null is not known, and then `why` says why."""
+    told: dict[str, Json] = {"agent": cost.agent, "judge": cost.judge}
+    if cost.user != 0:
+        told["user"] = cost.user
+    told["currency"] = cost.currency
+    if isinstance(cost, TotalCost):
+        told |= {"known": cost.known, "cases_not_known": cost.cases_not_known}
+    return told | ({"why": cost.why} if cost.why else {}) | ({"note": cost.note} if cost.note else {})
+
+
 def render_json(run: RunResult) -> str:
     """Return the whole run as one object."""
     encoder = CaseEncoder()
+    return b"".join(iterate_document(run, (indent_item(encoder.encode(result)) for result in run.cases))).decode()
+
+
+def iterate_document(run: RunResult, cases: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the whole run as one object, piece by piece; `cases` are its results as `indent_item` writes them."""
     head: dict[str, Json] = {
         "schema": SCHEMA,
         "run_id": run.run_id,
         "started_at": run.started_at,
-        "suite": _encode_raw({"name": run.suite_name, "path": run.suite_path, "dialect": run.dialect}),
+        "suite": {"name": run.suite_name, "path": run.suite_path, "dialect": run.dialect},
         "outcome": run.outcome,
         "score": run.score,
         "counts": run.counts,
-        "cases": [msgspec.Raw(encoder.encode(result)) for result in run.cases],
-        "summary": _encode_raw([summary_document(summary) for summary in run.summary]),
-        "unmatched_evidence": _encode_raw(list(run.unmatched_evidence)),
-        "unmet": _encode_raw(run.unmet),
-        "incomplete": _encode_raw(incomplete_document(run.incomplete)),
-        "warnings": _encode_raw([problem_document(problem) for problem in run.warnings]),
+        **({"cost": write_cost(run.cost)} if run.cost is not None else {}),
     }
-    data = _encode_plain(head)
+    tail: dict[str, Json] = {
+        "unmatched_evidence": list(run.unmatched_evidence),
+        "unmet": run.unmet,
+        "incomplete": incomplete_document(run.incomplete),
+        "warnings": [problem_document(problem) for problem in run.warnings],
+    }
+    yield _indent(encode_strangers(head)).removesuffix(b"\n}") + b',\n  "cases": '
+    yield from _iterate_list(cases)
+    yield b',\n  "summary": '
+    yield from _iterate_list(indent_item(encode_strangers(summary_document(summary))) for summary in run.summary)
+    yield b"," + _indent(encode_strangers(tail)).removeprefix(b"{") + b"\n"
+
+
+def indent_item(data: bytes) -> bytes:
+    """Return JSON as it stands in a list of a document."""
+    return b"    " + _indent(data).replace(b"\n", b"\n    ")
+
+
+def _iterate_list(items: Iterable[bytes]) -> Iterator[bytes]:
+    before = b"[\n"
+    for item in items:
+        yield before
+        yield item
+        before = b",\n"
+    yield b"[]" if before == b"[\n" else b"\n  ]"
+
+
+def _indent(data: bytes) -> bytes:
     try:
-        return msgspec.json.format(data, indent=2).decode() + "\n"
+        return msgspec.json.format(data, indent=2)
     except msgspec.DecodeError:
         from json import dumps, loads  # msgspec does not take the escape of half a character
 
-        return dumps(loads(data), indent=2) + "\n"
-
-
-def _encode_raw(value: Json) -> msgspec.Raw:
-    return msgspec.Raw(encode_strangers(value))
+        return dumps(loads(data), indent=2).encode()

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from proctor.model.cost import TotalCost
+from proctor.model.evidence import Cost
 from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.show import shorten
 from proctor.report.findings import write_findings
@@ -90,6 +92,7 @@ def _run_facts(run: RunResult) -> dict[str, str]:
         facts["run_id"] = run.run_id
     if run.suite_path:
         facts["suite_path"] = run.suite_path
+    facts |= _list_costs(run.cost)
     if run.incomplete is not None:
         facts["incomplete"] = incomplete_words(run.incomplete)
     for name in run.unmet.__struct_fields__:
@@ -105,10 +108,20 @@ def _list_case_facts(result: CaseResult) -> dict[str, str]:
         facts["verdict"] = result.verdict
     for name, axis in (result.axes or {}).items():
         facts[f"axis:{name}"] = number_words(axis.score)
+    facts |= _list_costs(result.cost)
     place = evidence_place(result.source)
     if place is not None:
         facts["evidence"] = place
     return facts
+
+
+def _list_costs(cost: Cost | TotalCost | None) -> dict[str, str]:
+    """Return what the agent, the judge and a simulated user cost; what is not known is said to be so."""
+    if cost is None:
+        return {}
+    parts = {"cost:agent": cost.agent, "cost:judge": cost.judge} | ({"cost:user": cost.user} if cost.user != 0 else {})
+    told = {name: f"not known: {cost.why}" if value is None else f"{value:.10g}" for name, value in parts.items()}
+    return {**told, "cost:currency": cost.currency}
 
 
 def _make_unique_names(results: Iterable[CaseResult]) -> list[str]:
@@ -126,6 +139,7 @@ def _make_unique_names(results: Iterable[CaseResult]) -> list[str]:
         name = to_one_line(name)  # what two long names are cut to must differ as well
         plain = name
         while name in used:
+            # Counted per name, so that the copies of one name are not searched for from the first number again and again.
             copies[plain] += 1
             name = f"{plain} #{copies[plain] + 1}"
         used.add(name)

@@ -17,6 +17,7 @@ from proctor.report.findings import write_findings
 from proctor.report.markdown_text import write_code, write_fenced, write_plain
 from proctor.report.neutral import to_lines, to_one_line
 from proctor.report.tallies import AxisTally, TagTally, name_axis
+from proctor.report.user_words import describe_user
 from proctor.report.wording import (
     LABEL,
     MARKS,
@@ -24,8 +25,10 @@ from proctor.report.wording import (
     assertion_title,
     case_remark,
     case_title,
+    cost_words,
     count_words,
     evidence_place,
+    has_undecided_claims,
     incomplete_words,
     join_title_and_reason,
     missing_words,
@@ -98,13 +101,16 @@ def render_markdown(run: RunResult) -> str:
 
 
 def _render(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes: AxisTally) -> str:
-    score = "" if run.score is None else f" · {score_words(run.score, run.counts)}"
+    words = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(results))
+    score = f" · {words}" if words else ""
     title = f"## {_ICONS[run.outcome]} {write_plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
     notes = [words for words in (incomplete_words(run.incomplete), unmet_words(run.unmet)) if words]
+    priced = cost_words(run.cost)
     head = [
         title,
         "",
         *(line for words in notes for line in (f"**{words}**", "")),
+        *([write_plain(priced, 300), ""] if priced else []),
         *_write_case_table(run, results),
         *_write_not_finished(run),
     ]
@@ -118,7 +124,7 @@ def _render(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes:
     ]
     room = MOST_CHARACTERS - _measure_size(head) - _measure_size(foot)
     broken = run.counts.get("fail", 0) + run.counts.get("error", 0)
-    return "\n".join([*head, *_write_failures(results, broken, room), *foot]).rstrip() + "\n"
+    return "\n".join([*head, *_write_failures(results, broken, room, run.run_id), *foot]).rstrip() + "\n"
 
 
 def _write_not_finished(run: RunResult) -> list[str]:
@@ -135,6 +141,7 @@ def _write_case_table(run: RunResult, results: Sequence[CaseResult]) -> list[str
     if not rows:
         return []
     lines = [f"| {_ICONS[row.outcome]} | {row.title} | {row.result} | {row.finding} |" for row in rows[:MOST_ROWS]]
+    # Half of the room at most, so that there is some left to say what went wrong.
     shown = _cut_to_room(lines, MOST_CHARACTERS // 2)
     rest = len(rows) - len(shown)
     more = [f"… and {rest:,} more cases.", ""] if rest else []
@@ -185,7 +192,7 @@ def _find_finding(result: CaseResult) -> str:
     return first if len(entries) == 1 else f"{first} (and {len(entries) - 1} more)"
 
 
-def _write_failures(results: Iterable[CaseResult], count: int, room: int) -> list[str]:
+def _write_failures(results: Iterable[CaseResult], count: int, room: int, run_id: str) -> list[str]:
     """Return what is known about the failures; `count` is how many there were, of which not all may have been kept."""
     broken = [result for result in results if result.outcome in ("fail", "error")]
     broken.sort(key=lambda result: _WORST_FIRST[result.outcome])
@@ -196,14 +203,14 @@ def _write_failures(results: Iterable[CaseResult], count: int, room: int) -> lis
     for number, result in enumerate(broken):
         if number == MOST_DETAILED or room <= 0:
             return [*lines, f"… and {count - number:,} more that did not pass.", ""]
-        block = _write_failure(result, room)
+        block = _write_failure(result, room, run_id)
         room -= _measure_size(block)
         lines += block
     rest = count - len(broken)
     return [*lines, f"… and {rest:,} more that did not pass.", ""] if rest else lines
 
 
-def _write_failure(result: CaseResult, room: int) -> list[str]:
+def _write_failure(result: CaseResult, room: int, run_id: str) -> list[str]:
     case_id, name = case_title(result)
     lines = [f"#### {_ICONS[result.outcome]} {_write_title(case_id, name)}", ""]
     place = evidence_place(result.source)
@@ -212,12 +219,14 @@ def _write_failure(result: CaseResult, room: int) -> list[str]:
         facts.append(f"attempt {result.attempt + 1}")
     if result.verdict is not None and result.score is not None:
         facts.append(f"score {number_words(result.score)} ({result.verdict})")
+    if result.simulated_user is not None:
+        facts.append(write_plain(f"user {describe_user(result.simulated_user)}", 400))
     if facts:
         lines += [" · ".join(facts), ""]
     remark = case_remark(result)
     if remark is not None:
         lines += [write_plain(remark, 1000), ""]
-    unknown = unknown_words(result)
+    unknown = unknown_words(result, run_id)
     if unknown is not None:
         lines += [f"❔ {write_plain(unknown[0], 600)}; {write_code(unknown[1])} shows what was read", ""]
     failures = list(result.failures())

@@ -49,6 +49,8 @@ def write_fenced(lines: Sequence[str], indent: str = "") -> list[str]:
 
 
 def _escape_markdown(text: str) -> str:
+    # A character that `to_one_line` leaves nowhere holds the place of the invisible
+    # space: written at once, the `&` and `#` of its reference would be escaped below.
     broken = _NOTICED.sub(lambda found: found.group() + "\x00", text)
     escaped = _STRUCTURE.sub(lambda found: _REFERENCES.get(found.group()) or f"\\{found.group()}", broken)
     # The text may be the first of its line, where a number with a dot or a dash would begin a list.

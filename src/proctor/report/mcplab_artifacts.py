@@ -209,6 +209,7 @@ def _shorten_numbers(value: Json) -> Json:
 
 def _shorten_number(value: Json) -> Json:
     """Return `3.0` as `3`, as JavaScript shows it."""
+    # Beyond 2**53 a float does not name one integer any more, and stays as it is.
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 

@@ -35,6 +35,7 @@ def report_page(results: Mapping[str, Json]) -> str:
             "",
         )
     )
+    # The policy allows the script by its hash, so the very same text goes into the page and into the policy.
     title = f"MCPLab run {_escape_text(metadata['run_id'])}"
     return page(title=title, style=read_template("mcplab.css"), body=body, script=read_template("mcplab.js"))
 

@@ -113,6 +113,7 @@ def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> 
             yield {"role": "user", "ts": at, "content": content}
         elif message["role"] == "assistant":
             wanted = message.get("tool_calls") or ()
+            # `wanted` stands first: `zip` ends on it without taking a call from `made` that belongs to the next message.
             calls = [call for _, call in zip(wanted, made, strict=False)]
             text = message.get("text", "")
             if (wanted and not calls) or not (text or calls):
@@ -120,6 +121,7 @@ def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> 
             usage = {} if message.get("usage") is None else {"usage": _write_usage(message["usage"])}
             yield {"role": "assistant", "ts": at, **usage, "content": [*([_write_text(text)] if text else []), *map(_use, calls)]}
             if calls:
+                # The results follow the message that asked for them, one for each call and in its order.
                 answers = [each for each in kept[place + 1 : place + 1 + len(calls)] if each["role"] == "tool"]
                 ends = [each.get("ts") or at for each in answers] + [at] * (len(calls) - len(answers))
                 results = [_write_result(call, end) for call, end in zip(calls, ends, strict=True)]

@@ -71,6 +71,7 @@ def explain_failure(assertion: Assertion, verdict: Verdict, evidence: Evidence |
 
 def _find_tool(name: str, evidence: Evidence) -> str:
     """Return the tool that a rule means."""
+    # MCPLab reads `server:tool` as the part behind the last colon, and only where that is an available tool.
     tail = name.rpartition(":")[2]
     called = {call.name for call in evidence.tool_calls or ()}
     return tail if tail in called or tail in (evidence.available_tools or ()) else name

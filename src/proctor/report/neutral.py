@@ -17,6 +17,7 @@ _HARMFUL = re.compile(
     "\x00-\x1f\x7f-\x9f"  # control characters of both sets: escapes, bells, cursor movement
     "\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, or changes the direction of writing
     "\ud800-\udfff\ufffe\uffff"  # halves of pairs and non-characters: not in UTF-8, not in XML
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"  # formats of hieroglyphs, shorthand and music
     "\U000e0000-\U000e007f"  # tag characters: text that only machines read
     "]"
 )
@@ -33,7 +34,13 @@ def _escape(found: re.Match[str]) -> str:
 
 def to_one_line(text: str, limit: int = 200) -> str:
     """Return the text on one line, shortened in the middle, every harmful character escaped."""
+    # Shortened first, so that a text of megabytes is not looked through for characters that nobody sees.
     return _HARMFUL.sub(_escape, shorten(text, limit))
+
+
+def to_block(text: str) -> str:
+    """Return the whole text with its line breaks and spaces, every harmful character escaped; tabs become spaces."""
+    return "\n".join(_HARMFUL.sub(_escape, line.replace("\t", "    ")) for line in _LINE_BREAK.split(text))
 
 
 def to_lines(text: str, *, limit: int = 2000, most_lines: int = 20) -> list[str]:

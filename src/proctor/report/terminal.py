@@ -11,14 +11,18 @@ from typing import TypeVar
 
 from proctor.model.result import CaseResult, CaseSummary, RunResult
 from proctor.model.verdict import OUTCOMES
+from proctor.report.case_faults import CaseFaults
 from proctor.report.judge_faults import JudgeFaults
 from proctor.report.neutral import to_one_line
+from proctor.report.repeated_failures import RepeatedFailures
 from proctor.report.style import Style, count_columns, cut_to_width, draw_bar, pad, wrap
 from proctor.report.tallies import AxisTally, TagTally, name_axis
 from proctor.report.terminal_case import COLOURS, CasePainter
+from proctor.report.user_words import UserTally
 from proctor.report.wording import (
     MARKS,
     WORDS,
+    cost_words,
     count_words,
     incomplete_words,
     missing_words,
@@ -58,6 +62,12 @@ class TerminalReport:
         self._style = Style(colour=colour)
         self._width = max(40, width)
         self._faults = JudgeFaults()
+        self._case_faults = CaseFaults()
+        self._repeated = RepeatedFailures()
+        self._told_once: dict[str, int] = {"fail": 0, "error": 0}
+        """Results that are counted with an earlier one of the same fault."""
+        self._undecided = False
+        """Whether a claim ended in an error."""
         self._painter = CasePainter(self._style, self._width, told_below=self._faults.is_repeated)
         self._most_failures = max(0, most_failures)
         self._counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
@@ -68,6 +78,7 @@ class TerminalReport:
         self._remarked = 0
         self._tags = TagTally()
         self._axes = AxisTally()
+        self._users = UserTally()
 
     @property
     def kept(self) -> int:
@@ -82,6 +93,7 @@ class TerminalReport:
             self._tags.add(result)
         if result.axes:
             self._axes.add(result)
+        self._users.add(result)
         if outcome == "pass":
             self._add_pass(result)
         elif outcome == "skip":
@@ -89,8 +101,13 @@ class TerminalReport:
                 self._skips.append(result)
         else:
             self._faults.add(result)
-            if len(self._failures) < self._most_failures:
+            self._undecided = self._undecided or any(verdict.outcome == "error" for verdict in result.verdicts)
+            if self._case_faults.is_told(result) or self._repeated.is_told(result):
+                self._told_once[outcome] += 1
+            elif len(self._failures) < self._most_failures:
                 self._failures.append(result)
+            else:
+                self._repeated.forget(result)
 
     def _add_pass(self, result: CaseResult) -> None:
         if len(self._passes) < LISTED_PASSES:
@@ -105,9 +122,12 @@ class TerminalReport:
 
     def finish(self, run: RunResult) -> str:
         """Return the whole text, ending with a line break."""
+        # A run that was read from its files has never been added result by result.
         if not any(self._counts.values()):
             for result in run.cases:
                 self.add(result)
+        self._painter.run_id = run.run_id
+        self._painter.repeated = frozenset(summary.id for summary in run.summary if summary.runs > 1)
         sections = [
             self._paint_title(run),
             self._paint_failed(),
@@ -121,6 +141,7 @@ class TerminalReport:
             self._paint_repeated(run.summary),
             *self._paint_by_tag(),
             self._paint_by_axis(),
+            [told] if (told := self._users.describe()) else [],
             [self._paint_closing(run)],
         ]
         return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
@@ -138,9 +159,20 @@ class TerminalReport:
             if lines:
                 lines += ["", rule, ""]
             lines += self._painter.paint_block(result)
+            same = self._repeated.describe(result)
+            if same:
+                lines += ["", *wrap(f"  {same}", self._width)]
+            alike = self._case_faults.find_alike(result)
+            if alike is not None:
+                names = ", ".join(to_one_line(name, 40) for name in alike.names)
+                more = " and others" if alike.cases > len(alike.names) else ""
+                often = "once" if alike.cases == 1 else f"{alike.cases:,} times"
+                lines += ["", *wrap(f"  the same {often} more: {names}{more}", self._width)]
         hidden: dict[str, int] = {name: self._counts[name] for name in ("fail", "error")}
         for result in self._failures:
             hidden[result.outcome] -= 1
+        for name, told in self._told_once.items():
+            hidden[name] -= told
         if any(hidden.values()):
             lines += ["", rule, ""] if lines else []
             lines.append(f"… not shown here: {count_words(hidden)}; `--format jsonl` has them all")
@@ -154,6 +186,8 @@ class TerminalReport:
         weighted = any(result.verdict is not None for result in self._passes)
         for result in self._passes:
             line = self._painter.paint_heading(result)
+            if result.source is None and result.case.id in self._painter.repeated:
+                line += self._paint_dim(f"  attempt {result.attempt + 1}")
             if weighted and result.score is not None:
                 line += self._paint_dim(f"  {number_words(result.score)}")
             lines.append(line)
@@ -234,7 +268,9 @@ class TerminalReport:
         return self._style.paint(draw_bar(share), "green" if share >= 1 else "yellow" if share > 0 else "red")
 
     def _paint_warnings(self, run: RunResult) -> list[str]:
-        return self._list("Warnings", run.warnings, LISTED_WARNINGS, lambda problem: problem.write_headline())
+        # A claim that is not decided here fails its case, and is told with it.
+        told = [problem for problem in run.warnings if problem.code != "unsupported_assertion"]
+        return self._list("Warnings", told, LISTED_WARNINGS, lambda problem: problem.write_headline())
 
     def _paint_unmatched(self, run: RunResult) -> list[str]:
         return self._list("Evidence that answers no case of this suite", run.unmatched_evidence, LISTED_UNMATCHED, unmatched_words)
@@ -263,8 +299,9 @@ class TerminalReport:
         told = [
             incomplete_words(run.incomplete),
             count_words(counts),
-            "" if run.score is None else score_words(run.score, counts),
+            "" if run.score is None else score_words(run.score, counts, undecided=self._undecided),
             unmet_words(run.unmet),
+            to_one_line(cost_words(run.cost)),
         ]
         return f"{text}  {'  ·  '.join(part for part in told if part)}"
 

@@ -20,10 +20,14 @@ from collections.abc import Callable
 from proctor.model.case import Assertion
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.verdict import Outcome, Verdict
+from proctor.report.case_faults import find_case_fault
+from proctor.report.exchange import describe_exchange
 from proctor.report.findings import measure_hanging_indent, write_findings
 from proctor.report.neutral import to_lines, to_one_line
+from proctor.report.remedies import tell_remedy
 from proctor.report.style import Colour, Style, count_columns, cut_to_width, wrap
 from proctor.report.tallies import has_named_axes, name_axis
+from proctor.report.user_words import describe_user
 from proctor.report.wording import (
     LABEL,
     MARKS,
@@ -32,6 +36,7 @@ from proctor.report.wording import (
     assertion_title,
     case_remark,
     case_title,
+    count_noun,
     count_words,
     evidence_place,
     number_words,
@@ -46,6 +51,8 @@ MOST_ASSERTIONS = 20
 """Failed assertions shown of one case."""
 MOST_POINTERS = 3
 """Places in the evidence shown of one assertion."""
+MOST_EXCHANGE = 30
+"""Lines about what was asked and answered in one case."""
 MOST_AXES = 12
 """Axes shown of one case."""
 
@@ -57,6 +64,10 @@ class CasePainter:
         self._style = style
         self._width = width
         self._told_below = told_below
+        self.run_id = ""
+        """The run that the cases are of, once it is known."""
+        self.repeated: frozenset[str] = frozenset()
+        """The cases with several attempts, of which each is told with its number."""
 
     def paint_heading(self, result: CaseResult) -> str:
         """Return the mark, the word, the id and the name on one line."""
@@ -76,6 +87,9 @@ class CasePainter:
         """Return a failed or undecided case in full."""
         lines = [self.paint_heading(result), *self._paint_facts(result)]
         failures = list(result.failures())
+        if find_case_fault(result) is not None:
+            # Every claim would repeat what stands above.
+            return [*lines, self._paint_dim(f"  {count_noun(len(failures), 'claim')} not decided")] if failures else lines
         short = False
         for entry in failures[:MOST_ASSERTIONS]:
             before, short = short, self._told_below(entry.verdict)
@@ -132,15 +146,20 @@ class CasePainter:
     def _paint_facts(self, result: CaseResult) -> list[str]:
         lines: list[str] = []
         place = evidence_place(result.source)
+        numbered = result.attempt or result.case.id in self.repeated
         if place is not None and result.case.id:
             attempt = f" (attempt {result.attempt + 1})" if result.attempt else ""
             lines.append(self._place("evidence", to_one_line(place) + attempt, indent=2))
-        elif result.attempt:
+        elif numbered:
             lines += self._paint_labelled("attempt", str(result.attempt + 1), "dim", indent=2)
         if result.verdict is not None or result.axes:
             lines += self._paint_labelled("score", self._score(result), indent=2)
         if result.now is not None:
             lines += self._paint_labelled("clock", f"{to_one_line(result.now)}, as the evidence has none", "dim", indent=2)
+        for label, text in describe_exchange(result.exchange)[:MOST_EXCHANGE] if result.exchange is not None else ():
+            lines += self._paint_labelled(label, to_one_line(text, 400), indent=2)
+        if result.simulated_user is not None:
+            lines += self._paint_labelled("user", to_one_line(describe_user(result.simulated_user), 400), indent=2)
         remark = case_remark(result)
         if remark is not None:
             for line in to_lines(remark):
@@ -175,11 +194,14 @@ class CasePainter:
 
     def _paint_unknown(self, result: CaseResult) -> list[str]:
         """Return what the evidence does not tell, and where to look."""
-        unknown = unknown_words(result)
+        unknown = unknown_words(result, self.run_id)
         if unknown is None:
             return []
-        told = f"? {unknown[0]}; `{unknown[1]}` shows what was read"
-        return [self._style.paint(line, "yellow") for line in self._indent(told, 2, 2)]
+        told = [f"? {unknown[0]}; `{unknown[1]}` shows what was read"]
+        remedy = tell_remedy(result)
+        if remedy is not None:
+            told.append(f"→ {remedy}")
+        return [self._style.paint(line, "yellow") for text in told for line in self._indent(text, 2, 2)]
 
     def _paint_rest(self, result: CaseResult) -> list[str]:
         """Return what happened to the other assertions of a failed case: skipped ones by name, passed ones counted."""

@@ -3,17 +3,17 @@
 Everything returned here still holds the text of strangers; each report makes it harmless in its own way.
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from proctor.model.account import PART_NAMES, PARTS
 from proctor.model.case import Assertion
-from proctor.model.evidence import Json, Source
+from proctor.model.cost import TotalCost
+from proctor.model.evidence import Cost, Json, Source
 from proctor.model.origin import Origin
 from proctor.model.result import CaseResult, Incomplete, MissingAttempts, Unmet
-from proctor.model.show import show
+from proctor.model.show import number_words, show
 from proctor.model.verdict import Verdict
 
 MARKS = {"pass": "✓", "fail": "✗", "error": "!", "skip": "–"}
@@ -82,7 +82,7 @@ def unmet_words(unmet: Unmet) -> str:
 _ENDINGS = {
     "completed": "results are missing from its files",
     "interrupted": "the run was interrupted",
-    "budget": "the run was stopped by its budget",
+    "budget": "the run was stopped early, by a bound that was set for it",
     "running": "the run is going on",
     "not_ended": "the run broke off",
     "cancelled": "the run was cancelled",
@@ -119,18 +119,37 @@ def share_words(counts: Mapping[str, int]) -> str:
     return f"{passed:,} of {decided:,} passed" + (f", {skipped:,} skipped" if skipped else "")
 
 
-def number_words(value: float) -> str:
-    """Return a score or weight with two or three places, cut and not rounded: 0.8999 must not look like 0.9."""
-    if not math.isfinite(value):
-        return "none"
-    cut = math.floor(value * 1000 + 1e-6) / 1000
-    text = f"{cut:.3f}"
-    return text[:-1] if text.endswith("0") else text
+def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = False) -> str:
+    """Return `score 0.75`; an error has no score, so beside one, of a case or of a claim in it, the words say what the score is of.
+
+    A full score is left out there: it would say that all is well, of a run in which something was not examined.
+    """
+    if not (undecided or counts.get("error", 0)):
+        return f"score {number_words(score)}"
+    return f"score {number_words(score)} of what was decided" if score < 1 else ""
 
 
-def score_words(score: float, counts: Mapping[str, int]) -> str:
-    """Return `score 0.75`; an error has no score, so beside one the words say what the score is of."""
-    return f"score {number_words(score)}" + (" of what was decided" if counts.get("error", 0) else "")
+def has_undecided_claims(results: Iterable[CaseResult]) -> bool:
+    """Return whether a claim of a case that did not pass ended in an error."""
+    return any(verdict.outcome == "error" for result in results if result.outcome in ("fail", "error") for verdict in result.verdicts)
+
+
+def cost_words(cost: Cost | TotalCost | None) -> str:
+    """Return `cost 0.0042 USD`, the judge's and the user's apart; `cost not known: why` where it is not; empty without prices."""
+    if cost is None:
+        return ""
+    parts = [("agent", cost.agent), ("judge", cost.judge), ("user", cost.user)]
+    if all(value is not None for _, value in parts):
+        told = f"cost {_amount_words(cost.agent)} {cost.currency}"
+        more = [f"{_amount_words(value)} for the {who}" for who, value in (("judge", cost.judge), ("simulated user", cost.user)) if value]
+        return " and ".join([told, *more])
+    known = [f"{name} {_amount_words(value)} {cost.currency}" for name, value in parts if value]
+    least = f", at least {_amount_words(cost.known)} {cost.currency}" if isinstance(cost, TotalCost) and cost.known else ""
+    return f"cost not known ({', '.join(known) + '; ' if known and not least else ''}{cost.why}){least}"
+
+
+def _amount_words(value: float | None) -> str:
+    return f"{value or 0:.4g}"
 
 
 def weight_words(value: float) -> str:
@@ -205,8 +224,11 @@ def case_remark(result: CaseResult) -> str | None:
     return None
 
 
-def unknown_words(result: CaseResult) -> tuple[str, str] | None:
-    """Say which parts of the evidence a case lacks, and the command that shows what was read, or None where it lacks none."""
+def unknown_words(result: CaseResult, run_id: str = "") -> tuple[str, str] | None:
+    """Say which parts of the evidence a case lacks, and the command that shows what was read, or None where it lacks none.
+
+    `run_id` is the run that the result is of. What no evidence could have, such as prices, is not told here: the claim says it.
+    """
     lacking: dict[str, None] = {}
     for verdict in result.verdicts:
         if verdict.code != "missing_evidence":
@@ -214,13 +236,13 @@ def unknown_words(result: CaseResult) -> tuple[str, str] | None:
         told = verdict.details.get("not_known")
         if isinstance(told, dict):
             lacking.update((PART_NAMES[part], None) for part in PARTS if part in told)
-        else:
+        elif verdict.reason.endswith(_NOT_RECORDED):
             lacking[verdict.reason.removesuffix(_NOT_RECORDED)] = None
     if not lacking:
         return None
     names = list(lacking)
     more = f" and {len(names) - _MOST_LACKING} more" if len(names) > _MOST_LACKING else ""
-    how = "proctor show RUN --evidence" if result.source is None else "proctor check ... --explain"
+    how = f"proctor show {run_id or 'RUN'} --evidence" if result.source is None else "proctor check ... --explain"
     return f"not known: {', '.join(names[:_MOST_LACKING])}{more}", how
 
 

@@ -21,6 +21,7 @@ from proctor.rest.client_watch import ClientWatch
 from proctor.rest.limits import BodyLimits
 from proctor.rest.metrics import Metrics
 from proctor.rest.request_records import RequestRecorder
+from proctor.rest.route_parts import DecodingTurns
 from proctor.rest.security import Authentication, Doorkeeper, is_loopback
 from proctor.rest.settings import ServeSettings
 from proctor.rest.streams import Streams
@@ -32,20 +33,27 @@ from proctor.store.database import open_database
 ROUTES = (
     "health",
     "projects",
+    "overview",
     "agents",
     "cases",
+    "case_checks",
     "keys",
     "audit",
     "traces_api",
     "evaluation",
     "results",
+    "labels",
     "public_traces",
     "otlp",
     "alerts",
     "runs",
+    "comparisons",
+    "run_plans",
     "secrets",
+    "search",
     "verification",
     "mcp",
+    "pages",
 )
 """The modules under `routes`, each with a `router`."""
 
@@ -56,17 +64,20 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
         title="proctor",
         version=__version__,
         lifespan=_make_lifespan(settings, hub, with_workers),
+        openapi_url=None,  # the route is our own
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         separate_input_output_schemas=False,
     )
     app.state.metrics = metrics = Metrics()
+    app.state.decoding = DecodingTurns()
     app.state.streams = Streams(settings.service.streams_per_key)
     for name in ROUTES:
-        app.include_router(importlib.import_module(f"proctor.rest.routes.{name}").router)
+        # Not by `include_router`, which makes every route anew for each application: a third of a second, at the first request.
+        app.router.routes.extend(importlib.import_module(f"proctor.rest.routes.{name}").router.routes)
     errors.install_handlers(app)
-    app.openapi = lambda: openapi.make_document(app)
+    openapi.add_document_route(app)
     service = settings.service
     # The last one added is the outermost.
     app.add_middleware(ClientWatch)

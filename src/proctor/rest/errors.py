@@ -3,6 +3,7 @@
     /public/...     Mibo: {success: false, error: {code, message, details: [{location, path, msg, type}]}, timestamp}
     /v1/...         OpenTelemetry: a google.rpc.Status, in the encoding of the request
     /api/...        ours: {error: {code, message, details: {field: [text]}, hint?, problems?}}
+    /ui/...         a page that says what happened and what to do
     the rest        Verial: the same without `hint`
 
 Whatever goes wrong ends here: refusals of the verbs, bodies that do not fit their model, addresses that do not exist, a database that
@@ -29,6 +30,7 @@ from starlette.types import Scope
 from proctor.errors import InputError, StoreError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
+from proctor.pages.error_page import make_error_page
 from proctor.service.hub import stamp
 from proctor.service.refusals import Place, Refusal
 
@@ -53,11 +55,13 @@ _PLACES: dict[str, Place] = {"header": "headers", "query": "query", "path": "par
 
 
 def find_dialect(path: str) -> str:
-    """Return whose words an answer on this path is written in: `mibo`, `otlp`, `ours` or `verial`."""
+    """Return whose words an answer on this path is written in: `mibo`, `otlp`, `ours`, `pages` or `verial`."""
     if path.startswith("/public/"):
         return "mibo"
     if path in _OTLP:
         return "otlp"
+    if path == "/ui" or path.startswith("/ui/"):
+        return "pages"
     return "ours" if path.startswith("/api/") else "verial"
 
 
@@ -167,6 +171,8 @@ def _make_response(scope: Scope, status: int, code: str, refusal: Refusal, heade
             return _write_otlp(scope, status, refusal, headers)
         case "ours":
             return JSONResponse(_write_verial(code, refusal, ours=True), status, headers)
+        case "pages":
+            return make_error_page(scope, status, code, refusal, headers)
         case _:
             return JSONResponse(_write_verial(code, refusal, ours=False), status, headers)
 
@@ -200,11 +206,12 @@ def _write_otlp(scope: Scope, status: int, refusal: Refusal, headers: dict[str, 
         return JSONResponse({"code": number, "message": message}, status, headers)
     text = message.encode("utf-8", errors="replace")[:10_000]
     # google.rpc.Status: field 1 is the code, field 2 the message.
-    body = bytes([0x08, number, 0x12]) + _encode_varint(len(text)) + text
+    body = bytes([0x08, number, 0x12]) + encode_varint(len(text)) + text
     return Response(body, status, headers, media_type=PROTOBUF)
 
 
-def _encode_varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
+    """Return a whole number as protobuf writes it: seven bits a byte, the lowest first, the high bit set on all but the last."""
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

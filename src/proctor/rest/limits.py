@@ -1,8 +1,8 @@
 """Bounds how much a request may bring, and how often a key may ask.
 
 A body is taken in before anybody looks at it: counted while it streams in, whatever its headers promise, for only so long; decompressed
-with the same bound (`decompression.py`), so that a few bytes cannot become gigabytes; and, if it is JSON, scanned for how deeply it nests
-before anything recursive touches it. All bodies that are held at one moment share one room (`body_room.py`).
+with the same bound (`decompression.py`), so that a few bytes cannot become gigabytes; and, if it is JSON, measured (`json_limits.py`)
+before anything decodes it. All bodies that are held at one moment share one room (`body_room.py`).
 """
 
 from __future__ import annotations
@@ -10,30 +10,25 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
-from itertools import accumulate
+from concurrent.futures import ThreadPoolExecutor
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.rest.body_room import BodyRoom, HeldBody
 from proctor.rest.decompression import InflateLimits, Inflater
-from proctor.rest.errors import PROTOBUF, make_refusal_response
+from proctor.rest.errors import PROTOBUF, find_dialect, make_refusal_response
+from proctor.rest.json_limits import JsonLimits, check_json
 from proctor.service.refusals import Refusal
 from proctor.service.settings import ServiceSettings
 
 _DRAIN_S = 5.0
 _LARGE = 200_000
+"""Bytes of JSON that are measured on the event loop: about a millisecond."""
+_LARGE_PATHS = re.compile(r"/public/traces|/datasets(/[^/]*)?|/(task-runs|benchmark-runs)/[^/]*/state")
 _MOST_BUCKETS = 10_000
-# Always matches to the end of a string or of the text, and takes no character twice: linear on anything.
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)', re.DOTALL)
-# As many whole strings, and what stands between them, as can be looked through in a few milliseconds.
-_PIECE = re.compile(rb'(?:"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[^"]{1,64}+){1,4000}+', re.DOTALL)
-_NOT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
-_STEPS = [0] * 256
-for _code in b"[{":
-    _STEPS[_code] = 1
-for _code in b"]}":
-    _STEPS[_code] = -1
+SMALL_PART = 10
+"""The part of the limits for JSON that requests have which bring no traces, no state and no dataset."""
 
 
 class BodyLimits:
@@ -44,6 +39,8 @@ class BodyLimits:
         self._settings = settings
         self._room = BodyRoom(settings.waiting_bytes)
         self._inflater = Inflater(InflateLimits.of(settings))
+        self._json = {False: JsonLimits.of(settings, part=SMALL_PART), True: JsonLimits.of(settings)}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="measure")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with its whole body, decompressed."""
@@ -53,7 +50,7 @@ class BodyLimits:
         held = self._room.enter(*_find_holder(scope))
         try:
             try:
-                body = await self._receive_body(Headers(scope=scope), receive, held)
+                body = await self._receive_body(scope, receive, held)
             except Refusal as refusal:
                 held.release()
                 await make_refusal_response(scope, refusal)(scope, receive, send)
@@ -66,7 +63,8 @@ class BodyLimits:
         finally:
             held.release()
 
-    async def _receive_body(self, headers: Headers, receive: Receive, held: HeldBody) -> bytes | None:
+    async def _receive_body(self, scope: Scope, receive: Receive, held: HeldBody) -> bytes | None:
+        headers = Headers(scope=scope)
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "deflate"):
             raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"content encoding {encoding[:40]!r} is not known; there are gzip and deflate")
@@ -82,8 +80,8 @@ class BodyLimits:
             body = await self._inflater.inflate(body)
             held.add(len(body))
             held.drop(size)
-        if not headers.get("content-type", "").lower().startswith(PROTOBUF) and await self._is_too_deep(body):
-            raise Refusal("BAD_REQUEST", f"the body is nested more than {self._settings.deepest_body} levels deep (--deepest-body)")
+        if not _is_protobuf(scope, headers):
+            await self._check_json(body, self._json[may_be_large(scope["path"])])
         return body
 
     async def _read_in_time(self, receive: Receive, held: HeldBody) -> bytes | None:
@@ -129,11 +127,12 @@ class BodyLimits:
             if held.arriving is not None and chunk and not held.arriving.expired():
                 held.arriving.reschedule(min(end, held.last + self._settings.body_stall_s))
 
-    async def _is_too_deep(self, body: bytes) -> bool:
+    async def _check_json(self, body: bytes, limits: JsonLimits) -> None:
         # Looking through a large body takes long enough for others to notice.
         if len(body) > _LARGE:
-            return await asyncio.to_thread(is_deeper_than, body, self._settings.deepest_body)
-        return is_deeper_than(body, self._settings.deepest_body)
+            await asyncio.get_running_loop().run_in_executor(self._pool, check_json, body, limits)
+        else:
+            check_json(body, limits)
 
     def _refuse_too_large(self) -> Refusal:
         return Refusal("PAYLOAD_TOO_LARGE", f"the body is larger than {self._settings.largest_body} bytes (--largest-body)")
@@ -155,19 +154,15 @@ def _find_holder(scope: Scope) -> tuple[str, str]:
     return caller.organization_id, caller.key_id or address
 
 
-def is_deeper_than(body: bytes, deepest: int) -> bool:
-    """Return whether JSON is nested more than `deepest` levels. Of what is no JSON the answer may be anything."""
-    if body.count(b"[") + body.count(b"{") <= deepest:
-        return False
-    depth = 0
-    # Piece by piece, so that other threads have their turn in between.
-    for piece in _PIECE.finditer(body):
-        brackets = _STRING.sub(b"", piece.group()).translate(None, _NOT_BRACKETS)
-        depths = list(accumulate(map(_STEPS.__getitem__, brackets), initial=depth))
-        if max(depths) > deepest:
-            return True
-        depth = depths[-1]
-    return False
+def may_be_large(path: str) -> bool:
+    """Return whether requests bring traces, the state of a run or a dataset here: what machines write, not people."""
+    return find_dialect(path) == "otlp" or _LARGE_PATHS.fullmatch(path) is not None
+
+
+def _is_protobuf(scope: Scope, headers: Headers) -> bool:
+    """Return whether a body is read as protobuf, which has limits of its own (`wire_format.py`)."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    return kind == PROTOBUF and find_dialect(scope["path"]) == "otlp"
 
 
 async def drain_body(receive: Receive, most: int) -> None:
@@ -182,6 +177,24 @@ async def drain_body(receive: Receive, most: int) -> None:
                     return
     except TimeoutError:
         return
+
+
+async def receive_small_body(receive: Receive, most: int) -> bytes:
+    """Return a body that is soon there and no larger than that; nothing of any other."""
+    parts: list[bytes] = []
+    taken = 0
+    try:
+        async with asyncio.timeout(_DRAIN_S):
+            while True:
+                message = await receive()
+                taken += len(message.get("body", b""))
+                if taken > most or message["type"] != "http.request":
+                    return b""
+                parts.append(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        return b""
 
 
 def _drop_encoding(scope: Scope, size: int) -> None:

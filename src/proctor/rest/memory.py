@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 from collections.abc import AsyncGenerator
 
 from fastapi import FastAPI
@@ -38,6 +39,7 @@ RELEASED = ReleasedBytes()
 
 def give_memory_back() -> bool:
     """Ask the allocator to give memory back and return whether that can be asked at all."""
+    gc.collect()  # what refers to itself, such as an error and where it was raised, is not let go of before
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
@@ -51,12 +53,16 @@ async def keep_giving_back(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
     """Give memory back now and then, for as long as the application runs."""
 
     async def now_and_then() -> None:
+        again = False
         while True:
             await asyncio.sleep(EVERY_S)
-            if RELEASED.size >= ENOUGH:
+            is_enough = RELEASED.size >= ENOUGH
+            if is_enough or again:
                 RELEASED.size = 0
                 if not await asyncio.to_thread(give_memory_back):
                     return
+            # What was still in use, by whoever had not quite done with it, is given back the next time.
+            again = is_enough
 
     task = asyncio.create_task(now_and_then(), name="give memory back")
     try:

@@ -10,14 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 
-import sqlalchemy as sa
-
 from proctor.service.counters import COUNTED
 from proctor.service.hub import Hub
-from proctor.store.tables import runs, traces
+from proctor.store.figures import MOST_COUNTED, count_queue
 
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_MOST_COUNTED = 100_000
 
 
 class Metrics:
@@ -60,21 +57,17 @@ async def write_page(hub: Hub, metrics: Metrics) -> str:
         lines += _write_head(f"proctor_{name}_total", "counter", COUNTED[name])
         lines.append(f"proctor_{name}_total {count}")
     async with hub.database.reading() as connection:
-        # Bounded: a page that is read every few seconds must not walk over millions of rows.
-        due = sa.select(traces.c.due_at).where(traces.c.due_at.is_not(None)).limit(_MOST_COUNTED).subquery()
-        waiting, first_due = (await connection.execute(sa.select(sa.func.count(), sa.func.min(due.c.due_at)))).one()
-        active = sa.select(runs.c.status, sa.func.count(), sa.func.min(runs.c.updated_at))
-        active = active.where(runs.c.status.in_(("queued", "running"))).group_by(runs.c.status)
-        by_status: dict[str, tuple[int, str]] = {row[0]: (row[1], row[2]) for row in await connection.execute(active)}
+        queue = await count_queue(connection)
     now = hub.clock()
-    trace_wait = 0.0 if first_due is None else now - first_due
-    run_wait = now - datetime.fromisoformat(by_status["queued"][1]).timestamp() if "queued" in by_status else 0.0
-    lines += _write_head("proctor_queue_depth", "gauge", f"Traces that wait to be evaluated, up to {_MOST_COUNTED}.")
-    lines.append(f"proctor_queue_depth {waiting}")
+    trace_wait = 0.0 if queue.first_due is None else now - queue.first_due
+    run_wait = now - datetime.fromisoformat(queue.first_queued).timestamp() if queue.first_queued else 0.0
+    lines += _write_head("proctor_queue_depth", "gauge", f"Traces that wait to be evaluated, up to {MOST_COUNTED}.")
+    lines.append(f"proctor_queue_depth {queue.traces}")
     lines += _write_head("proctor_queue_wait_seconds", "gauge", "How long the trace that has waited longest could have been evaluated.")
     lines.append(f"proctor_queue_wait_seconds {max(0.0, trace_wait):.3f}")
     lines += _write_head("proctor_runs", "gauge", "Runs that are not finished, by status.")
-    lines += [f"proctor_runs{_write_labels(status=status)} {by_status.get(status, (0, ''))[0]}" for status in ("queued", "running")]
+    counted = (("queued", queue.runs_queued), ("running", queue.runs_running))
+    lines += [f"proctor_runs{_write_labels(status=status)} {count}" for status, count in counted]
     lines += _write_head("proctor_run_wait_seconds", "gauge", "How long the run that has waited longest has been in the queue.")
     lines.append(f"proctor_run_wait_seconds {max(0.0, run_wait):.3f}")
     return "\n".join(lines) + "\n"

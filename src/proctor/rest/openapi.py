@@ -6,16 +6,22 @@ keys, and which operations need none. Bodies that do not fit are answered 400, n
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.requests import Request
+from starlette.responses import Response
 
 from proctor.rest.errors import find_dialect
 from proctor.rest.security import is_open
 
+WriteDocument = Callable[[], Awaitable[bytes]]
 _REASONS = {
     "400": "The request cannot be used.",
     "401": "The key is missing, not known, revoked or expired.",
@@ -47,39 +53,23 @@ _PROBLEM = {
         "hint": {"type": ["string", "null"]},
     },
 }
+
+
+def _describe_error(details: str | None = None, **more: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an error with a code, a message and what is wrong by field."""
+    described = {"type": "object", "additionalProperties": _TEXTS} | ({} if details is None else {"description": details})
+    properties = {"code": {"type": "string"}, "message": {"type": "string"}, "details": described, **more}
+    error = {"type": "object", "required": ["code", "message", "details"], "properties": properties}
+    return {"type": "object", "required": ["error"], "properties": {"error": error}}
+
+
 _ERRORS: dict[str, dict[str, Any]] = {
-    "ours": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["code", "message", "details"],
-                "properties": {
-                    "code": {"type": "string"},
-                    "message": {"type": "string"},
-                    "details": {"type": "object", "additionalProperties": _TEXTS, "description": "What is wrong, by field."},
-                    "hint": {"type": "string", "description": "The next step."},
-                    "problems": {"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
-                },
-            }
-        },
-    },
-    "verial": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["code", "message", "details"],
-                "properties": {
-                    "code": {"type": "string"},
-                    "message": {"type": "string"},
-                    "details": {"type": "object", "additionalProperties": _TEXTS},
-                },
-            }
-        },
-    },
+    "ours": _describe_error(
+        "What is wrong, by field.",
+        hint={"type": "string", "description": "The next step."},
+        problems={"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
+    ),
+    "verial": _describe_error(),
     "mibo": {
         "type": "object",
         "required": ["success", "error", "timestamp"],
@@ -113,6 +103,29 @@ _SCHEMES = {
         "description": "The same keys in the header that Mibo's clients use.",
     },
 }
+
+
+def add_document_route(app: FastAPI) -> None:
+    """Let the application answer `GET /openapi.json` with its document.
+
+    It takes a second to make and tens of milliseconds to write, and anybody may ask for it without a key. So it is made once and kept as
+    bytes: beside the event loop, or, where `app.state.write_document` says how, in a process of its own (`openapi_process.py`).
+    """
+    app.openapi = lambda: make_document(app)
+    made: list[bytes] = []
+    making = asyncio.Lock()
+
+    async def write_beside() -> bytes:
+        return await asyncio.to_thread(lambda: msgspec.json.encode(app.openapi()))
+
+    async def answer(_request: Request) -> Response:
+        async with making:
+            if not made:
+                write: WriteDocument = getattr(app.state, "write_document", write_beside)
+                made.append(await write())
+        return Response(made[0], media_type="application/json")
+
+    app.add_route("/openapi.json", answer, include_in_schema=False)
 
 
 def make_document(app: FastAPI) -> dict[str, Any]:

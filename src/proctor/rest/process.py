@@ -23,6 +23,7 @@ from proctor.errors import InputError
 from proctor.rest.app import make_app, open_hub
 from proctor.rest.connections import make_protocol
 from proctor.rest.logs import log_to_stream
+from proctor.rest.openapi_process import write_document
 from proctor.rest.security import is_loopback
 from proctor.rest.settings import ServeSettings
 from proctor.service.access.keys import find_local_caller
@@ -67,12 +68,13 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
             )
         with open_socket(settings.host, settings.port) as sock:
             app = make_app(settings, hub=hub)
-            server = _Server(make_server_config(app, settings))
+            app.state.write_document = write_document
+            server = QuietServer(make_server_config(app, settings))
             log_to_stream(sys.stderr)
             _tune_interpreter()
             _allow_files(settings.service.connections)
             running = asyncio.create_task(server.serve(sockets=[sock]))
-            with _stop_by_signals(server, app):
+            with stop_by_signals(server, app):
                 while not server.started and not running.done():
                     await asyncio.sleep(0.01)
                 if server.started:
@@ -109,15 +111,19 @@ def open_socket(host: str, port: int) -> Generator[socket.socket]:
         yield sock
 
 
-class _Server(uvicorn.Server):
+class QuietServer(uvicorn.Server):
+    """A server that leaves signals to `stop_by_signals`."""
+
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
+        """Leave signals alone."""
         # We do that: the original raises the signal again at the end, and a service that ended well would look killed.
         yield
 
 
 @contextlib.contextmanager
-def _stop_by_signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
+def stop_by_signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
+    """End the server well when a signal comes; the second one ends it at once."""
     loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:

@@ -11,21 +11,32 @@ Every operation gets the error answers of its dialect in OpenAPI by itself (`ope
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, Generic, TypeVar, cast
 
 import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from proctor.rest.memory import RELEASED
+from proctor.rest.trace_bodies import DECODED, LARGE
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.store.bodies import to_json
+from proctor.store.pages import LARGEST_LIMIT
 
 T = TypeVar("T")
+_DIGITS = re.compile(r"-?[0-9]{1,100}", re.ASCII)
+_OTHER_KEYS = {"/v1/benchmark-runs": ("organization", "solver")}
+"""Routes with a body that not only organization keys use."""
+MOST_FIELDS = 1_000
+"""Fields of a large request. Each that nobody knows is told about, which takes longer than reading it."""
 
 
 def hub(request: Request) -> Hub:
@@ -52,14 +63,37 @@ class Paging(msgspec.Struct, frozen=True):
     cursor: str | None = None
 
 
+def _read_digits(value: object) -> object:
+    """Refuse numbers that only a programmer would write so, such as `1_0`."""
+    if isinstance(value, str) and not _DIGITS.fullmatch(value):
+        raise ValueError(f"expected a whole number of 1 to {LARGEST_LIMIT}")
+    return value
+
+
+_Cursor = Annotated[str | None, Query(description="`_meta.next` or `_meta.prev` of another page")]
+
+
 def _paging(
-    limit: Annotated[int | None, Query(description="how many, 1 to 100; 20 by default; brought into range")] = None,
-    cursor: Annotated[str | None, Query(description="`_meta.next` or `_meta.prev` of another page")] = None,
+    limit: Annotated[
+        int | None, BeforeValidator(_read_digits), Query(ge=1, le=LARGEST_LIMIT, description="how many, 1 to 100; 20 by default")
+    ] = None,
+    cursor: _Cursor = None,
+) -> Paging:
+    return Paging(limit, cursor or None)
+
+
+def _clamped_paging(
+    limit: Annotated[
+        int | None, BeforeValidator(_read_digits), Query(ge=1, description="how many, 1 to 100; 20 by default; more than 100 are 100")
+    ] = None,
+    cursor: _Cursor = None,
 ) -> Paging:
     return Paging(limit, cursor or None)
 
 
 ThePaging = Annotated[Paging, Depends(_paging)]
+ClampedPaging = Annotated[Paging, Depends(_clamped_paging)]
+"""Of the verification API: its clients ask for as much as they like and get the largest page there is."""
 
 
 class Body(BaseModel):
@@ -73,9 +107,16 @@ def as_kept(value: object) -> Response:
     return Response(to_json(value), media_type="application/json")
 
 
-def given(body: BaseModel) -> dict[str, Any]:
+def list_sent_fields(body: BaseModel) -> dict[str, Any]:
     """Return the fields that a caller did send, for changes: what was left out stays as it is."""
-    return body.model_dump(exclude_unset=True)
+    sent = {name: getattr(body, name) for name in type(body).model_fields if name in body.model_fields_set}
+    if any(
+        isinstance(one, BaseModel)
+        for value in sent.values()
+        for one in (cast(list[Any], value[:1]) if isinstance(value, list) else [value])
+    ):
+        return body.model_dump(exclude_unset=True)
+    return sent  # as it was decoded: a copy of a large one takes long
 
 
 class PageMeta(BaseModel):
@@ -95,12 +136,49 @@ class PageOf(BaseModel, Generic[T]):
     meta: PageMeta = Field(alias="_meta")
 
 
+_MIDDLING = 16_000
+"""Bytes of a body from which on the memory it took is counted as given up."""
+
+
+class DecodingTurns:
+    """Decodes large bodies one after the other, beside the event loop.
+
+    What looks at a decoded body next does so on the event loop. Since only one body is decoded at a time, the loop turns at least once
+    between two of them: many large bodies at once do not keep others waiting for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="decode")
+
+    async def decode(self, body: bytes) -> Any:
+        """Return the JSON of a body. Raises `MsgspecError`, and `Refusal` for an object with more members than any request has."""
+        if len(body) <= LARGE:
+            # A crowd of middling bodies takes as much as a few large ones; the many small ones of every day are not worth a look.
+            if len(body) > _MIDDLING:
+                RELEASED.add(DECODED * len(body))
+            return msgspec.json.decode(body)
+        async with self._turn:
+            value = await asyncio.get_running_loop().run_in_executor(self._pool, msgspec.json.decode, body)
+        RELEASED.add(DECODED * len(body))
+        if isinstance(value, dict) and len(cast(dict[str, Any], value)) > MOST_FIELDS:
+            raise Refusal(
+                "BAD_REQUEST", f"the body has {len(cast(dict[str, Any], value))} fields, and no request has more than {MOST_FIELDS}"
+            )
+        return value
+
+
+def decoding(request: Request) -> DecodingTurns:
+    """Return where the application that got this request decodes large bodies."""
+    return cast(DecodingTurns, request.app.state.decoding)
+
+
 class _StrictRequest(Request):
     async def json(self) -> Any:
         """Return the body by a strict reader: no NaN, no halves of characters, no numbers that nothing can print."""
         if not hasattr(self, "_strict_json"):
             try:
-                self._strict_json = msgspec.json.decode(await self.body())
+                self._strict_json = await decoding(self).decode(await self.body())
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
                 raise json.JSONDecodeError(str(error), "", 0) from None
         return self._strict_json
@@ -114,11 +192,14 @@ class StrictRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
+            # Before the body is decoded: whoever may not do this does not get to spend anybody's time on it.
+            if self.body_field is not None and caller(request).kind not in _OTHER_KEYS.get(self.path, ("organization",)):
+                raise Refusal("FORBIDDEN", "this is done with an organization key only")
             return await handle(_StrictRequest(request.scope, request.receive))
 
         return strict
 
 
-def routed(tag: str) -> APIRouter:
+def make_router(tag: str) -> APIRouter:
     """Return a router of our kind; `tag` is its chapter in OpenAPI."""
     return APIRouter(tags=[tag], route_class=StrictRoute)

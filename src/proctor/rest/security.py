@@ -3,9 +3,10 @@
 Two layers. `Doorkeeper` looks at where a request comes from: its `Host` must be a name of this service, so that a page in somebody's
 browser cannot reach it under a name of its own (DNS rebinding), and its `Origin`, which only browsers send, must be the service itself.
 There are no CORS headers. `Authentication` finds out who asks, before the body is taken in: by key (`Authorization: Bearer` or `x-api-
-key`), or as the local user of a service on loopback that never had an organization key, unless a proxy passed the request on. What
-somebody may do is decided by the verbs. Who follows a stream is asked for the key again and again: when it is revoked or expires, the
-stream ends.
+key`), or as the local user of a service on loopback that never had an organization key, unless a proxy passed the request on. A browser
+has a session instead of a key (`pages/session_cookie.py`): pages are asked with it, and `/api/` may be read with it. What somebody may do
+is decided by the verbs. Who follows a stream is asked for the key or session again and again: when it is revoked or expires, the stream
+ends.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.errors import StoreError
+from proctor.pages.forms import LARGEST_FORM
+from proctor.pages.session_cookie import LOGIN_PATH, find_session_token
 from proctor.rest.errors import find_presented_key, make_error_response, make_refusal_response
-from proctor.rest.limits import RateLimits, drain_body, has_body
+from proctor.rest.limits import RateLimits, drain_body, has_body, receive_small_body
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import authenticate, find_local_caller
+from proctor.service.access.sessions import find_session_caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 
@@ -31,8 +35,12 @@ OPEN_PATHS = frozenset({"/", "/health", "/openapi.json"})
 """What anybody may read."""
 RECHECK_S = 1.0
 """How often it is looked whether who follows a stream still may. Keys that another process revoked are known a few seconds later."""
-OPEN_PREFIXES = ("/ui/", "/static/")
-"""Pages, which look after themselves."""
+OPEN_PREFIXES = ("/static/",)
+"""What pages are made of, the same for everybody."""
+_LARGEST_LOGIN = 4_000
+"""Bytes of a request to log in, which anybody may send."""
+_MOST_FORMS = 20
+"""Forms of visitors whose session has ended that are held at one moment; others are only told."""
 _DRAINED = 1_000_000
 """Bytes of a body on such a path that are passed over before it is refused, for clients that only listen when they have spoken."""
 # RFC 9110: uri-host [":" port], of which only names as DNS and containers have them and addresses are used.
@@ -95,6 +103,7 @@ class Authentication:
         self._app = app
         self._loopback = loopback
         self._buckets: RateLimits | None = None
+        self._forms = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what comes from somebody we know."""
@@ -115,15 +124,34 @@ class Authentication:
         hub: Hub = scope["app"].state.hub
         state = scope.setdefault("state", {})
         try:
-            caller = await self._find_caller(hub, scope)
-            state["caller"] = caller
-            self._count_request(hub, caller.actor)
+            if is_page(scope["path"]):
+                caller = await self._find_visitor(hub, scope)
+                state["caller"] = caller
+                await self._admit_visitor(hub, scope, receive, caller)
+            else:
+                caller = await self._find_caller(hub, scope)
+                state["caller"] = caller
+                self._count_request(hub, caller.actor)
         except (Refusal, StoreError) as error:
+            await self._refuse(error, scope, receive, send)
+            return
+        await self._answer(hub, scope, receive, send)
+
+    async def _refuse(self, error: Refusal | StoreError, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer whom nobody knows, or knows just now. What was typed into a form of somebody who had a session is given back to them."""
+        form = is_page(scope["path"]) and has_body(scope)
+        had_session = form and scope["path"] != LOGIN_PATH and find_session_token(scope) is not None
+        self._forms += had_session
+        try:
+            if had_session and self._forms <= _MOST_FORMS:
+                scope["state"]["body"] = await receive_small_body(receive, LARGEST_FORM)
+            elif form:
+                await drain_body(receive, _DRAINED)
             answer = make_error_response(scope, error)
             assert answer is not None
             await answer(scope, receive, send)
-            return
-        await self._answer(hub, scope, receive, send)
+        finally:
+            self._forms -= had_session
 
     async def _answer(self, hub: Hub, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request; an event stream only for as long as its caller is welcome."""
@@ -160,16 +188,18 @@ class Authentication:
                 watch.cancel()
 
     async def _is_still_welcome(self, hub: Hub, scope: Scope) -> bool:
-        key = find_presented_key(scope)
         try:
-            return await (find_local_caller(hub) if key is None else authenticate(hub, key)) is not None
+            await self._find_caller(hub, scope)
+        except Refusal:
+            return False
         except StoreError:
-            return True  # nobody can say otherwise now
+            pass  # nobody can say otherwise now
+        return True
 
     async def _find_caller(self, hub: Hub, scope: Scope) -> Caller:
         key = find_presented_key(scope)
         if key is None:
-            caller = await find_local_caller(hub) if self._loopback and _is_from_here(scope) else None
+            caller = await self._find_visitor(hub, scope) if may_use_session(scope) else await self._find_local(hub, scope)
             if caller is None:
                 raise Refusal("UNAUTHORIZED", "a key is needed: Authorization: Bearer vk_..., or x-api-key")
             return caller
@@ -180,6 +210,26 @@ class Authentication:
             self._count_request(hub, f"address {client[0] if client else ''}")
             raise Refusal("UNAUTHORIZED", "the key is not known, was revoked, or has expired")
         return caller
+
+    async def _find_local(self, hub: Hub, scope: Scope) -> Caller | None:
+        return await find_local_caller(hub) if self._loopback and _is_from_here(scope) else None
+
+    async def _find_visitor(self, hub: Hub, scope: Scope) -> Caller | None:
+        """Return who looks at pages: whose session it is, else the local user."""
+        token = find_session_token(scope)
+        found = None if token is None else await find_session_caller(hub, token)
+        return found or await self._find_local(hub, scope)
+
+    async def _admit_visitor(self, hub: Hub, scope: Scope, receive: Receive, caller: Caller | None) -> None:
+        """Count the request of a visitor; refuse what a stranger sends, but for a key to log in with, which is counted by address."""
+        if caller is not None:
+            self._count_request(hub, caller.actor)
+        elif has_body(scope):
+            size = Headers(scope=scope).get("content-length", "")
+            client = scope.get("client")
+            self._count_request(hub, f"address {client[0] if client else ''}")
+            if scope["path"] != LOGIN_PATH or not size.isdecimal() or len(size) > 9 or int(size) > _LARGEST_LOGIN:
+                raise Refusal("UNAUTHORIZED", "log in first")
 
     def _count_request(self, hub: Hub, who: str) -> None:
         if self._buckets is None:
@@ -195,11 +245,28 @@ def _is_from_here(scope: Scope) -> bool:
     if client is not None and not is_loopback(client[0]):
         return False
     headers = Headers(scope=scope)
-    return not any(name in headers for name in _PASSED_ON) and headers.get("sec-fetch-site", "none") != "cross-site"
+    if any(name in headers for name in _PASSED_ON):
+        return False
+    # A link on a foreign page may lead somebody to our pages: it shows them to the reader alone, and reading changes nothing.
+    follows_link = is_page(scope["path"]) and scope["method"] in ("GET", "HEAD") and headers.get("sec-fetch-dest") == "document"
+    return headers.get("sec-fetch-site", "none") != "cross-site" or follows_link
 
 
 def _is_stream(message: Message) -> bool:
     return Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
+
+
+def is_page(path: str) -> bool:
+    """Return whether a path is one of the pages, which show strangers the way in."""
+    return path == "/ui" or path.startswith("/ui/")
+
+
+def may_use_session(scope: Scope) -> bool:
+    """Return whether a session will do instead of a key: reading our own interface, so that a page can follow a run.
+
+    Whatever changes something needs a key here, or a form of the pages with its own proof of where it comes from.
+    """
+    return scope["method"] in ("GET", "HEAD") and scope["path"].startswith("/api/")
 
 
 def is_open(path: str) -> bool:

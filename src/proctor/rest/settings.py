@@ -149,6 +149,8 @@ SETTINGS = (
     _s("streams_per_key", "N", _whole(1), "event streams that are followed with one key at one moment; more are answered 429"),
     _s("gzip_members", "N", _whole(1), "files of gzip one behind the other in one body"),
     _s("compression_ratio", "N", _whole(1), "how many times as large a body may become once it is decompressed, from 1 MB on"),
+    _s("json_objects", "N", _whole(100), "lists and objects in the JSON of one request with traces, a state or a dataset; others: a tenth"),
+    _s("json_values", "N", _whole(100), "the same for values: elements of lists and members of objects"),
     _s("protobuf_messages", "N", _whole(100), "messages in one request in protobuf, spans and attributes among them"),
     _s("protobuf_fields", "N", _whole(100), "fields in one request in protobuf"),
     _s("requests_per_minute", "N", _whole(0), "requests per key; 0 does not limit"),

@@ -50,7 +50,7 @@ async def parts(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
     """Everything requests need while they are answered."""
     async with contextlib.AsyncExitStack() as stack:
         for name in PARTS:
-            part: Part = _named(name)
+            part: Part = _import_worker(name)
             await stack.enter_async_context(part(app, hub))
         yield
 
@@ -58,7 +58,7 @@ async def parts(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
 @contextlib.asynccontextmanager
 async def workers(hub: Hub, stop: asyncio.Event) -> AsyncGenerator[None]:
     """Every worker, from the start to the end of the block; `stop` is set when it ends, if nobody did before."""
-    tasks = [asyncio.create_task(supervised(name, _named(name), hub, stop), name=name) for name in WORKERS]
+    tasks = [asyncio.create_task(supervise_worker(name, _import_worker(name), hub, stop), name=name) for name in WORKERS]
     try:
         yield
     finally:
@@ -71,7 +71,7 @@ async def workers(hub: Hub, stop: asyncio.Event) -> AsyncGenerator[None]:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def supervised(name: str, worker: Worker, hub: Hub, stop: asyncio.Event, *, first_s: float = 0.5) -> None:
+async def supervise_worker(name: str, worker: Worker, hub: Hub, stop: asyncio.Event, *, first_s: float = 0.5) -> None:
     """Run a worker until it is told to stop; start it again when it fails or ends by itself."""
     wait_s = first_s
     loop = asyncio.get_running_loop()
@@ -90,6 +90,6 @@ async def supervised(name: str, worker: Worker, hub: Hub, stop: asyncio.Event, *
             await asyncio.wait_for(stop.wait(), wait_s)
 
 
-def _named(name: str) -> Any:
+def _import_worker(name: str) -> Any:
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)

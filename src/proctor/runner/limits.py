@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from proctor.errors import InputError
+from proctor.model.evidence import Cost
 from proctor.model.numbers import is_finite
 
 MOST_AT_ONCE = 1_000
@@ -87,6 +88,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     max_seconds: float | None = None
     max_failures: int | None = None
+    max_cost: float | None = None
+    """In the currency of the prices."""
 
     def __post_init__(self) -> None:
         """Raise `InputError` for numbers that make no sense, by name."""
@@ -95,6 +98,23 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
                 require_whole(name.replace("_", "-"), getattr(self, name), 1)
         if self.max_seconds is not None:
             require_seconds("max-seconds", self.max_seconds)
+        cost = self.max_cost
+        if cost is not None and (not is_finite(cost) or cost <= 0):
+            raise InputError(f"max-cost: expected a number above 0, found {cost!r:.40}")
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
+    """What something took, as far as it is known."""
+
+    tokens: int = 0
+    """Of the agent."""
+    user_tokens: int = 0
+    """Of the model that played the user."""
+    cost: float = 0.0
+
+    def add(self, other: "Spending") -> "Spending":
+        """Return both together."""
+        return Spending(tokens=self.tokens + other.tokens, user_tokens=self.user_tokens + other.user_tokens, cost=self.cost + other.cost)
 
 
 class BudgetMeter:
@@ -105,23 +125,80 @@ class BudgetMeter:
         self._clock = clock
         self._started = clock()
         self.tokens = 0
+        self.user_tokens = 0
+        """Of them, what the models of simulated users took."""
         self.failures = 0
+        self.cost = 0.0
+        self.cost_unknown: str | None = None
+        """Why the cost of an attempt is not known, of the first."""
+        self._held: dict[tuple[str, int], Spending] = {}
+        """What conversations took that are under way."""
 
-    def add(self, *, tokens: int, failed: bool) -> None:
-        """Count one finished attempt."""
-        self.tokens += tokens
+    @property
+    def bounds_spending(self) -> bool:
+        """Whether there is a bound on tokens or on the cost."""
+        return self._budget.max_tokens is not None or self._budget.max_cost is not None
+
+    def hold(self, attempt: tuple[str, int], spending: Spending) -> None:
+        """Count what the conversation of an attempt took so far, in place of what was said of it before."""
+        self._held[attempt] = spending
+
+    def release(self, attempt: tuple[str, int], *, spent: bool = False) -> None:
+        """Forget what was held: the attempt is over and counted as such; `spent` counts it here, as nothing else is kept of it."""
+        held = self._held.pop(attempt, None)
+        if held is not None and spent:
+            self.add(tokens=held.tokens, user_tokens=held.user_tokens)
+            self.cost += held.cost
+
+    def add_cost(self, cost: Cost | None) -> None:
+        """Count what one attempt cost; where that is not known a bound on the cost cannot be kept."""
+        if cost is not None:
+            self.cost += (cost.agent or 0.0) + (cost.judge or 0.0) + (cost.user or 0.0)
+        if cost is None or cost.total() is None:
+            self.cost_unknown = self.cost_unknown or (cost.why if cost is not None else "there are no prices")
+
+    def add(self, *, tokens: int = 0, user_tokens: int = 0, failed: bool = False) -> None:
+        """Count what the agent of an attempt took and what its simulated user did, or how the attempt ended."""
+        self.tokens += tokens + user_tokens
+        self.user_tokens += user_tokens
         self.failures += failed
+
+    def explain_overspent(self) -> str | None:
+        """Return the bound on tokens or on the cost that was reached, in words, or None; conversations under way count."""
+        budget = self._budget
+        user_tokens = self.user_tokens + sum(held.user_tokens for held in self._held.values())
+        tokens = self.tokens + sum(held.tokens + held.user_tokens for held in self._held.values())
+        cost = self.cost + sum(held.cost for held in self._held.values())
+        if budget.max_tokens is not None and tokens >= budget.max_tokens:
+            apart = f" ({user_tokens} of them by simulated users)" if user_tokens else ""
+            return f"{tokens} tokens spent{apart}, the limit is {budget.max_tokens}"
+        if budget.max_cost is not None and cost >= budget.max_cost:
+            return f"{cost:.6g} spent, the limit is {budget.max_cost:g}"
+        return None
 
     def explain_exhausted(self) -> str | None:
         """Return the bound that was reached, in words, or None."""
         budget = self._budget
-        if budget.max_tokens is not None and self.tokens >= budget.max_tokens:
-            return f"{self.tokens} tokens spent, the limit is {budget.max_tokens}"
+        if (overspent := self.explain_overspent()) is not None:
+            return overspent
+        if budget.max_cost is not None and self.cost_unknown is not None:
+            return f"the cost of an attempt is not known ({self.cost_unknown}), so the limit of {budget.max_cost:g} cannot be kept"
         if budget.max_seconds is not None and self._clock() - self._started >= budget.max_seconds:
             return f"{budget.max_seconds:g} seconds are over"
         if budget.max_failures is not None and self.failures >= budget.max_failures:
-            return f"{self.failures} attempts failed, the limit is {budget.max_failures}"
+            return self._explain_failures()
         return None
+
+    def explain_exceeded(self) -> str | None:
+        """Return what a run went over although everything had been started by then, in words, or None."""
+        if (overspent := self.explain_overspent()) is not None:
+            return overspent
+        most = self._budget.max_failures
+        return self._explain_failures() if most is not None and self.failures >= most else None
+
+    def _explain_failures(self) -> str:
+        failed = "1 attempt" if self.failures == 1 else f"{self.failures} attempts"
+        return f"{failed} failed, the limit is {self._budget.max_failures}"
 
     def get_seconds_left(self) -> float | None:
         """Return how many seconds the run may still take, or None without a bound."""

@@ -1,20 +1,29 @@
-"""Protocols of what the runner needs: an agent under test, a judge, and a place to keep results.
+"""What the runner needs from others: an agent under test, a judge, and a place to keep results.
 
 A target is given one case and answers with evidence. It owns its connections between `open` and `close`; everything it says over
 a wire goes through the tape of the attempt.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from proctor.cassettes.ports import Tape
+import msgspec
+
+from proctor.cassettes.ports import LIVE, Tape
 from proctor.decide.judging import Ask
-from proctor.model.attempt import Attempt
+from proctor.model.attempt import Attempt, Speaker
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
+from proctor.runner.events import Listener, ignore_event
+
+TapeFor = Callable[[str, int], Tape]
+"""Gives the tape of an attempt, by the id of its case and its number."""
+SpeakerFor = Callable[[Case, Tape], Speaker]
+"""Gives the simulated user of a case for one try, who talks to its model over the tape."""
 
 
 class Target(Protocol):
@@ -72,3 +81,26 @@ class Judge(Protocol):
     async def close(self) -> None:
         """Close the connections."""
         ...
+
+
+def use_live_tape(case_id: str, attempt: int) -> Tape:
+    """Return the tape that records nothing: every attempt really happens."""
+    return LIVE
+
+
+class RunPorts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one run talks to."""
+
+    target: Target
+    log: RunLog
+    now: Callable[[], str]
+    """The time of day, for what is kept."""
+    judge: Judge | None = None
+    decides: Decider | None = None
+    """None: cases are decided here, in the event loop of the run."""
+    speaker_for: SpeakerFor | None = None
+    """Who plays simulated users; None: the cases that have one are errors."""
+    tape_for: TapeFor = use_live_tape
+    listener: Listener = ignore_event
+    clock: Callable[[], float] = time.monotonic
+    """Seconds from anywhere, for what is measured."""

@@ -120,6 +120,7 @@ def _compute_figures(true_pass: float, false_fail: float, false_pass: float, tru
 def _draw_figures(table: Table, stream: Draws) -> dict[str, float | None]:
     """Return the figures of a table whose rows are drawn anew."""
     right, wrong = table.true_pass + table.false_fail, table.false_pass + table.true_fail
+    # Each row by itself: how many answers are labelled right was chosen by people and is not left to chance.
     passed_right = right * stream.beta(table.true_pass + 0.5, table.false_fail + 0.5) if right else 0.0
     passed_wrong = wrong * stream.beta(table.false_pass + 0.5, table.true_fail + 0.5) if wrong else 0.0
     return _compute_figures(passed_right, right - passed_right, passed_wrong, wrong - passed_wrong)

@@ -90,6 +90,7 @@ def _pair_mean(ordered: Sequence[float], rank: int) -> float:
     low, high = ordered[0], ordered[-1]
     while True:
         middle = (low + high) / 2
+        # No float lies between the two any more, so one of them is the value.
         if not low < middle < high:
             return low if _count_pairs_up_to(ordered, low) >= rank else high
         if _count_pairs_up_to(ordered, middle) >= rank:
@@ -117,6 +118,7 @@ def _find_critical_rank(cases: int, alpha: float) -> int:
         mean = cases * (cases + 1) / 4
         deviation = math.sqrt(cases * (cases + 1) * (2 * cases + 1) / 24)
         return max(0, math.floor(mean - find_two_sided_z(1 - alpha) * deviation))
+    # In how many ways the ranks from 1 on can add up to each total: Wilcoxon's distribution, counted out rank by rank.
     ways = [1]
     for rank in range(1, cases + 1):
         ways = [

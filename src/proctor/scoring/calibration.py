@@ -146,6 +146,7 @@ def _list_tag_rows(judged: Sequence[JudgedAnswer]) -> Iterable[TagRow]:
         for tag in dict.fromkeys(one.item.tags):
             by_tag.setdefault(tag, []).append(one)
     rows = [_make_tag_row(tag, items) for tag, items in by_tag.items()]
+    # A tag without any decision has no accuracy and comes last.
     return sorted(rows, key=lambda row: (row.accuracy if row.accuracy is not None else 2.0, -row.items, row.tag))
 
 

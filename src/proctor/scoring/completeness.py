@@ -25,6 +25,7 @@ def find_incomplete(cases: Sequence[Case], repeat: int, finished: Iterable[tuple
     missing: list[MissingAttempts] = []
     for case in cases:
         planned = count_planned_attempts(case, repeat)
+        # Attempts beyond the plan (recorded with more repeats) do not make up for missing ones.
         done = sum(attempt < planned for attempt in there.get(case.id, ()))
         attempts_planned += planned
         attempts_finished += done

@@ -179,6 +179,7 @@ def _list_gaps(items: Sequence[Scored]) -> list[Gap]:
 def _choose_best(gaps: Sequence[Gap], present: float) -> Gap:
     def worth(gap: Gap) -> tuple[float, float, float]:
         kappa = gap.table.kappa
+        # Rounded, so that the last bit of a sum does not win over staying near the present threshold.
         return (round(kappa if kappa is not None else 0.0, 12), round(gap.table.accuracy or 0.0, 12), -gap.measure_distance(present))
 
     return max(gaps, key=worth)

@@ -38,6 +38,7 @@ class Draws:
 
     def below(self, bound: int) -> int:
         """Return a whole number from 0 to below `bound`, none likelier than another."""
+        # What lies above the largest multiple of the bound is drawn anew, or small numbers would be a little likelier.
         most = (1 << 64) - (1 << 64) % bound
         while (bits := self._bits()) >= most:
             pass
@@ -70,4 +71,5 @@ class Draws:
                 return d * v
 
     def _normal(self) -> float:
+        # From 1: `uniform` may give 0, which has no logarithm, and never gives 1.
         return math.sqrt(-2 * math.log(1 - self.uniform())) * math.cos(2 * math.pi * self.uniform())

@@ -49,6 +49,7 @@ def stratified_test(pairs: Iterable[tuple[Counts, Counts]]) -> ExactTest:
     for base, candidate in pairs:
         passes, runs = base.passes + candidate.passes, base.runs + candidate.runs
         if base.runs and candidate.runs and 0 < passes < runs:
+            # Cases of the same counts have the same distribution: each kind is computed once and raised to its power.
             kind = (base.runs, candidate.runs, passes)
             kinds[kind] = kinds.get(kind, 0) + 1
             observed += candidate.passes - _find_fewest(kind)
@@ -91,6 +92,16 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
+    """Return the p-values adjusted after Holm: calling those up to alpha true makes any false call with a chance of at most alpha."""
+    adjusted = [1.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
+        adjusted[index] = largest
+    return adjusted
+
+
 def _find_fewest(kind: _Kind) -> int:
     base_runs, _, passes = kind
     return max(0, passes - base_runs)
@@ -111,6 +122,7 @@ def _test(kinds: Mapping[_Kind, int], observed: int) -> ExactTest:
     if length * (bits + 8) > LARGEST_EXACT_BITS:
         return _test_by_normal_curve(kinds, observed, informative)
     ways = _count_ways(kinds, length)
+    # Whole numbers, so that totals exactly as likely as the observed one are found; floats would miss ties.
     total, here = sum(ways), ways[observed]
     return ExactTest(
         sum(way for way in ways if way <= here) / total,

@@ -94,6 +94,7 @@ def newcombe_paired(both: int, only_base: int, only_candidate: int, neither: int
     base, candidate = both + only_base, both + only_candidate
     margins = base * (pairs - base) * candidate * (pairs - candidate)
     concordance: float = both * neither - only_base * only_candidate
+    # Newcombe's correction for continuity: it weakens a correlation and never turns it round.
     if concordance > 0:
         concordance = max(0.0, concordance - pairs / 2)
     phi = concordance / math.sqrt(margins) if margins else 0.0

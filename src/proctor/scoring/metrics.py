@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from proctor.model.case import Case
+from proctor.model.cost import CostTally, TotalCost
+from proctor.model.lazy_cases import LazySequence
 from proctor.model.result import CaseResult, CaseSummary
 from proctor.model.verdict import OUTCOMES, Outcome
+from proctor.scoring.packed_counts import PackedCounts
 from proctor.scoring.reduce import reduce_attempts
+
+MOST_COUNTED = 5_000
+"""Cases that are counted one by one; of more the counts are packed, which costs a little time and saves much memory."""
 
 
 class _Count:
     """How often one case ended in each outcome."""
 
-    __slots__ = ("case", "error", "fail", "passed", "skip")
+    __slots__ = ("error", "fail", "name", "pass_threshold", "passed", "skip")
 
     def __init__(self, case: Case) -> None:
-        self.case = case
+        # Not the case itself: of a large suite it is made when it is asked for, and would be held here.
+        self.name = case.name
+        self.pass_threshold = case.pass_threshold
         self.passed = self.fail = self.error = self.skip = 0
 
     def to_counts(self) -> dict[str, int]:
         return {"pass": self.passed, "fail": self.fail, "error": self.error, "skip": self.skip}
+
+    def summarize(self, case_id: str) -> CaseSummary:
+        counts = {outcome: number for outcome, number in self.to_counts().items() if number}
+        outcome = reduce_attempts(counts, self.pass_threshold)
+        return CaseSummary(id=case_id, name=self.name, outcome=outcome, runs=sum(counts.values()), counts=counts)
 
 
 class Tally:
@@ -28,19 +41,33 @@ class Tally:
 
     def __init__(self) -> None:
         self._by_case: dict[str, _Count] = {}
+        self._packed = PackedCounts()
+        """The cases that are too many to be counted one by one."""
         self._last: _Count | None = None
+        self._last_case: Case | None = None
         self._score_sum = 0.0
         self._scored = 0
+        self._costs = CostTally()
 
     def add(self, result: CaseResult) -> None:
         """Count one result."""
+        if result.cost is not None:
+            self._costs.add(result.cost)
+        score = result.score
+        if score is not None:
+            self._score_sum += score
+            self._scored += 1
         case = result.case
         count = self._last
-        if count is None or count.case is not case:
+        # Results of one case mostly follow each other, and its identity saves the lookup by id.
+        if count is None or self._last_case is not case:
             count = self._by_case.get(case.id)
+            if count is None and len(self._by_case) >= MOST_COUNTED:
+                self._packed.add(case, result.outcome)
+                return
             if count is None:
                 count = self._by_case[case.id] = _Count(case)
-            self._last = count
+            self._last, self._last_case = count, case
         outcome = result.outcome
         if outcome == "pass":
             count.passed += 1
@@ -50,10 +77,6 @@ class Tally:
             count.error += 1
         else:
             count.skip += 1
-        score = result.score
-        if score is not None:
-            self._score_sum += score
-            self._scored += 1
 
     def add_all(self, results: Iterable[CaseResult]) -> None:
         """Count many results; runs of passes of one case, the bulk of any large set, are counted in passing."""
@@ -64,48 +87,67 @@ class Tally:
             if result.case is case and result.outcome == "pass" and result.score is not None:
                 passes += 1
                 score_sum += result.score
+                if result.cost is not None:
+                    self._costs.add(result.cost)
             else:
                 self.add(result)
+                # A failure between passes of the same case leaves them to be counted on; only another case ends the row.
                 if case is not None and case is not result.case:
-                    self._by_case[case.id].passed += passes
-                    self._scored += passes
+                    self._add_passes(case, passes)
                     passes = 0
                 case = result.case
         if case is not None:
-            self._by_case[case.id].passed += passes
-            self._scored += passes
+            self._add_passes(case, passes)
         self._score_sum += score_sum
+
+    def _add_passes(self, case: Case, passes: int) -> None:
+        count = self._by_case.get(case.id)
+        if count is not None:
+            count.passed += passes
+        elif passes:
+            self._packed.add(case, "pass", passes)
+        self._scored += passes
 
     @property
     def counts(self) -> dict[str, int]:
         """How many results ended in each outcome."""
         per_case = [count.to_counts() for count in self._by_case.values()]
-        return {outcome: sum(counts[outcome] for counts in per_case) for outcome in OUTCOMES}
+        return {outcome: sum(counts[outcome] for counts in per_case) + self._packed.count(outcome) for outcome in OUTCOMES}
 
     @property
     def score(self) -> float | None:
         """The plain mean of case scores; nothing when none was scored."""
         return round(self._score_sum / self._scored, 12) if self._scored else None
 
+    @property
+    def cost(self) -> TotalCost | None:
+        """What all results cost; nothing where there were no prices."""
+        return self._costs.finish()
+
     def has_seen(self, case_id: str) -> bool:
         """Return whether any result of this case was counted."""
-        return case_id in self._by_case
+        return case_id in self._by_case or case_id in self._packed
 
-    def list_summaries(self) -> Iterable[CaseSummary]:
-        """Return one line per case, in the order of first appearance."""
+    def list_summaries(self) -> Sequence[CaseSummary]:
+        """Return one line per case, in the order of first appearance; of very many cases a line is made when it is asked for."""
+        if not len(self._packed):
+            return tuple(self._iterate_summaries())
+        first = tuple(count.summarize(case_id) for case_id, count in self._by_case.items())
+
+        def make(number: int) -> CaseSummary:
+            return first[number] if number < len(first) else self._packed.summarize(number - len(first))
+
+        return LazySequence(len(first) + len(self._packed), make, remember=1)
+
+    def _iterate_summaries(self) -> Iterator[CaseSummary]:
         for case_id, count in self._by_case.items():
-            counts = {outcome: number for outcome, number in count.to_counts().items() if number}
-            yield CaseSummary(
-                id=case_id,
-                name=count.case.name,
-                outcome=reduce_attempts(counts, count.case.pass_threshold),
-                runs=sum(counts.values()),
-                counts=counts,
-            )
+            yield count.summarize(case_id)
+        for number in range(len(self._packed)):
+            yield self._packed.summarize(number)
 
     def decide_outcome(self) -> Outcome:
         """Return the outcome of the run: fail before error before pass; skip when nothing was decided."""
-        outcomes = {summary.outcome for summary in self.list_summaries()}
+        outcomes = {summary.outcome for summary in self._iterate_summaries()}
         for candidate in ("fail", "error", "pass"):
             if candidate in outcomes:
                 return candidate

@@ -16,7 +16,7 @@ of what passed before and does not now, which need no statistics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -93,7 +93,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[CaseChange, ...] = ()
     """Every case, in the order of the base run."""
     newly_failing: tuple[str, ...] = ()
-    """Passed in the base run, does not in the candidate."""
+    """Passed in the base run and does not in the candidate, or passed there in part and in no attempt of the candidate."""
     newly_passing: tuple[str, ...] = ()
     only_in_base: tuple[str, ...] = ()
     """Cases without a decided attempt in the candidate."""
@@ -119,45 +119,64 @@ def compare_runs(
     """
     decided = {case: counts for case, counts in base.items() if counts.runs}
     against = {case: counts for case, counts in candidate.items() if counts.runs}
-    shared = [case for case in decided if case in against]
-    pairs = [(decided[case], against[case]) for case in shared]
+    before = {case: counts for case, counts in decided.items() if case in against}
+    after = {case: against[case] for case in before}
+    pairs = list(zip(before.values(), after.values(), strict=True))
     test = stratified_test(pairs)
     difference = stratified_difference(pairs, confidence=1 - alpha)
+    effect = difference.difference
     interval = _widen_to_zero(difference.interval) if test.p_value > alpha else difference.interval
-    verdict = _decide_suite(len(shared), test.p_value, difference.difference, interval, alpha, min_effect, resolution)
-    before = {case: decided[case] for case in shared}
-    after = {case: against[case] for case in shared}
-    thresholds = pass_thresholds or {}
-    passed = {case: _has_passed(before[case], thresholds.get(case)) for case in shared}
-    passes = {case: _has_passed(after[case], thresholds.get(case)) for case in shared}
-    repeats = min((counts.runs for pair in pairs for counts in pair), default=0)
+    verdict = _decide_suite(len(pairs), test.p_value, effect, interval, alpha, min_effect, resolution)
+    newly_failing, newly_passing = list_turned_cases(before, after, pass_thresholds or {})
     return Comparison(
         verdict=verdict,
-        reason=_write_reason(verdict, len(shared), difference.difference, interval, test.p_value, alpha, resolution),
+        reason=_write_reason(verdict, len(pairs), effect, interval, test.p_value, alpha, resolution),
         alpha=alpha,
         resolution=resolution,
-        cases=len(shared),
+        cases=len(pairs),
         informative=test.informative,
         base=summarize_suite(before, confidence=1 - alpha),
         candidate=summarize_suite(after, confidence=1 - alpha),
         base_rate=difference.base_rate,
         candidate_rate=difference.candidate_rate,
-        effect=difference.difference,
+        effect=effect,
         interval=interval,
         p_value=test.p_value,
         p_regressed=test.p_regressed,
         p_improved=test.p_improved,
         exact=test.exact,
         changes=compare_cases(before, after, alpha=alpha),
-        newly_failing=tuple(case for case in shared if passed[case] and not passes[case]),
-        newly_passing=tuple(case for case in shared if passes[case] and not passed[case]),
+        newly_failing=newly_failing,
+        newly_passing=newly_passing,
         only_in_base=tuple(case for case in decided if case not in against),
         only_in_candidate=tuple(case for case in against if case not in decided),
-        detectable_drop=detectable_drop(len(shared), repeats, difference.base_rate, alpha=alpha) if shared else None,
-        repeats_needed=tuple(
-            RepeatsNeeded(drop, repeats_needed(len(shared), difference.base_rate, drop, alpha=alpha)) for drop in DROPS if shared
-        ),
+        detectable_drop=_find_detectable_drop(pairs, difference.base_rate, alpha),
+        repeats_needed=_count_repeats_needed(len(pairs), difference.base_rate, alpha),
     )
+
+
+def list_turned_cases(
+    before: Mapping[str, Counts], after: Mapping[str, Counts], thresholds: Mapping[str, float]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the cases that passed and do not any more, and those that did not and do now.
+
+    A case that passed in part and passes in no attempt now has lost something, whatever it was called before.
+    """
+    passed = {case for case, counts in before.items() if _has_passed(counts, thresholds.get(case))}
+    passes = {case for case, counts in after.items() if _has_passed(counts, thresholds.get(case))}
+    lost = {case for case, counts in before.items() if counts.passes and not after[case].passes}
+    failing = tuple(case for case in before if case in passed | lost and case not in passes)
+    return failing, tuple(case for case in before if case in passes and case not in passed)
+
+
+def _find_detectable_drop(pairs: Sequence[tuple[Counts, Counts]], base_rate: float, alpha: float) -> float | None:
+    """Return the smallest drop that such a comparison sees; it sees no more than the case with the fewest attempts allows."""
+    repeats = min((counts.runs for pair in pairs for counts in pair), default=0)
+    return detectable_drop(len(pairs), repeats, base_rate, alpha=alpha) if pairs else None
+
+
+def _count_repeats_needed(cases: int, base_rate: float, alpha: float) -> tuple[RepeatsNeeded, ...]:
+    return tuple(RepeatsNeeded(drop, repeats_needed(cases, base_rate, drop, alpha=alpha)) for drop in DROPS if cases)
 
 
 def compare_cases(base: Mapping[str, Counts], candidate: Mapping[str, Counts], *, alpha: float = ALPHA) -> tuple[CaseChange, ...]:

@@ -23,6 +23,7 @@ def compute_power(cases: int, repeats: int, base_rate: float, drop: float, *, al
     if attempts < 1 or drop <= 0:
         return 0.0
     after = base_rate - drop
+    # A fall to exactly zero may come out a little below it by rounding.
     if after < -1e-12:
         return 0.0
     after = max(0.0, after)

@@ -18,6 +18,7 @@ def reduce_attempts(counts: Mapping[str, int], pass_threshold: float | None = No
     decided = passed + failed + errored
     if not decided:
         return "skip"
+    # A single attempt has no rate: it passed, or it did not.
     if pass_threshold is not None and decided > 1:
         if passed / decided >= pass_threshold - TOLERANCE:
             return "pass"

@@ -42,6 +42,7 @@ def find_weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
     """
     entries = list(pairs)
     total = math.fsum(weight for _, weight in entries)
+    # Not `<= 0`, so that a sum that is no number counts as none, too.
     if not total > 0:
         return None
     return round(math.fsum(score * weight for score, weight in entries) / total, 12)
@@ -82,6 +83,7 @@ def score_case(assertions: Sequence[Assertion], verdicts: Sequence[Verdict], sco
 
 def score_evenly(verdicts: Sequence[Verdict]) -> tuple[Outcome, float | None]:
     """Return what `score_case` gives for a boolean case whose assertions all gate and weigh the same: the common case, in one pass."""
+    # A plain sum, unlike `find_weighted_mean`: with equal weights the rounding to twelve places hides its last bits.
     total = 0.0
     decided = 0
     outcome: Outcome = "skip"
@@ -101,6 +103,7 @@ def score_evenly(verdicts: Sequence[Verdict]) -> tuple[Outcome, float | None]:
     return outcome, _divide(total, decided) if decided else None
 
 
+# Over a million cases the same few quotients come again and again.
 @functools.lru_cache(maxsize=1024)
 def _divide(total: float, count: int) -> float:
     return round(total / count, 12)

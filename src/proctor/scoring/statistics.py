@@ -65,6 +65,7 @@ def count_outcomes(outcomes: Mapping[str, int]) -> Counts:
 def pass_at_k(counts: Counts, k: int) -> float:
     """Return the chance that at least one of k attempts passes."""
     ways = _count_ways(counts, k)
+    # Whole numbers up to the division: the difference of two floats near 1 would lose its digits.
     return (ways - math.comb(counts.runs - counts.passes, k)) / ways
 
 

@@ -34,7 +34,7 @@ def check_fields(values: Mapping[str, object], *, names: tuple[str, ...] = ("nam
         refuse_plain_secrets(settings, "settings")
 
 
-def required(changes: Mapping[str, object], *names: str) -> None:
+def refuse_emptying(changes: Mapping[str, object], *names: str) -> None:
     """Refuse a change that empties what must be there."""
     empty = {name: ["cannot be empty"] for name in names if name in changes and changes[name] is None}
     if empty:

@@ -13,11 +13,13 @@ from proctor.service.access.key_cache import KeyCache
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.counters import Counters
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
+from proctor.service.recent import RecentValues
 from proctor.service.run_signals import RunSignals
 from proctor.service.settings import ServiceSettings
 from proctor.service.steady_clock import SteadyClock
 from proctor.store.database import Database
 
+# Crockford's base 32, as ULIDs have it: no letter that is taken for a digit, and the order of texts is the order of time.
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [one + other for one in _ALPHABET for other in _ALPHABET]
 
@@ -37,6 +39,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """What this process has done."""
     run_signals: RunSignals = msgspec.field(default_factory=RunSignals)
     """Wakes whoever waits for a run of this process."""
+    span_trees: RecentValues = msgspec.field(default_factory=lambda: RecentValues(300_000))
+    """Trees of the traces that somebody has just looked at, by spans."""
     decisions: Decisions = msgspec.field(default_factory=ThreadDecisions)
     """Where cases are decided. A service that answers others has processes for that."""
 
@@ -53,5 +57,6 @@ def stamp(seconds: float) -> str:
 def new_id(prefix: str) -> str:
     """Return an id that sorts by time and cannot be guessed: `task_01J...`."""
     number = (int(time.time() * 1000) << 80) | int.from_bytes(os.urandom(10))
+    # Two digits at a time: an id is made for every trace and every result.
     digits = [_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)]
     return f"{prefix}_{''.join(digits)}"

@@ -52,6 +52,7 @@ def delete_older(home: Path, before: float) -> int:
                     if os.lstat(path).st_mtime < before:
                         os.unlink(path)
                         gone += 1
+                # Another sweep, or the end of a project, was faster.
                 except FileNotFoundError:
                     continue
                 except OSError as error:

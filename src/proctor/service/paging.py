@@ -14,7 +14,7 @@ from proctor.store.list_queries import ListQuery
 from proctor.store.pages import BadCursor, Page, Row, fetch_page
 
 
-async def paged(
+async def fetch_page_or_refuse(
     connection: AsyncConnection,
     query: sa.Select[Any] | ListQuery,
     table: sa.Table,
@@ -31,6 +31,6 @@ async def paged(
         raise Refusal("BAD_REQUEST", str(error), hint="start again without a cursor") from None
 
 
-def shown_page(found: Page, show: Callable[[Row], Json]) -> dict[str, Json]:
+def show_page(found: Page, show: Callable[[Row], Json]) -> dict[str, Json]:
     """Return a page in the shape of the wire."""
     return {"data": [show(row) for row in found.rows], "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}

@@ -50,6 +50,7 @@ def list_plain_secrets(value: Json, field: str) -> list[str]:
     """Return where something in a value looks like a secret and is no `${NAME}`; `field` is where the value itself stands."""
     wrong: list[str] = []
     waiting: list[tuple[Json, Json, str]] = [(value, redact(value), field)]
+    # What redacting changes is what looks like a secret, so both walks go by one set of rules.
     while waiting and len(wrong) < _MOST:
         ours, clean, path = waiting.pop()
         if isinstance(ours, dict) and isinstance(clean, dict):

@@ -43,6 +43,7 @@ _SCHEMA_WORDS = ("type", "$ref", "anyOf", "oneOf", "allOf", "description", "enum
 
 def redact(value: Json) -> Json:
     """Return a copy of `value` without secrets. Any depth."""
+    # With a stack of our own and a list around it: any depth, and a bare text is treated like any member.
     root: list[Json] = [value]
     # Containers that were copied and whose members are still to be looked at, and whether they are the fields of a JSON schema.
     waiting: list[tuple[dict[str, Json] | list[Json], bool]] = [(root, False)]
@@ -99,6 +100,7 @@ def _has_any(text: str, signs: tuple[str, ...]) -> bool:
 @lru_cache(maxsize=4096)
 def names_a_secret(name: str) -> bool:
     """Return whether a field of this name holds a secret."""
+    # Only endings matter, and a name may be as long as a body.
     plain = _PUNCTUATION.sub("", name[-200:].lower())
     return plain == "token" or plain.endswith(_ENDINGS) or plain.endswith(_TOKEN_ENDINGS)
 
@@ -125,6 +127,7 @@ def _redact_pair(holder: dict[str, Json]) -> bool:
     if isinstance(text, str):
         holder["value"] = {"stringValue": redact_text(text)}
         return True
+    # Numbers and flags under a harmless name hold nothing; a list or an object has to be walked through.
     return "intValue" in value or "boolValue" in value or "doubleValue" in value
 
 

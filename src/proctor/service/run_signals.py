@@ -51,4 +51,5 @@ class Watch:
         """Wait until something has happened since the last wait, or the time is up."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), timeout_s)
+        # After the wait and before the caller looks: what happens during its look sets the event again.
         self._event.clear()

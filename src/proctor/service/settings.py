@@ -43,6 +43,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Files of gzip one behind the other in one body."""
     compression_ratio: int = 200
     """How many times as large a body may become once it is decompressed, from a megabyte on."""
+    json_objects: int = 250_000
+    """Lists and objects in the JSON of one request: each is many times as large once it is decoded."""
+    json_values: int = 1_000_000
+    """Values in the JSON of one request: elements of lists and members of objects."""
     protobuf_messages: int = 250_000
     """Messages in one request in protobuf: each is many times as large once it is decoded."""
     protobuf_fields: int = 2_000_000

@@ -37,13 +37,10 @@ def parse_variables(text: str) -> dict[str, str]:
     return found
 
 
-def with_dotenv(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
-    """Return the environment with the `.env` files of `folders` beside it: nothing that is set is changed, and an earlier folder wins."""
+def with_dotenv(environment: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:
+    """Return the environment with what `.env` files say beside it: nothing that is set is changed, and an earlier file wins."""
     known = dict(environment)
-    for folder in dict.fromkeys(each.resolve() for each in folders):
-        file = folder / DOTENV_FILE
-        if not file.is_file():
-            continue
+    for file in dict.fromkeys(each.resolve() for each in files):
         try:
             with file.open("rb") as opened:
                 data = opened.read(LARGEST + 1)

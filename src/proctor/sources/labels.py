@@ -5,7 +5,7 @@ problem: whichever way a judge decides, it would be wrong. A line that only repe
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -43,9 +43,13 @@ class Labels(msgspec.Struct, frozen=True):
     warnings: tuple[Problem, ...] = ()
 
 
-def read_labels(paths: Iterable[Path]) -> Labels:
+ReadItem = Callable[[Located, Reading], LabelledAnswer | None]
+"""Reads one line; reports its problems, and returns nothing where there are any."""
+
+
+def read_labels(paths: Iterable[Path], read_item: ReadItem | None = None) -> Labels:
     """Return the labelled answers of all files, in order; raises `InputError` with every problem there is."""
-    found = _LabelCollector()
+    found = _LabelCollector(read_item or _read_item)
     for path in paths:
         text = _read_file(path)
         _require_lines(path, text)
@@ -58,7 +62,8 @@ def read_labels(paths: Iterable[Path]) -> Labels:
 class _LabelCollector:
     """Everything read so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_item: ReadItem) -> None:
+        self._read_item = read_item
         self._items: list[LabelledAnswer] = []
         self._problems: list[Problem] = []
         self._asked: dict[str, LabelledAnswer] = {}
@@ -67,7 +72,7 @@ class _LabelCollector:
     def add_line(self, line: str, file: str, number: int) -> None:
         reading = Reading(file=file, text=line)
         node = read_json(line, reading)
-        item = _read_item(node, reading) if node is not None else None
+        item = self._read_item(node, reading) if node is not None else None
         # A line was read as a document of its own, so every place in it says line 1.
         self._problems += [msgspec.structs.replace(one, origin=_move_to_line(one.origin, number)) for one in reading.problems]
         if item is None or node is None or any(problem.level == "error" for problem in reading.problems):
@@ -78,6 +83,7 @@ class _LabelCollector:
 
     def _find_repeats(self, item: LabelledAnswer, line: str) -> None:
         """Look for the same question, and for the same id, further up."""
+        # As text, since answers may be objects, and a dictionary finds a repetition without comparing each with each.
         key = json.dumps([item.answer, item.criterion, item.context], sort_keys=True)
         known = self._asked.setdefault(key, item)
         if known is not item:
@@ -115,21 +121,21 @@ def _read_item(node: Located, reading: Reading) -> LabelledAnswer | None:
     answer = _read_answer(reading.require_member(node, "answer", "a labelled answer"), reading, "answer")
     criterion = _read_filled_text(reading.require_member(node, "criterion", "a labelled answer"), reading, "criterion")
     label = reading.require_boolean(reading.require_member(node, "label", "a labelled answer"), "label")
-    name, why = reading.require_text(node.get("id"), "id"), reading.require_text(node.get("why"), "why")
-    tags = reading.require_list(node.get("tags"), "tags")
-    words = [_read_filled_text(tag, reading, "a tag") for tag in tags.items()] if tags is not None else []
+    notes = read_notes(node, reading)
     context = node.get("context")
     if answer is None or criterion is None or label is None:
         return None
     return LabelledAnswer(
-        answer=answer,
-        criterion=criterion,
-        label=label,
-        context=context.plain() if context is not None else None,
-        id=name or "",
-        tags=tuple(word for word in words if word is not None),
-        why=why or "",
+        answer=answer, criterion=criterion, label=label, context=context.plain() if context is not None else None, **notes
     )
+
+
+def read_notes(node: Located, reading: Reading) -> dict[str, Json]:
+    """Return what people note beside a label: `id`, `tags` and `why`."""
+    name, why = reading.require_text(node.get("id"), "id"), reading.require_text(node.get("why"), "why")
+    tags = reading.require_list(node.get("tags"), "tags")
+    words = [_read_filled_text(tag, reading, "a tag") for tag in tags.items()] if tags is not None else []
+    return {"id": name or "", "tags": tuple(word for word in words if word is not None), "why": why or ""}
 
 
 def _read_answer(node: Located | None, reading: Reading, what: str) -> Json:

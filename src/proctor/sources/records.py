@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.fast import decode_line, decode_unique_line
+from proctor.evidence.fast import decode_unique_line, make_line_decoder
 from proctor.evidence.reading import find_spans, read_bytes
 from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
@@ -76,7 +76,7 @@ def read_records(
     """
     if format is not None:
         _require_format(format)
-    reader = _Reader(format, on_trace, decode_line if repeated_keys else decode_unique_line)
+    reader = _Reader(format, on_trace, make_line_decoder() if repeated_keys else decode_unique_line)
     for path in paths:
         if path == "-":
             if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
@@ -119,6 +119,7 @@ class _Reader:
         except OSError as error:
             raise InputError(f"cannot open {str(path)!r}: {error.strerror}") from error
         suffix = path.suffix.lower()
+        # Results beside a trace belong to its own folder; those of the file before must not answer for this one.
         self._path, self._beside = path, None
         with file:
             if suffix in LINE_SUFFIXES:
@@ -137,6 +138,7 @@ class _Reader:
         found = False
         for entry in _list_entries(folder):
             found = True
+            # MCPLab writes both of the same run: read as evidence of its own, every attempt would count twice.
             if entry.name == "results.json" and is_beside_trace(entry, MAX_DOCUMENT_BYTES):
                 continue
             yield from self._read_folder(entry, inner=True) if entry.is_dir() else self.read_path(entry)
@@ -150,6 +152,7 @@ class _Reader:
         """Yield the records of JSONL where the first line is a whole JSON value and more follow, else of one document."""
         first = file.readline(MAX_LINE_BYTES + 1)
         if not whole and _is_complete_json(first):
+            # One whole value may be a document that was written on one line; only a second one makes it a file of lines.
             second = file.readline(MAX_LINE_BYTES + 1)
             while second.isspace():
                 second = file.readline(MAX_LINE_BYTES + 1)
@@ -222,6 +225,7 @@ class _Reader:
         """Return the spans of an OTLP request or of its logs, perhaps a part of a trace; None for any other document."""
         if self._format not in (None, "otlp"):
             return None
+        # A search for four words is far cheaper than decoding; where they stand by chance in other evidence, `find_spans` says so.
         if any(word in data for word in _OTLP_WORDS):
             from proctor.evidence.json_bytes import decode  # only traces of spans come here
 
@@ -233,6 +237,7 @@ class _Reader:
             try:
                 return read_traces_or_logs(data) or None
             except EvidenceError:
+                # Bytes that only begin like protobuf; whoever reads them as a document says what is wrong.
                 return None
         return None
 
@@ -303,6 +308,7 @@ def _whole_lines(file: Blocks) -> Iterator[bytes | None]:
                 continue
             too_long = False
             yield None
+        # Whole lines go on at once, so that a slow writer's records are decided as they come.
         end = block.rfind(b"\n") + 1
         if end:
             rest.append(block[:end])

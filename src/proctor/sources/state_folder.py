@@ -84,6 +84,7 @@ def _add_doubt(evidence: Evidence, unread: str) -> Evidence:
 def _list_files(folder: Path, suffixes: tuple[str, ...] | None, unread: list[Path]) -> list[Path]:
     """Return the files to be read in the order of their names, and add those that are not read to `unread`."""
     found: list[Path] = []
+    # By name: file systems list in any order, and the order of messages is part of the evidence.
     for path in sorted(folder.rglob("*")):
         # A link could lead out of the folder to anything the user can read.
         if path.is_symlink() or (path.is_file() and suffixes is not None and path.suffix.lower() not in suffixes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from proctor.errors import InputError
@@ -25,19 +26,41 @@ def read_suite_text(path: Path) -> str:
     try:
         size = path.stat().st_size
         if size > MAX_SUITE_BYTES:
-            raise InputError(f"{path}: {size // 2**20} MB is too large for a suite (the limit is {MAX_SUITE_BYTES // 2**20} MB)")
-        data = path.read_bytes()
+            raise _too_large(str(path), size)
+        # A device or a pipe tells no size, and may have no end.
+        with path.open("rb") as file:
+            data = file.read(MAX_SUITE_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    if len(data) > MAX_SUITE_BYTES:
+        raise _too_large(str(path), len(data))
+    return _decode(data, str(path))
+
+
+def read_piped_suite() -> str:
+    """Return the suite on standard input as text; raises `InputError` where it cannot be one."""
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
+        raise InputError("cannot read standard input: it is closed")
+    data = sys.stdin.buffer.read(MAX_SUITE_BYTES + 1)
+    if len(data) > MAX_SUITE_BYTES:
+        raise _too_large("<stdin>", len(data))
+    return _decode(data, "<stdin>")
+
+
+def _too_large(name: str, size: int) -> InputError:
+    return InputError(f"{name}: {size // 2**20} MB is too large for a suite (the limit is {MAX_SUITE_BYTES // 2**20} MB)")
+
+
+def _decode(data: bytes, name: str) -> str:
     if data[:2] == b"\x1f\x8b":
-        raise InputError(f"{path}: this is a gzip file; unpack it first")
+        raise InputError(f"{name}: this is a gzip file; unpack it first")
     if b"\x00" in data[:4096]:
-        raise InputError(f"{path}: this is a binary file, not a suite")
+        raise InputError(f"{name}: this is a binary file, not a suite")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}:{line}: not UTF-8 text (byte {error.start})") from error
+        raise InputError(f"{name}:{line}: not UTF-8 text (byte {error.start})") from error
 
 
 def list_suite_files(folder: Path) -> list[Path]:

@@ -36,6 +36,7 @@ class TraceWindow:
                 entry = self._traces[span.trace_id] = (source, [])
             entry[1].append(span)
             self._held += 1
+        # The last trace stays whatever its size: it is the one whose pieces are coming in.
         while self._held > self._most and len(self._traces) > 1:
             yield from self._release_trace(next(iter(self._traces)))
 

@@ -35,6 +35,28 @@ async def count_outcomes(
     ]
 
 
+async def list_outcomes(
+    connection: AsyncConnection,
+    organization_id: str,
+    project_id: str,
+    since: str,
+    *,
+    limit: int,
+    agent_id: str | None = None,
+    case_id: str | None = None,
+) -> list[tuple[str, str, str | None]]:
+    """Return when results came since a time, with outcome and code, the newest first and no more than `limit`."""
+    query = sa.select(results.c.created_at, results.c.outcome, results.c.code).where(
+        results.c.organization_id == organization_id, results.c.project_id == project_id, results.c.created_at >= since
+    )
+    if agent_id is not None:
+        query = query.where(results.c.agent_id == agent_id)
+    if case_id is not None:
+        query = query.where(results.c.case_id == case_id)
+    query = query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(limit)
+    return [(at, outcome, code) for at, outcome, code in (await connection.execute(query)).all()]
+
+
 async def list_active_rules(connection: AsyncConnection) -> list[Row]:
     """Return every watched rule, of all organizations."""
     return [dict(row) for row in (await connection.execute(sa.select(alert_rules).where(alert_rules.c.active))).mappings()]
@@ -42,6 +64,7 @@ async def list_active_rules(connection: AsyncConnection) -> list[Row]:
 
 async def change_state(connection: AsyncConnection, id: str, *, before: str | None, after: str) -> bool:
     """Change the state of a rule; return False when somebody else has done so."""
+    # The state that the caller saw is part of the condition: of two servers that see the same change, one tells of it.
     same = alert_rules.c.state.is_(None) if before is None else alert_rules.c.state == before
     done = await connection.execute(sa.update(alert_rules).where(alert_rules.c.id == id, same).values(state=after))
     return done.rowcount == 1
@@ -63,6 +86,7 @@ async def list_due_deliveries(
     taken = dict(busy or {})
     project = alert_rules.c.project_id
     order = (alert_deliveries.c.next_at, alert_deliveries.c.id)
+    # What is under way counts as turns that were had already, so nobody gets more by having slow receivers.
     in_project = sa.func.row_number().over(partition_by=project, order_by=order) + _busy_column(project, taken)
     due = (
         sa.select(alert_deliveries, project, alert_rules.c.webhook_url, alert_rules.c.secret, in_project.label("in_project"))
@@ -83,6 +107,8 @@ def _busy_column(id: sa.ColumnElement[str], taken: Mapping[str, int]) -> sa.Colu
 
 async def lease_delivery(connection: AsyncConnection, row: Row, until: float) -> bool:
     """Lease a delivery until a time; return False when somebody else has."""
+    # `next_at` is the lease: whoever first moves it on from the value that all have seen makes the delivery. The attempt is counted before
+    # it is made, so that one that kills its sender is not made for ever.
     mine = sa.update(alert_deliveries).where(alert_deliveries.c.id == row["id"], alert_deliveries.c.next_at == row["next_at"])
     done = await connection.execute(mine.values(next_at=until, attempts=alert_deliveries.c.attempts + 1))
     return done.rowcount == 1

@@ -38,6 +38,7 @@ async def delete_agents_of(
 ) -> int:
     """Delete agents with their cases and alerts, and the last of their traces; return how many agents there were."""
     while await delete_traces_of(connection, organization_id, project_id=project_id, agent_id=agent_id):
+        # The verb has deleted most of them in steps before, a transaction each. Here it is what came since, so that nothing is left behind.
         pass
     await delete_cases(connection, organization_id, *_match_place(cases, project_id, agent_id))
     rules = sa.select(alert_rules.c.id).where(

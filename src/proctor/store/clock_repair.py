@@ -36,6 +36,7 @@ async def has_future_waits(connection: AsyncConnection, *, now: float, longest_w
 
 def _list_waits(now: float, longest_wait_s: float, longest_delivery_s: float) -> Iterator[tuple[Any, Any, float]]:
     """Yield every time that something waits for, what is too late for it, and what it is to be instead."""
+    # A wait that is legitimate must never be cut short, so the longest that is ever stored is the measure, not the usual one.
     far = now + longest_wait_s + MARGIN_S
     yield traces.c.due_at, traces.c.due_at > far, now
     # A lease that ran out: whoever had it is gone, or will find that it lost it.

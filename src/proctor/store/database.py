@@ -43,6 +43,7 @@ _STATEMENT_S = 60.0
 _EXPECTED = "expected sqlite:///FILE or postgresql://USER@HOST/NAME"
 # A reader of PostgreSQL sees one moment too, and cannot write by mistake; both are said in the same message that begins the transaction.
 _ONE_MOMENT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+# The cache of prepared statements must be switched off behind a pooler such as PgBouncer, which hands connections around.
 _ADDRESS_OPTIONS = ("ssl", "host", "port", "prepared_statement_cache_size")
 
 
@@ -54,6 +55,8 @@ class Database:
         self.dialect: Dialect = dialect
         # SQLite has one writer. Waiting for it here is fair and cheap; its own waiting is a poll that may starve somebody.
         self._one_writer = asyncio.Lock()
+        self._writes = False
+        """Whether a transaction of ours holds the lock of a file."""
         self._away: tuple[float, StoreError] | None = None
 
     @property
@@ -68,10 +71,17 @@ class Database:
     async def is_locked(self, *, within_s: float) -> bool:
         """Return whether another program holds the lock for writing for longer than that. Only a file has such a lock."""
         path = self.file
-        return path is not None and await asyncio.to_thread(_is_locked, path, within_s)
+        if path is None or self._writes:
+            return False
+        # Who began to write meanwhile is one of ours.
+        return await asyncio.to_thread(_is_locked, path, within_s) and not self._writes
+
+    def _end_writing(self) -> None:
+        self._writes = False
 
     def _refuse_while_away(self) -> None:
         if self._away is not None and time.monotonic() - self._away[0] < AWAY_S:
+            # A new error for everybody: one object raised in several tasks would gather the tracebacks of all of them.
             raise StoreError(str(self._away[1])) from self._away[1].__cause__
 
     @contextlib.asynccontextmanager
@@ -100,6 +110,8 @@ class Database:
                     connection = await stack.enter_async_context(self.engine.begin())
                     # The lock is taken at once: a transaction that read first could not write after somebody else did.
                     await connection.exec_driver_sql("BEGIN IMMEDIATE")
+                    self._writes = True
+                    stack.callback(self._end_writing)
                 else:
                     connection = await self._begin_in_time(stack)
                 yield connection
@@ -154,6 +166,7 @@ def _came_from_a_driver(error: Exception) -> bool:
         return True
     if not isinstance(error, OSError):
         return False
+    # An OSError of the driver and one of the caller's own block look alike; only the frames that they came through tell them apart.
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__", "")).startswith(("sqlalchemy.", "asyncpg.", "aiosqlite.")):
@@ -200,6 +213,7 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
             if migrating:
                 await migrate(engine, dialect)
     except BaseException:
+        # Also when cancelled: connections have threads or sockets, and nobody else knows of this engine yet.
         await engine.dispose()
         raise
     return database
@@ -232,6 +246,7 @@ def _postgres_arguments(address: URL) -> tuple[URL, dict[str, Any]]:
         "command_timeout": _STATEMENT_S,
         "server_settings": {"application_name": query.pop("application_name", "proctor")},
     }
+    # libpq and most tools say `sslmode`; asyncpg takes the same values as `ssl`.
     if "sslmode" in query:
         query["ssl"] = query.pop("sslmode")
     unknown = sorted(set(query) - set(_ADDRESS_OPTIONS))
@@ -247,6 +262,7 @@ def _prepare_file(path: Path, *, make: bool) -> None:
     if make:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Readable by its owner alone: traces and results are in it. SQLite gives its `-wal` and `-shm` files the same mode.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError as error:
             if not path.exists():
@@ -260,6 +276,7 @@ def _prepare_file(path: Path, *, make: bool) -> None:
 def _is_locked(path: Path, within_s: float) -> bool:
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=within_s, isolation_level=None)) as connection:
+            # SQLite has no way to ask who holds the lock; to take it for an instant is the question.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
@@ -290,6 +307,8 @@ def _prepare_sqlite(connection: Any, record: object) -> None:
     # Transactions are begun by us (`writing`), not by the driver at the first change.
     connection.isolation_level = None
     cursor = connection.cursor()
+    # FULL: in WAL mode SQLite's NORMAL may lose the last commits in a power cut, and these were acknowledged. The size limit cuts the log
+    # back after a large transaction, which would otherwise keep its size for ever.
     for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY", "journal_size_limit=67108864"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

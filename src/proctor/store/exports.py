@@ -41,6 +41,7 @@ async def queue_exports(connection: AsyncConnection, found: Iterable[Row], now: 
 async def take_exports(connection: AsyncConnection, *, now: float, until: float, limit: int) -> list[Row]:
     """Lease what is due until that time and return it, the longest due first."""
     due = sa.select(exports.c.trace_id).where(exports.c.next_at <= now).order_by(exports.c.next_at).limit(limit)
+    # PostgreSQL: several servers each get their own rows instead of waiting for the first. SQLite has one writer, and leaves it out.
     chosen = list((await connection.execute(due.with_for_update(skip_locked=True))).scalars())
     if not chosen:
         return []
@@ -51,6 +52,7 @@ async def take_exports(connection: AsyncConnection, *, now: float, until: float,
 async def delete_exports(connection: AsyncConnection, taken: Sequence[Row]) -> None:
     """Delete exports that were sent or abandoned. Keep those queued again since."""
     for until, ids in _group_by_lease(taken):
+        # A result written while these were sent has set `next_at` back to its own time, and its export must not go with the old one.
         await connection.execute(sa.delete(exports).where(exports.c.trace_id.in_(ids), exports.c.next_at == until))
 
 

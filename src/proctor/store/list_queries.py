@@ -41,9 +41,10 @@ PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("case_id", "outcome"), ("agent_id", "outcome"), ("project_id", "outcome"), ("organization_id", "outcome"),
         ("case_id",), ("agent_id",), ("project_id",), ("organization_id",),
     ),
+    "annotations": (("subject_id",), ("project_id",), ("organization_id",)),
     "alert_rules": (("agent_id",), ("project_id",), ("organization_id",)),
     "alert_deliveries": (("rule_id",),),
-    "runs": (("project_id", "status"), ("organization_id", "status"), ("project_id",), ("organization_id",)),
+    "runs": (("organization_id", "name"), ("project_id", "status"), ("organization_id", "status"), ("project_id",), ("organization_id",)),
     "run_entries": (("run_id", "case_id"), ("run_id", "outcome"), ("run_id",)),
 }  # fmt: skip
 """The columns that lead a list, by table; each tuple with an index of its own that goes on by time and id."""
@@ -81,6 +82,7 @@ def _compile_plain(element: _OffIndex, compiler: SQLCompiler, **named: Any) -> s
 
 @compiles(_OffIndex, "sqlite")
 def _compile_off_index(element: _OffIndex, compiler: SQLCompiler, **named: Any) -> str:
+    # SQLite's own idiom: a unary plus changes no value, and keeps the term from being used with an index.
     return f"+{compiler.process(element.clauses.clauses[0], **named)}"
 
 

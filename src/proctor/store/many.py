@@ -33,6 +33,7 @@ class BulkStatement:
         await connection.exec_driver_sql(text, [values(row) for row in rows])
 
     def _compile_for(self, dialect: sa.Dialect) -> tuple[str, Any]:
+        # By dialect: the statement is a constant of its module, and one process may have databases of both kinds open.
         known = self._known.get(dialect.name)
         if known is None:
             compiled: Any = self._statement.compile(dialect=dialect, column_keys=self._names)  # type: ignore[attr-defined]  # all have it

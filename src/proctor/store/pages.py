@@ -63,6 +63,8 @@ async def fetch_page(
     at, key = table.c[time], table.c[id]
     edge = _read_cursor(cursor) if cursor else None
     newer = edge is not None and edge[0] == "newer"
+    # By the edge and not by OFFSET: a deep page costs what the first one does, and rows that arrive between two pages shift nothing. The id
+    # decides between rows of the same millisecond.
     here = sa.tuple_(at, key)
     path, beside = query.path.order_by(None), query.beside
     if edge is not None:
@@ -71,12 +73,11 @@ async def fetch_page(
     path = path.order_by(at.asc(), key.asc()) if newer else path.order_by(at.desc(), key.desc())
     stop: Row | None = None
     if beside:
-        stretch = path.with_only_columns(at, key).offset(STRETCH - 1).limit(1)
-        last = (await connection.execute(stretch)).mappings().first()
-        stop = None if last is None else dict(last)
+        stop = await _find_end_of_stretch(connection, path.with_only_columns(at, key))
         if stop is not None:
             end = sa.tuple_(sa.literal(stop[time]), sa.literal(stop[id]))
             path = path.where(here <= end if newer else here >= end)
+    # One row more than asked for tells whether there is another page, which a count would have to read everything for.
     found = await connection.execute(path.where(*beside).limit(size + 1))
     rows: list[Row] = [dict(row) for row in found.mappings()]
     more = len(rows) > size
@@ -93,6 +94,36 @@ async def fetch_page(
         prev=_write_cursor("newer", rows[0], time, id) if rows and to_newer else None,
         limit=size,
     )
+
+
+async def find_cursor(connection: AsyncConnection, query: ListQuery, table: sa.Table, position: int, total: int) -> str | None:
+    """Return the cursor of the page that begins at a position of a list of `total` rows, counted from the newest; None for the first page.
+
+    The index alone is gone along, from the nearer end. Conditions beside the path are looked at for every row on the way.
+    """
+    at, key = table.c.created_at, table.c.id
+    if position <= 0:
+        return None
+    places = query.whole.with_only_columns(at, key).order_by(None)
+    if position <= total // 2:
+        places = places.order_by(at.desc(), key.desc()).offset(position - 1)
+    else:
+        places = places.order_by(at.asc(), key.asc()).offset(max(0, total - position))
+    found = (await connection.execute(places.limit(1))).mappings().first()
+    return None if found is None else _write_cursor("older", dict(found), "created_at", "id")
+
+
+async def count_rows(connection: AsyncConnection, query: ListQuery) -> int:
+    """Return how many rows a list has. For lists that are known to be short."""
+    return int((await connection.execute(sa.select(sa.func.count()).select_from(query.whole.order_by(None).subquery()))).scalar_one())
+
+
+async def _find_end_of_stretch(connection: AsyncConnection, path: sa.Select[Any, Any]) -> Row | None:
+    """Return the last row that a search looks at, or None where fewer are left."""
+    # Asked for first, over the index alone: conditions beside the path could otherwise be looked for through the whole table, and find
+    # nothing.
+    found = (await connection.execute(path.offset(STRETCH - 1).limit(1))).mappings().first()
+    return None if found is None else dict(found)
 
 
 def _short_page(rows: list[Row], stop: Row, edge: _Edge | None, size: int, time: str, id: str) -> Page:
@@ -119,6 +150,7 @@ def _read_cursor(cursor: str) -> _Edge:
         if len(cursor) > _LONGEST_CURSOR:
             raise ValueError
         edge = _EDGE.decode(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
+        # PostgreSQL refuses NUL in a text with an error of its own; no cursor of ours has one.
         if "\0" in edge[1] or "\0" in edge[2]:
             raise ValueError
     except (ValueError, binascii.Error, msgspec.MsgspecError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -62,6 +63,12 @@ async def children(
     return await _fetch_all(connection, query.add_columns(records.c.blob) if blobs else query)
 
 
+async def newest_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str, limit: int) -> list[Row]:
+    """Return the newest records of a kind below a parent, no more than `limit`."""
+    query = records_of(organization_id, kind, parent_id=parent_id).order_by(records.c.created_at.desc(), records.c.id.desc())
+    return [dict(row) for row in (await connection.execute(query.limit(limit))).mappings()]
+
+
 async def count_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str) -> int:
     """Return how many records of a kind are below a parent."""
     query = records_of(organization_id, kind, parent_id=parent_id).with_only_columns(sa.func.count())
@@ -74,20 +81,23 @@ async def read_blob(connection: AsyncConnection, organization_id: str, id: str) 
     return (await connection.execute(query)).scalar_one_or_none()
 
 
-async def add_record(
-    connection: AsyncConnection,
-    *,
-    id: str,
-    organization_id: str,
-    kind: str,
-    now: str,
-    body: dict[str, Json],
-    parent_id: str | None = None,
-    slug: str | None = None,
-    blob: bytes | None = None,
-) -> Row:
+class NewRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that is to be stored."""
+
+    id: str
+    organization_id: str
+    kind: str
+    body: dict[str, Json]
+    parent_id: str | None = None
+    slug: str | None = None
+    """Unique among the records of its kind and organization."""
+    blob: bytes | None = None
+    """What is large; lists leave it out."""
+
+
+async def add_record(connection: AsyncConnection, record: NewRecord, *, now: str) -> Row:
     """Insert a record and return it as it is stored."""
-    values = {"id": id, "organization_id": organization_id, "kind": kind, "parent_id": parent_id, "slug": slug, "body": body, "blob": blob}
+    values = msgspec.structs.asdict(record)
     statement = sa.insert(records).values(**values, created_at=now, updated_at=now).returning(*SHOWN)
     return dict((await connection.execute(statement)).mappings().one())
 

@@ -12,6 +12,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.store.annotations import delete_annotations_of
 from proctor.store.run_families import delete_families, list_oldest_families, query_family_sizes
 from proctor.store.tables import alert_deliveries, keys, results, run_entries, run_events, runs, trace_parts, traces
 
@@ -88,6 +89,7 @@ async def delete_listed(connection: AsyncConnection, kept: list[Deletable]) -> N
     await connection.execute(sa.delete(runs).where(runs.c.id.in_(run_ids)))
     for table in (run_entries, run_events):
         await connection.execute(sa.delete(table).where(table.c.run_id.in_(run_ids)))
+    await delete_annotations_of(connection, [*trace_ids, *run_ids])
     await delete_families(connection, [one.id for one in kept if one.kind == "benchmark_run"])
 
 

@@ -58,6 +58,7 @@ async def list_oldest_families(connection: AsyncConnection, *, limit: int, befor
         async for root, row in _walk_members(connection, families):
             families[root].size += row["size"] if row["kind"] in _COUNTED else 0
             families[root].touched_at = max(families[root].touched_at, row["updated_at"])
+        # Read on until there are enough: many unfinished runs at the old end must not hide the finished ones behind them.
         found += [family for family in families.values() if family.ended or family.touched_at < idle]
         if len(some) < limit:
             break
@@ -108,6 +109,7 @@ async def _walk_members(connection: AsyncConnection, ids: Iterable[str]) -> Asyn
                 await connection.execute(sa.select(*_MEMBER).where(records.c.parent_id.in_(some), records.c.kind.in_(_BELOW)))
             ).mappings():
                 found[row["id"]], roots[row["id"]] = dict(row), level[row["parent_id"]]
+        # Found with their level and walked further from there: a playground has sandboxes below it, a branch of a dataset has entities.
         for row in await _list_beside(connection, list(found.values())):
             found[row["id"]], roots[row["id"]] = row, roots[row["of"]]
         for id, row in found.items():

@@ -1,6 +1,7 @@
 """Keeps runs as folders of plain files: `<home>/runs/<run id>/`.
 
     run.json        the header, written once
+    cases.jsonl     the cases of a suite that has very many, a line each
     suite.yaml      the suite in native form, so that the run can be read again when the file it came from has changed
     results.jsonl   one entry per finished attempt, appended and forced to disk
     ended.json      how the run ended or was left; not there while it goes on, or after a crash
@@ -18,7 +19,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -26,9 +27,13 @@ import msgspec
 from proctor.errors import StoreError
 from proctor.model.result import Ending
 from proctor.model.run import RunEntry, RunHeader
+from proctor.store.run_entries import EntryFile
+from proctor.store.run_references import Found, RunReferences, is_path
 from proctor.store.waiters import settle_waiters
 
 HEADER, SUITE, RESULTS, ENDED = "run.json", "suite.yaml", "results.jsonl", "ended.json"
+CASES = "cases.jsonl"
+"""The cases of a suite that has too many for one text, a line each."""
 _HEADER = msgspec.json.Decoder(RunHeader)
 _ENTRY = msgspec.json.Decoder(RunEntry)
 _LOCK_TRIES = 5
@@ -42,12 +47,18 @@ class RunFiles:
     def __init__(self, home: Path) -> None:
         self.folder = home / "runs"
 
-    def create(self, header: RunHeader, suite_text: str = "") -> "RunFolder":
-        """Create a run, open for writing."""
+    def create(self, header: RunHeader, suite_text: str = "", cases: Iterable[bytes] | None = None) -> "RunFolder":
+        """Create a run, open for writing; `cases` are the lines of a suite whose cases are kept apart."""
         folder = self.folder / header.run_id
         try:
             folder.mkdir(parents=True)
             _write_whole(folder / SUITE, suite_text.encode())
+            if cases is not None:
+                with (folder / CASES).open("wb") as file:
+                    file.writelines(cases)
+                    file.flush()
+                    os.fsync(file.fileno())
+            # The header last: a folder is a run once it has one, so a crash before leaves no run without its suite.
             _write_whole(folder / HEADER, msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n")
             _sync_folder(self.folder)
         except FileExistsError:
@@ -56,39 +67,33 @@ class RunFiles:
             raise StoreError(f"cannot keep a run in {str(self.folder)!r}: {error.strerror}") from error
         return RunFolder(folder, header, writing=True)
 
-    def open(self, run: str, *, writing: bool = False) -> "RunFolder":
-        """Return a run by its id, by the beginning of one, by `latest`, or by the path of its folder."""
-        folder = self._find_folder(run)
-        try:
-            header = _HEADER.decode((folder / HEADER).read_bytes())
-        except OSError as error:
-            raise StoreError(f"run {run!r} cannot be read: {error.strerror}") from error
-        except msgspec.MsgspecError as error:
-            raise StoreError(f"run {run!r} has a broken header: {error}") from error
-        return RunFolder(folder, header, writing=writing)
+    def open(self, run: str, *, writing: bool = False, suite: str | None = None) -> "RunFolder":
+        """Return the run that a word means (`run_references.py`); `suite` says whose baseline."""
+        folder = self.find(run, suite=suite).folder
+        return RunFolder(folder, _read_header(folder, run), writing=writing)
+
+    def find(self, run: str, *, suite: str | None = None) -> Found:
+        """Return which run a word means, and why; raises `StoreError`."""
+        if is_path(run) or (Path(run) / HEADER).is_file():
+            return Found(folder=Path(run))
+        # A whole id needs no look at the others: a list of all runs opens each of them.
+        if run not in ("", ".", "..") and (self.folder / run / HEADER).exists():
+            return Found(folder=self.folder / run)
+        return self._references.find(run, suite=suite)
+
+    def list_meant(self, run: str) -> list[str]:
+        """Return the ids of all runs that a word fits, newest first. Raises `StoreError`."""
+        return self._references.list_meant(run)
+
+    @property
+    def _references(self) -> RunReferences:
+        return RunReferences(self.folder, self.list_ids, lambda folder: _read_header(folder, folder.name))
 
     def list_ids(self) -> list[str]:
         """Return the ids of all runs, newest first; ids begin with their time."""
         if not self.folder.is_dir():
             return []
-        return sorted((entry.name for entry in self.folder.iterdir() if (entry / HEADER).is_file()), reverse=True)
-
-    def _find_folder(self, run: str) -> Path:
-        if os.sep in run or (Path(run) / HEADER).is_file():
-            return Path(run)
-        # A whole id needs no look at the others: a list of all runs opens each of them.
-        if run not in ("", ".", "..") and (self.folder / run / HEADER).is_file():
-            return self.folder / run
-        known = self.list_ids()
-        if run == "latest" and known:
-            return self.folder / known[0]
-        fitting = [name for name in known if name.startswith(run)]
-        if len(fitting) == 1:
-            return self.folder / fitting[0]
-        if fitting:
-            raise StoreError(f"{run!r} could be any of {', '.join(fitting[:5])}")
-        there = f"; there are {', '.join(known[:5])}" if known else f"; nothing is kept in {str(self.folder)!r} yet"
-        raise StoreError(f"no run {run!r}{there}")
+        return sorted((entry.name for entry in self.folder.iterdir() if (entry / HEADER).exists()), reverse=True)
 
 
 class RunFolder:
@@ -122,6 +127,10 @@ class RunFolder:
                     yield _ENTRY.decode(line)
                 except msgspec.MsgspecError as error:
                     raise StoreError(f"{path}:{number}: a broken entry: {error}") from error
+
+    def open_entries(self) -> EntryFile:
+        """Return everything kept so far, to be read one by one and again."""
+        return EntryFile(self.folder / RESULTS)
 
     def suite_text(self) -> str:
         """Return the suite the run was started with, in native form."""
@@ -164,6 +173,15 @@ class RunFolder:
                     _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
 
 
+def _read_header(folder: Path, run: str) -> RunHeader:
+    try:
+        return _HEADER.decode((folder / HEADER).read_bytes())
+    except OSError as error:
+        raise StoreError(f"run {run!r} cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"run {run!r} has a broken header: {error}") from error
+
+
 class _Writer:
     """The thread that appends."""
 
@@ -174,9 +192,11 @@ class _Writer:
             _sync_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
+        # The lock is the system's and goes with the process, so a crash leaves none behind, as a lock file would.
         if not _try_to_lock(self._file):
             os.close(self._file)
             raise StoreError(f"run {folder.name!r} is being written by another process")
+        # Only with the lock in hand: the run of another process must not look as if it went on.
         (folder / ENDED).unlink(missing_ok=True)
         self._cut_half_line()
         self._fault: StoreError | None = None
@@ -190,6 +210,7 @@ class _Writer:
         at = size
         while at > 0:
             start = max(0, at - 65536)
+            # From the back, in pieces: the file may be large, and half a line is short.
             found = os.pread(self._file, at - start, start).rfind(b"\n")
             if found >= 0:
                 at = start + found + 1
@@ -201,6 +222,7 @@ class _Writer:
     def put_line(self, line: bytes, kept: "asyncio.Future[None]") -> "asyncio.Future[None]":
         """Hand a line to the thread; `kept` is done when it is on the disk."""
         self._gathered.append((line, kept))
+        # Once the loop has run what is ready now: entries that finish in the same turn wake the thread once.
         if len(self._gathered) == 1:
             kept.get_loop().call_soon(self._hand_over)
         return kept
@@ -219,6 +241,7 @@ class _Writer:
     def _write_until_closed(self) -> None:
         while True:
             batch = [self._waiting.get()]
+            # Whatever gathered while the disk was waited for goes into one write and one sync.
             while not self._waiting.empty():
                 batch.append(self._waiting.get())
             entries = [entry for gathered in batch if gathered is not None for entry in gathered]
@@ -235,6 +258,7 @@ class _Writer:
         try:
             while data:
                 data = data[os.write(self._file, data) :]
+            # Enough for an appended file: it also writes the new length, and leaves out only the times.
             os.fdatasync(self._file)
         except OSError as error:
             fault = StoreError(f"results cannot be kept in {str(self._path)!r}: {error.strerror}")

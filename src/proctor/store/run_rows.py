@@ -55,6 +55,15 @@ class LeaseLost(StoreError):
     """Raised when somebody else has taken the run over, or it is gone."""
 
 
+class RunLease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who drives a run, and for how long without a sign of life: then anybody may take it over."""
+
+    run_id: str
+    owner: str
+    lasts_s: float
+    """How long each thing written holds the run for."""
+
+
 class WaitingProject(msgspec.Struct, frozen=True):
     """A project that has waiting runs."""
 
@@ -86,6 +95,7 @@ async def claim_run(
 
     With `project_id` only runs of that project are looked at.
     """
+    # `skip_locked`: two workers that look at the same time take two runs, and neither waits for the other.
     free = _is_free(now)
     where = [free, _is_active(), *([runs.c.project_id == project_id] if project_id is not None else [])]
     first = sa.select(runs.c.id).where(*where).order_by(runs.c.created_at, runs.c.id).limit(1).with_for_update(skip_locked=True)
@@ -138,13 +148,18 @@ async def add_events(connection: AsyncConnection, run_id: str, events: Sequence[
     """Number events and keep them. The caller's transaction has changed the row of the run before."""
     if not events:
         return
-    last = sa.select(sa.func.coalesce(sa.func.max(run_events.c.number), 0)).where(run_events.c.run_id == run_id)
     # Safe without a sequence: the row of the run is locked, so nobody else numbers its events now.
-    number = int((await connection.execute(last)).scalar_one())
+    number = await get_last_number(connection, run_id)
     values = [
         {"run_id": run_id, "number": number + place, "kind": kind, "body": body, "at": at} for place, (kind, body) in enumerate(events, 1)
     ]
     await connection.execute(sa.insert(run_events), values)
+
+
+async def get_last_number(connection: AsyncConnection, run_id: str) -> int:
+    """Return the number of the last event of a run; 0 when there is none."""
+    last = sa.select(sa.func.coalesce(sa.func.max(run_events.c.number), 0)).where(run_events.c.run_id == run_id)
+    return int((await connection.execute(last)).scalar_one())
 
 
 async def get_status(connection: AsyncConnection, run_id: str) -> str | None:
@@ -196,6 +211,31 @@ def read_entry(body: bytes) -> RunEntry:
         raise StoreError(f"a stored result cannot be read: {error}") from error
 
 
+class EntrySummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt without its verdicts and its evidence."""
+
+    case: str
+    attempt: int = 0
+    outcome: str
+    score: float | None = None
+    verdict: str | None = None
+    code: str | None = None
+    reason: str | None = None
+    started_at: str = ""
+    duration_ms: float | None = None
+
+
+_SUMMARY = msgspec.json.Decoder(EntrySummary)
+
+
+def read_summary(body: bytes) -> EntrySummary:
+    """Return what a list shows of one attempt: evidence, which may be large, is passed over. Raises `StoreError`."""
+    try:
+        return _SUMMARY.decode(expand_bytes(body))
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"a stored result cannot be read: {error}") from error
+
+
 def _match_lease(run_id: str, owner: str) -> tuple[sa.ColumnElement[bool], ...]:
     return (runs.c.id == run_id, runs.c.lease_owner == owner, runs.c.status == "running")
 
@@ -219,10 +259,8 @@ class RunRows:
     def __init__(
         self,
         database: Database,
-        run_id: str,
+        lease: RunLease,
         *,
-        owner: str,
-        lease_s: float,
         clock: Callable[[], float],
         now: Callable[[], str],
         new_id: Callable[[str], str],
@@ -231,9 +269,8 @@ class RunRows:
     ) -> None:
         """`told` is called whenever something was written."""
         self._database = database
-        self._run_id = run_id
-        self._owner = owner
-        self._lease_s = lease_s
+        self._lease = lease
+        self._run_id = lease.run_id
         self._clock = clock
         self._now = now
         self._new_id = new_id
@@ -284,6 +321,7 @@ class RunRows:
         return compress_bytes(self._clean.clean_entry(entry))
 
     def _wake_writer(self) -> None:
+        # One writer at a time: what comes while it writes is its next batch, so a fast run makes few transactions.
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write_all())
 
@@ -311,9 +349,9 @@ class RunRows:
     ) -> None:
         at = self._now()
         run_id = self._run_id
-        values: dict[str, object] = {"leased_until": self._clock() + self._lease_s, "updated_at": at}
+        values: dict[str, object] = {"leased_until": self._clock() + self._lease.lasts_s, "updated_at": at}
         # First of all: who lost the lease raises here and writes nothing. A run that makes progress is not counted as taken in vain.
-        held = await _change_held(connection, run_id, self._owner, {**values, "claims": 0} if entries else values)
+        held = await _change_held(connection, run_id, self._lease.owner, {**values, "claims": 0} if entries else values)
         counts: dict[str, int] = dict(held["counts"] or {})
         told = list(events)
         for row, about, _ in entries:

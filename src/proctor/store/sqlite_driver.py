@@ -40,6 +40,7 @@ class OneWayConnection(aiosqlite.Connection):
         try:
             return await self._execute(work, *arguments)
         except asyncio.CancelledError:
+            # The thread may still be at it, so what `in_transaction` says from here on is not to be relied on.
             self._given_up = True
             raise
 
@@ -62,6 +63,7 @@ class OneWayConnection(aiosqlite.Connection):
 
     async def rollback(self) -> None:
         """Undo what is not committed, usually nothing."""
+        # This look costs no way to the thread, and most connections are given back with nothing to undo.
         if self._given_up or self._conn.in_transaction:
             await super().rollback()
 
@@ -128,7 +130,9 @@ class OneWayCursor:
         cursor = self._connection.inner.execute(statement, values)
         self.description, self.lastrowid = cursor.description, cursor.lastrowid
         self._rows = cursor.fetchmany(_AHEAD) if cursor.description is not None else []
+        # After the rows: sqlite3 knows the count of a statement with RETURNING only when its rows were fetched.
         self.rowcount = cursor.rowcount
+        # Fewer rows than asked for are all of them, and the cursor needs no way of its own to be closed.
         if len(self._rows) == _AHEAD:
             self._open = cursor
         else:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import sqlalchemy as sa
 
+from proctor.store.columns import METADATA
 from proctor.store.database import Database
 from proctor.store.migrations import read_schema_state
-from proctor.store.tables import METADATA
 
 
 class DatabaseStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,6 +58,8 @@ class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_next_due(connection: AsyncConnection, now: float) -> float | None:
     """Return when the next trace is due that nobody works on."""
+    # One look into the index for each waiting agent. A plain minimum over the table would read everything that waits, and an idle worker
+    # asks this twice a second.
     of_agent = (
         sa.select(traces.c.due_at)
         .where(traces.c.agent_id == _WAITING.c.agent_id, traces.c.due_at.is_not(None), traces.c.leased_until.is_(None))
@@ -110,6 +112,8 @@ async def choose_batch(connection: AsyncConnection, turn: BatchRequest) -> list[
                 break
             query = sa.select(traces.c.id, traces.c.size).where(traces.c.agent_id == agent, traces.c.due_at <= turn.now)
             query = query.where(traces.c.leased_until.is_(None)).order_by(traces.c.due_at, traces.c.id)
+            # Nothing is leased yet, so the second pass steps over what the first one chose; `SKIP LOCKED` does not skip rows that this
+            # transaction has locked itself.
             query = query.offset(len(chosen[agent])).limit(share)
             ids, size = await _take_fitting(connection, query, room // (len(hungry) - position))
             chosen[agent] += [(id, agent) for id in ids]
@@ -175,18 +179,22 @@ async def _write_lease(
     connection: AsyncConnection, turn: BatchRequest, ids: Sequence[str], free: sa.ColumnElement[bool], **more: Any
 ) -> None:
     if ids:
+        # SQLite chooses in a read transaction before this one, so another process may have leased or even finished some of them meanwhile.
+        # What is no longer free, or no longer due, is left alone here and missing in `list_leased`.
         mine = sa.update(traces).where(traces.c.id.in_(ids), free, traces.c.due_at.is_not(None))
         await connection.execute(mine.values(leased_until=turn.until, lease_owner=turn.owner, **more))
 
 
 async def renew_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str], until: float) -> None:
     """Extend the leases of what is still worked on."""
+    # By owner: a worker that stalled beyond its lease must not extend the lease of whoever has taken over.
     mine = sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
     await connection.execute(mine.values(leased_until=until))
 
 
 async def return_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
     """Leave traces to others at once, as they were."""
+    # `due_at` and `attempts` stay: the trace keeps its place in the queue, and giving it back is no fault of it.
     mine = sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
     await connection.execute(mine.values(leased_until=None, lease_owner=None))
 
@@ -214,8 +222,10 @@ async def finish_traces(connection: AsyncConnection, *, owner: str, done: Sequen
     # What was decided on an earlier state of a trace, and no longer is.
     ours = [one for one in done if one.row["id"] in mine]
     changed = [
+        # One more than the revision where the trace is no run: then the results of this very revision go, too.
         {"of_trace": one.row["id"], "of_revision": one.row["revision"] + (one.no_run is not None)}
         for one in ours
+        # The first revision has no results of an earlier one, and most traces never have a second: they need no DELETE.
         if one.row["revision"] > 1 or one.no_run is not None
     ]
     if changed:
@@ -250,6 +260,7 @@ _FINISH = BulkStatement(
     .where(traces.c.id == sa.bindparam("at_id"))
     .values(
         status=sa.case((_UNCHANGED, sa.bindparam("new_status", type_=sa.Text)), else_=traces.c.status),
+        # Written also when something came meanwhile: it is what was decided last, and the trace is evaluated again soon.
         outcome=sa.bindparam("new_outcome"),
         error=sa.bindparam("new_error"),
         no_run=sa.bindparam("new_no_run"),
@@ -257,6 +268,7 @@ _FINISH = BulkStatement(
         due_at=sa.case((_UNCHANGED, sa.null()), else_=traces.c.due_at),
         leased_until=sa.null(),
         lease_owner=sa.null(),
+        # Somebody has come to an end with it. Whoever asks for it again later begins to count anew.
         attempts=sa.literal_column("0"),
     ),
     ("new_status", "new_outcome", "new_error", "new_no_run", "new_input"),
@@ -273,6 +285,7 @@ def _make_postgres_results() -> BulkStatement:
     statement = insert.on_conflict_do_update(
         index_elements=["trace_id", "case_id", "case_version", "case_key"],
         set_={name: insert.excluded[name] for name in _CHANGED},
+        # Not only `>`: the same revision evaluated again on request replaces its result. An older one never replaces a newer one.
         where=insert.excluded.trace_revision >= results.c.trace_revision,
     )
     return BulkStatement(statement, _RESULT)
@@ -304,6 +317,8 @@ def _write_sqlite_finish(values: str) -> str:
 def _query_waiting_agents() -> sa.CTE:
     """Return a query for every agent with something waiting, by a few looks into an index however much there is."""
     first = sa.select(sa.func.min(traces.c.agent_id).label("agent_id")).where(traces.c.due_at.is_not(None))
+    # Neither database skips from one value of an index to the next by itself (`SELECT DISTINCT` reads every entry), so the query steps from
+    # each agent to the smallest one behind it.
     found = first.cte("waiting", recursive=True)
     behind = sa.select(sa.func.min(traces.c.agent_id)).where(traces.c.due_at.is_not(None), traces.c.agent_id > found.c.agent_id)
     return found.union_all(sa.select(behind.scalar_subquery()).where(found.c.agent_id.is_not(None)))

@@ -86,6 +86,7 @@ async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival]
     again: list[tuple[Arrival, Any]] = []
     for arrival in ordered:
         row = by_key[arrival.key]
+        # The statement returns the row that is there afterwards: with another id than ours it was there before.
         if row.id != arrival.id:
             again.append((arrival, row))
             continue
@@ -103,17 +104,20 @@ async def _extend_traces(connection: AsyncConnection, again: list[tuple[Arrival,
     replaced: list[dict[str, Any]] = []
     answers: dict[Key, KeptTrace] = {}
     for arrival, row in again:
+        # A body in one piece has no parts that spans could be added to: spans under the same id take its place.
         adds = not arrival.replaces and row.format == "otlp"
         size = len(arrival.body) + (row.size if adds else 0)
         if adds and size > LARGEST_TRACE:
             answers[arrival.key] = _make_refusal(arrival, "too_large", now)
             continue
+        # A late span does not open a trace again whose root has ended; it only waits for silence once more.
         ended = arrival.ended or (adds and row.status != "open")
         status = "complete" if ended else "open"
         due = arrival.due_at if arrival.ended or not ended else arrival.quiet_due_at
         change: dict[str, Any] = {"at_id": row.id, "new_status": status, "new_due_at": due, "new_size": size}
         if adds:
             added.append({**change, "new_metadata": {**(row.metadata or {}), **(arrival.metadata or {})}})
+            # The upsert has counted the revision up under the lock of the row, so no other part has this number.
             parts.append({"trace_id": row.id, "number": row.revision, "body": arrival.body, "created_at": now})
         else:
             replaced.append({**change, "new_metadata": arrival.metadata, "new_format": arrival.format, "new_body": arrival.body})
@@ -153,6 +157,8 @@ def _make_row(arrival: Arrival, now: str) -> dict[str, Any]:
 
 
 def _make_keep_statement(insert: sqlite.Insert | postgresql.Insert) -> ReturningInsert[Any]:
+    # `DO NOTHING` would return no row for what was there, and lock none. This one returns and locks it, in either database, and what is
+    # added to the row afterwards in the same transaction cannot get lost between two servers.
     there = insert.on_conflict_do_update(
         index_elements=["agent_id", "external_id"],
         set_={"revision": traces.c.revision + 1, "updated_at": insert.excluded.updated_at},
@@ -171,6 +177,7 @@ _ADD = (
         due_at=sa.bindparam("new_due_at"),
         size=sa.bindparam("new_size"),
         metadata=sa.bindparam("new_metadata"),
+        # Other content than what ended a worker earlier: it is counted anew.
         attempts=0,
     )
 )
@@ -186,6 +193,7 @@ async def _list_existing_agents(connection: AsyncConnection, ids: set[str]) -> s
 async def list_pieces(connection: AsyncConnection, rows: Sequence[Row]) -> dict[str, list[bytes]]:
     """Return everything that came for these traces, by their ids and in the order it came. The rows have `id`, `body` and `revision`."""
     found = {row["id"]: [row["body"]] if row["body"] is not None else [] for row in rows}
+    # What came first stands in the row itself; only few traces come in several pieces and cost a second query.
     several = [row["id"] for row in rows if row["revision"] > 1]
     if several:
         query = sa.select(trace_parts.c.trace_id, trace_parts.c.body).where(trace_parts.c.trace_id.in_(several))

@@ -23,8 +23,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.errors import InputError
 from proctor.model.evidence import Json
 from proctor.store.bodies import from_json, to_json
+from proctor.store.columns import METADATA
 from proctor.store.migrations import STEPS
-from proctor.store.tables import METADATA
 from proctor.store.upserts import insert_or_ignore
 
 FORMAT = 1
@@ -111,6 +111,7 @@ def _group_rows(records: Iterable[tuple[int, sa.Table, dict[str, Any], int]]) ->
         if (
             held is not None
             and rows
+            # One INSERT has one list of columns; an export of an older schema may lack some.
             and (table is not held or row.keys() != rows[0].keys() or len(rows) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE)
         ):
             yield last, held, rows

@@ -50,7 +50,8 @@ def with_account(
     """Return the evidence of an answer with the account of what is known of it."""
     doubts = Doubts()
     given = evidence.account or Account()
-    own = format is None and evidence.nodes is None and isinstance(answer.body, dict)
+    is_plain = given.reader in ("", "plain")
+    own = format is None and is_plain and evidence.nodes is None and isinstance(answer.body, dict)
     refusal = refuse_status(answer)
     if refusal is not None and evidence.tool_calls is None and evidence.account is None:
         # What an agent did before it refused, a refusal does not tell.
@@ -68,8 +69,9 @@ def with_account(
         doubts.note(f'the answer says "{told[0]}" beside what was taken as the answer: {shorten(told[1])}')
     for led in answer.redirects:
         doubts.note(led)
+    # The doubts of whoever read the answer win: they know its format, and what is added here goes by its outside.
     account = Account(
-        READER if given.reader in ("", "plain") else given.reader,
+        READER if is_plain else given.reader,
         {**doubts.unknown, **given.unknown},
         tuple(dict.fromkeys((*given.notes, *doubts.notes))),
     )
@@ -82,6 +84,8 @@ def _doubt_choice(body: dict[str, Json], doubts: Doubts) -> None:
     if len(set(texts.values())) > 1:
         names = " or ".join(f'"{key}"' for key in texts)
         doubts.doubt("answer", f"the answer may stand under {names}, which differ: say where with response_path")
+    if isinstance(body.get("choices"), list) and all(body.get(key) is None for key in HTTP_KEYS):
+        doubts.doubt("answer", "the answer is a chat completion without a message: say where it stands with response_path or answer_format")
 
 
 def _doubt_calls(body: dict[str, Json], doubts: Doubts) -> None:

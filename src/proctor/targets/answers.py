@@ -4,38 +4,38 @@ What is no answer at all is an error (`no_answer.py`), unless the case claims th
 What is known of an answer, and what could be more than one thing, stands in its account (`answer_account.py`).
 
 The text is looked up by the configured path, else by the usual keys, else it is the whole answer. Status, time and tokens are those of the
-exchange. A trace inside the answer is read too: spans, OTLP, an n8n execution, a Flowise prediction, a map or list of nodes, or
-members that have an `output` (each of them is a node). Without any of these, tools were seen only if the answer lists `tool_calls`.
+exchange. A trace inside the answer is read too (`inner_traces.py`). Without one, tools were seen only if the answer lists `tool_calls`.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
+from proctor.codecs.retry_after import read_retry_after_s
 from proctor.errors import EvidenceError
-from proctor.evidence import flowise, mibo, n8n, otlp
+from proctor.evidence import mibo
+from proctor.evidence.messages import MESSAGE_FORMATS
 from proctor.evidence.plain import read_plain
 from proctor.evidence.reading import read_document
-from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.paths.dotted import find_dotted
 from proctor.targets.answer_account import said_nothing, with_account
 from proctor.targets.faults import TargetFault
+from proctor.targets.inner_traces import trace_in
+from proctor.targets.lost_messages import doubt_lone_answer, doubt_lost_answer
 from proctor.targets.no_answer import (
     NoAnswer,
     fault_of,
     make_unanswered,
-    read_retry_after_s,
     refuse_body,
     refuse_empty,
     refuse_envelope,
     refuse_path,
     refuse_status,
 )
+from proctor.targets.told_messages import read_told_messages
 from proctor.targets.wire import HttpAnswer
 
 _RETRY_STATUSES = (429, 503)
@@ -84,24 +84,6 @@ def _evidence_without_answer(answer: HttpAnswer, lacking: NoAnswer) -> Evidence:
     return evidence
 
 
-def trace_in(body: Json) -> list[Evidence] | None:
-    """Return the trace that an answer carries, if it carries one. Raises `EvidenceError` for a broken one."""
-    if not isinstance(body, dict):
-        return None
-    if n8n.has_run_data(body) or flowise.sniff(body) or otlp.sniff(body) or (mibo.sniff(body) and "spans" in body):
-        return read_document(body)
-    if mibo.sniff(body) and _has_nodes(body):
-        return mibo.read(body)
-    return mibo.read({"data": body}) if _has_nodes({"data": body}) else None
-
-
-def _has_nodes(document: dict[str, Any]) -> bool:
-    data = dict_or_empty(document.get("data"))
-    members = data.values() if not list_of(data.get("nodes")) else list_of(data.get("nodes"))
-    inner = dict_or_empty(data.get("data")).values()
-    return any(isinstance(node, dict) and ("output" in node or "nodeName" in node) for node in (*members, *inner))
-
-
 def _read(answer: HttpAnswer, format: str | None, notes: list[str], weigh: bool) -> Evidence:
     if format is not None and answer.status >= 400:
         return _read_as_plain(answer, weigh)  # what tells of an error is seldom in the format of an answer
@@ -109,14 +91,21 @@ def _read(answer: HttpAnswer, format: str | None, notes: list[str], weigh: bool)
         if answer.body is None:
             raise TargetFault("bad_answer", f"the answer is not JSON, expected the format {format!r}: {show(answer.text)}")
         try:
-            found = read_document(answer.body, format=format)
+            found = read_document(_wrap_body(answer.body, format), format=format)
         except EvidenceError as error:
             raise TargetFault("bad_answer", f"the answer is not of the format {format!r}: {error.message}") from None
         if len(found) != 1:
             raise TargetFault("bad_answer", f"the answer holds {len(found)} runs, expected one")
         if _says_nothing(found[0]):
             raise TargetFault("bad_answer", f"the answer is not of the format {format!r}: nothing of it is there: {show(answer.body)}")
-        return found[0]
+        return doubt_lone_answer(found[0]) if format in MESSAGE_FORMATS else found[0]
+    try:
+        told = read_told_messages(answer.body) if answer.status < 400 else None
+    except EvidenceError as error:
+        notes.append(f"messages in the answer cannot be read: {error.message}")
+        return _without_trace(answer, weigh)
+    if told is not None:
+        return doubt_lost_answer(doubt_lone_answer(told))
     try:
         traces = trace_in(answer.body)
     except EvidenceError as error:
@@ -128,6 +117,11 @@ def _read(answer: HttpAnswer, format: str | None, notes: list[str], weigh: bool)
         notes.append(f"the answer holds {len(traces)} traces, expected one")
         return _without_trace(answer, weigh)
     return traces[0]
+
+
+def _wrap_body(body: Json, format: str) -> Json:
+    """Return the body as a document of this format: the answer of a Mibo agent is what its trace body has under `data`."""
+    return {"data": body} if format == "mibo" and not mibo.sniff(body) else body
 
 
 def _says_nothing(evidence: Evidence) -> bool:
@@ -143,12 +137,15 @@ def _without_trace(answer: HttpAnswer, weigh: bool) -> Evidence:
 def _read_as_plain(answer: HttpAnswer, weigh: bool) -> Evidence:
     if answer.body is None:
         return read_plain({"text": answer.text or ""})
-    return read_plain({"body": answer.body}, weigh_answer=weigh)
+    evidence = read_plain({"body": answer.body}, weigh_answer=weigh)
+    # Beside the text, as the usage is.
+    model: Json = answer.body.get("model") if isinstance(answer.body, dict) else None
+    return msgspec.structs.replace(evidence, model=model) if isinstance(model, str) and evidence.model is None else evidence
 
 
 def _make_metadata(answer: HttpAnswer, notes: list[str]) -> dict[str, Json]:
     noted: dict[str, Json] = {"notes": notes} if notes else {}
-    wait = read_retry_after_s(answer) if answer.status in _RETRY_STATUSES else None
+    wait = read_retry_after_s(answer.headers) if answer.status in _RETRY_STATUSES else None
     if wait is not None:
         noted["retry_after_s"] = wait
     return noted

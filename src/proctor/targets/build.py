@@ -30,6 +30,7 @@ TYPES: dict[str, str] = {
     "n8n": "a workflow of n8n",
     "mcp_agent": "our agent loop over a chat model and MCP servers",
     "callable": "a Python function",
+    "command": "a program that reads the message and prints the answer",
     "recorded": "an agent that was recorded",
 }
 """Every kind of target, and what it is."""
@@ -101,9 +102,26 @@ def check_cases(target: object, suite: Suite) -> None:
     learn = getattr(target, "learn_cases", None)
     if learn is not None:
         learn(suite.cases, suite.unselected)
-    problems = problems_with(target, suite.cases)
+    problems = [*problems_with(target, suite.cases), *_refuse_users(target, suite.cases)]
     if problems:
         raise InputError(problems[0].message, problems)
+
+
+def _refuse_users(target: object, cases: Iterable[Case]) -> list[Problem]:
+    """Return the cases with a simulated user, where `target` does not ask one what to say (`takes_speakers`)."""
+    if getattr(target, "takes_speakers", False):
+        return []
+    name = getattr(target, "name", type(target).__name__)
+    return [
+        Problem(
+            message=f"case {case.id!r} has a simulated user, and the target {show(name, 80)} cannot hold a conversation with one",
+            origin=case.origin,
+            hint="a target of type http, n8n, flowise, mcp_agent, callable or command can",
+            code="unsupported_user",
+        )
+        for case in cases
+        if case.user is not None and case.skip is None
+    ]
 
 
 def _build_kind(
@@ -132,7 +150,12 @@ def _build_kind(
 
             function = section.build(CallableSettings, references, what)
             loaded = load_function(function.function, base=base, trusted=section.trusted)
-            return CallableTarget(name, loaded, timeout_s=function.timeout_s)
+            return CallableTarget(name, loaded, timeout_s=function.timeout_s, capture=function.capture)
+        case "command":
+            from proctor.targets.command import CommandSettings, CommandTarget
+
+            program = section.build(CommandSettings, references, what)
+            return CommandTarget(name, program, base=base, secrets=references.secrets, whole_environment=section.trusted)
         case _:
             from proctor.targets.recorded import RecordedSettings, RecordedTarget
 

@@ -2,10 +2,13 @@
 
 The function is called with the message. Where its signature has them it also gets `context`, `session_id`, `request_id`, `turn` (from 0)
 and `history` (the exchanges before, as `{"input", "text"}`), each call copies of its own. It answers with a text, with plain evidence as a
-mapping, with a list of provider messages or an envelope of them (`{"messages": [...]}`), or with an `Evidence`; what else it returns, what
-JSON cannot hold inside of these (`returned.py`), and a text with nothing in it are the error of that case. So is whatever it raises: only
-the user's own Ctrl-C ends the run. An `async` function is awaited; any other runs in a thread of its own, which is left alone when
-the time is up, since a thread cannot be ended. A function has no wire: nothing of it is on a tape, it is called again on replay.
+mapping, with a list of provider messages or an envelope of them (`{"messages": [...]}`), with what an agent framework returns
+(`frameworks/`), with a stream of these, or with an `Evidence`; what else it returns, what JSON cannot hold inside of these (`returned.py`),
+and a text with nothing in it are the error of that case. So is whatever it raises: only the user's own Ctrl-C ends the run. An `async`
+function is awaited; any other runs in a thread of its own, which is left alone when the time is up, since a thread cannot be ended. A
+function has no wire: nothing of it is on a tape, it is called again on replay.
+
+With `capture: otel` the spans that OpenTelemetry records during the call are read together with what was returned (`otel_capture.py`).
 """
 
 from __future__ import annotations
@@ -13,20 +16,18 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import importlib
 import inspect
 import sys
 import threading
-import time
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
-from proctor.evidence.plain import CARRYING
 from proctor.evidence.reading import read_document
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt
@@ -35,13 +36,25 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest, shorten
 from proctor.targets.answer_account import doubt_silence, said_nothing
+from proctor.targets.capturing import Capture, check_capture, observe_call, prepare_capture
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
+from proctor.targets.frameworks.recognise import FAILED, find_page, read_returned, read_streamed
+from proctor.targets.frameworks.streams import Streamed, drain, drain_async, is_blocking_stream
 from proctor.targets.interrupts import is_interrupt
+from proctor.targets.known_tools import find_known_tools
+from proctor.targets.marks import AgentMark, find_mark, list_marked
+from proctor.targets.plain_answers import read_plain_answer
 from proctor.targets.returned import Unreadable, plain_evidence, plain_value, type_name
+from proctor.targets.shared_agents import describe_exception, describe_shared_agent, find_agent_object
+from proctor.targets.stopwatch import Stopwatch
+from proctor.targets.this_exchange import keep_this_exchange
 
 Function = Callable[..., Any]
 READER = "callable"
+DEFAULT_TIMEOUT_S = 120.0
+MAX_KINDS = 5
+"""How many kinds of items a message about a stream names."""
 OFFERED = ("context", "session_id", "request_id", "turn", "history")
 """What a function may ask for by the names of its parameters."""
 
@@ -51,19 +64,29 @@ class CallableSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     type: Literal["callable"] = "callable"
     function: str
-    """`module:function`; the module is found where Python finds modules, or in the folder of the workspace."""
-    timeout_s: float = 120.0
-    """How long one call may take."""
+    """`module:function`, or `module` for its only function marked `@proctor.agent`; the module is found where Python finds modules, or in
+    the folder of the workspace."""
+    timeout_s: float | None = None
+    """How long one call may take; where nothing is said what `@proctor.agent` says, else 120 seconds."""
+    capture: Literal["otel"] | None = None
+    """`otel`: the spans that OpenTelemetry records while the function runs are evidence, too. Needs `opentelemetry-sdk`."""
 
 
 class CallableTarget:
     """Calls a Python function."""
 
-    def __init__(self, name: str, function: Function, *, timeout_s: float = 120.0) -> None:
-        """Raises `SpecError` for a function that cannot be called with a message."""
+    takes_speakers = True
+    has_wire = False
+
+    def __init__(self, name: str, function: Function, *, timeout_s: float | None = None, capture: Capture | None = None) -> None:
+        """Raises `SpecError` for a function that cannot be called with a message, and for a capture that cannot be made."""
+        mark = find_mark(function) or AgentMark()
+        self._capture: Capture | None = capture if capture is not None else mark.capture
+        check_capture(self._capture)
         self._name = name
         self._function = function
-        self._timeout_s = timeout_s
+        said = timeout_s if timeout_s is not None else mark.timeout_s
+        self._timeout_s = said if said is not None else DEFAULT_TIMEOUT_S
         self._wanted = _list_wanted_arguments(function)
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks for the method's own kind
 
@@ -76,31 +99,52 @@ class CallableTarget:
         """Return no problems: a function takes any case."""
         return []
 
+    def describe_risk(self) -> str | None:
+        """Return a warning where all cases share an agent that keeps its conversation."""
+        return describe_shared_agent(self._function, self._name)
+
+    def find_tools(self) -> frozenset[str] | None:
+        """Return the names of the agent's tools; None where they are not known."""
+        return find_known_tools(self._function)
+
+    def uses_variable(self, name: str) -> bool:
+        """Return whether the function can see a variable of the case: it takes `context`."""
+        return "context" in self._wanted
+
     async def open(self) -> None:
-        """Do nothing: there is nothing to connect."""
+        """Look whether spans can be captured, where they are to be, and load the readers of answers; there is nothing to connect."""
+        # A tenth of a second, in which no answer to another case could be taken.
+        importlib.import_module("proctor.evidence.recognise")
+        prepare_capture(self._capture)
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Call the function with every message of the case."""
         history: list[dict[str, Json]] = []
 
         async def say(message: Message) -> Evidence:
-            started = time.perf_counter()
-            answer = await self._call(message, history)
-            passed = round((time.perf_counter() - started) * 1000, 3)
-            evidence = _with_reader(self._read_evidence(answer))
+            async def answer() -> Evidence:
+                watch = Stopwatch()
+                returned = await self._call(message, history, watch)
+                passed = watch.read_ms()
+                evidence = keep_this_exchange(_with_reader(self._read_evidence(returned)), message)
+                return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
+
+            evidence = await observe_call(answer, capture=self._capture, name=f"proctor {attempt.case.id}")
+            if evidence.error is not None and evidence.metadata.get("code") == FAILED:
+                raise TargetFault(FAILED, f"{_describe_call(self._function)}: {evidence.error}", evidence=evidence)
             if said_nothing(evidence):
                 told = f"{_describe_call(self._function)} returned an answer with nothing in it"
                 raise TargetFault("empty_answer", told, evidence=evidence)
-            evidence = doubt_silence(evidence)
+            evidence = doubt_silence(_doubt_unseen_turn(evidence, message))
             history.append({"input": message.said, "text": evidence.text})
-            return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
+            return evidence
 
         return await converse(attempt, say, target=self._name)
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
-    async def _call(self, message: Message, history: list[dict[str, Json]]) -> Any:
+    async def _call(self, message: Message, history: list[dict[str, Json]], watch: Stopwatch) -> Any:
         offered: dict[str, Json] = {
             "context": copy.deepcopy(dict(message.attempt.case.context)),
             "session_id": message.session_id,
@@ -110,45 +154,69 @@ class CallableTarget:
         }
         arguments = {name: offered[name] for name in self._wanted}
         bound = asyncio.timeout(self._timeout_s)
+        given_up = threading.Event()
         try:
             async with bound:
                 try:
                     if self._is_async:
-                        return await self._function(message.said, **arguments)
-                    answer, raised = await _run_in_thread(lambda: self._function(message.said, **arguments))
-                    if raised is not None:
-                        raise self._describe_exception(raised) from raised
-                    return await answer if inspect.isawaitable(answer) else answer
+                        with watch:
+                            answer = await self._function(message.said, **arguments)
+                    else:
+                        answer = await self._run_blocking(
+                            lambda: watch.call(lambda: drain(self._function(message.said, **arguments), given_up))
+                        )
+                    return await self._finish(answer, given_up, watch)
                 except TimeoutError as error:  # the function's own; ours shows outside of the bound
                     raise self._describe_exception(error) from error
         except TimeoutError:
             raise TargetFault("timeout", f"{_describe_call(self._function)} did not answer within {self._timeout_s:g} s") from None
         except (TargetFault, asyncio.CancelledError):
             raise
+        except Unreadable as error:
+            raise TargetFault("bad_answer", f"what {_describe_call(self._function)} returned cannot be read: {error}") from None
         except BaseException as error:  # an agent that calls `sys.exit` ends its answer, not the run
             if is_interrupt(error):
                 raise
             raise self._describe_exception(error) from error
+        finally:
+            given_up.set()
+
+    async def _run_blocking(self, work: Callable[[], object]) -> Any:
+        answer, raised = await _run_in_thread(work)
+        if isinstance(raised, Unreadable):
+            raise raised
+        if raised is not None:
+            raise self._describe_exception(raised) from raised
+        return answer
+
+    async def _finish(self, answer: Any, given_up: threading.Event, watch: Stopwatch) -> object:
+        """Return what was promised, and what a stream held once it was read to its end."""
+        if inspect.isawaitable(answer):
+            with watch:
+                answer = await answer
+        if is_blocking_stream(answer):
+            return await self._run_blocking(lambda: watch.call(lambda: drain(answer, given_up)))
+        with watch:
+            return await drain_async(answer)
 
     def _describe_exception(self, error: BaseException) -> TargetFault:
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-        return TargetFault(
-            "agent_failed", f"{_describe_call(self._function)} raised {type(error).__name__}: {exception_text(error)}{place}"
-        )
+        return TargetFault("agent_failed", f"{_describe_call(self._function)} raised {describe_exception(error)}")
 
     def _read_evidence(self, answer: object) -> Evidence:
         """Return what the function returned as evidence; whatever goes wrong while reading it is the fault of the function."""
         try:
+            if isinstance(answer, Streamed):
+                return self._read_stream(answer.items)
             if isinstance(answer, Evidence):
                 return plain_evidence(answer)
             if isinstance(answer, str):
                 return read_document({"text": plain_value(answer)}, format="plain")[0]
-            if isinstance(answer, (Mapping, list)):
-                given = plain_value(answer)
-                found = read_document(given, format="plain" if isinstance(given, dict) and not _is_envelope(given) else None)
-                if len(found) == 1:
-                    return found[0]
+            found = read_returned(answer)
+            if found is not None:
+                return found
+            found = read_plain_answer(answer) if isinstance(answer, (Mapping, list)) else None
+            if found is not None:
+                return found
         except (EvidenceError, Unreadable) as error:
             raise self._refuse_answer(answer, exception_text(error)) from None
         except Exception as error:
@@ -157,11 +225,27 @@ class CallableTarget:
         raise TargetFault(
             "bad_answer",
             f"{_describe_call(self._function)} returned {_describe_kind(answer)}, "
-            "expected text, a mapping of plain evidence, messages or an Evidence",
+            "expected text, a mapping of plain evidence, messages or an Evidence, or what an agent framework returns; "
+            f"see {find_page(answer)}",
         )
 
+    def _read_stream(self, items: list[object]) -> Evidence:
+        """Return what a stream held as evidence: pieces of text, one answer, or what a framework streams."""
+        if all(isinstance(item, str) for item in items):
+            return read_document({"text": plain_value("".join(cast("list[str]", items)))}, format="plain")[0]
+        found = read_streamed(items)
+        if found is not None:
+            return found
+        last = items[-1]
+        if isinstance(last, (Evidence, Mapping)) and all(isinstance(item, str) for item in items[:-1]):
+            return self._read_evidence(last)
+        kinds = ", ".join(dict.fromkeys(_describe_kind(item) for item in items[:MAX_KINDS]))
+        raise Unreadable(f"its stream held {kinds}")
+
     def _refuse_answer(self, answer: object, why: str) -> TargetFault:
-        return TargetFault("bad_answer", f"what {_describe_call(self._function)} returned ({_describe_kind(answer)}) is no evidence: {why}")
+        shown = answer.items[-1] if isinstance(answer, Streamed) and answer.items else answer
+        told = f"what {_describe_call(self._function)} returned ({_describe_kind(shown)}) is no evidence: {why}"
+        return TargetFault("bad_answer", f"{told}; see {find_page(shown)}")
 
 
 def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
@@ -171,9 +255,10 @@ def load_function(reference: str, *, base: Path | None = None, trusted: bool = T
     library of Python has functions that must not be called with a message out of a suite.
     """
     module_name, colon, path = reference.partition(":")
-    if not colon or not path or not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
+    if (colon and not path) or not all(part.isidentifier() for part in (*module_name.split("."), *(path.split(".") if colon else ()))):
         raise SpecError(f"function: expected module:function, found {reference!r}", field="function")
     module = _import(module_name, base, trusted)
+    path = path or _name_marked(module, module_name)
     found: Any = module
     for part in path.split("."):
         if not hasattr(found, part):
@@ -188,9 +273,16 @@ def load_function(reference: str, *, base: Path | None = None, trusted: bool = T
     return found
 
 
-def _import(name: str, base: Path | None, trusted: bool) -> object:
-    import importlib  # only a function named in a file needs it
+def _name_marked(module: object, name: str) -> str:
+    """Return the name of the only function of a module that is marked `@proctor.agent`."""
+    marked = list_marked(module)
+    if len(marked) == 1:
+        return marked[0]
+    told = f"marks {', '.join(marked)} with @proctor.agent" if marked else "marks no function with @proctor.agent"
+    raise SpecError(f"function: {name} {told}; write {name}:{marked[0] if marked else 'function'}", field="function")
 
+
+def _import(name: str, base: Path | None, trusted: bool) -> object:
     top = name.partition(".")[0]
     local = base is not None and ((base / f"{top}.py").is_file() or (base / top).is_dir())
     if not trusted and not local:
@@ -235,7 +327,10 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
     except (TypeError, ValueError):  # a built-in without a signature
         return ()
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return OFFERED
+        if find_agent_object(function) is None:
+            return OFFERED
+        # What an agent of a framework does with names that it does not know is its own affair.
+        parameters = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
     positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     has_message = bool(positional) or any(one.kind is one.VAR_POSITIONAL for one in parameters)
     rest = [one for one in parameters if one not in positional[:1] and one.kind is not one.VAR_POSITIONAL]
@@ -254,9 +349,14 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
     return tuple(one.name for one in rest if one.name in OFFERED and one.kind is not one.POSITIONAL_ONLY)
 
 
-def _is_envelope(given: dict[str, Json]) -> bool:
-    """Return whether a mapping is an envelope of messages, as the state of an agent graph is, rather than plain evidence."""
-    return isinstance(given.get("messages"), list) and CARRYING.isdisjoint(given)
+def _doubt_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
+    """Return evidence in which the calls of a turn that shows none are not known, whatever the other turns show."""
+    is_alone = len(message.attempt.case.turns or ()) < 2 and message.attempt.speaker is None
+    account = evidence.account or Account()
+    if is_alone or evidence.tool_calls is not None or evidence.nodes is not None or evidence.body is not None:
+        return evidence
+    unknown = {"tool_calls": f"$.turns[{message.turn}] shows text, and no calls", **account.unknown}
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
 
 
 def _with_reader(evidence: Evidence) -> Evidence:
@@ -273,9 +373,11 @@ async def _run_in_thread(work: Callable[[], object]) -> tuple[Any, BaseException
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
+    # The thread sees the context variables of its caller, as a function that is awaited would.
     context = contextvars.copy_context()
 
     def settle(answer: object, error: BaseException | None) -> None:
+        # The time may be up by now, and the future cancelled with it.
         if not done.done():
             done.set_result((answer, error))
 

@@ -32,6 +32,7 @@ def read_content(data: bytes, charset: str | None) -> Content:
         try:
             value = decode(candidate)
         except EvidenceError as error:
+            # It is JSON that cannot be used; taking it for text instead would hide that.
             if error.code in ("too_deep", "duplicate_key"):
                 return Content(text=text, unread=error.message)
             continue

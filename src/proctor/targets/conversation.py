@@ -3,6 +3,9 @@
 A case is one message, or several turns, or one body that is sent as it is. Every message of a go has an id of its own (the go's id, with
 the number of the turn where there are several), all of them share one session. A turn that cannot be sent, or that the agent does not
 answer (`no_answer.py`), ends the go; where the case claims the status of such a turn, it is followed by the next one.
+
+Where a simulated user speaks (`Attempt.speaker`), each message is asked for once the one before it is answered, and the user knows nothing
+but the answers. Everything else is the same road.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from proctor.checks.limits import HttpStatus
+from proctor.errors import TargetError
 from proctor.evidence.plain import with_turn_defaults
 from proctor.evidence.text import as_text
 from proctor.model.account import Account, Part
@@ -21,6 +25,7 @@ from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json
 from proctor.targets.direct_calls import CODE as UNSUPPORTED_STEP
 from proctor.targets.faults import TargetFault
+from proctor.targets.speakers import with_user
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,35 +95,79 @@ def _header_safe(text: str) -> str:
     return text if text.isascii() and text.isprintable() else quote(text, safe=" :;,.!?*()[]/-_", errors="replace")
 
 
+class _Messages:
+    """The messages of one attempt, one after the other: those of the case, or what its simulated user says."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        """Raises `TargetFault` where there is nothing to say."""
+        self._attempt = attempt
+        self._fixed = messages_of(attempt) if attempt.speaker is None else []
+        self.given: list[Message] = []
+
+    async def get_next(self, answer: Evidence | None) -> Message | None:
+        """Return the next message, or None after the last one. Raises `TargetError` where the user cannot go on."""
+        place, speaker = len(self.given), self._attempt.speaker
+        if speaker is None:
+            message = self._fixed[place] if place < len(self._fixed) else None
+        else:
+            text = await speaker.say_next(answer)
+            message = None if text is None else _make_spoken_message(self._attempt, place, text)
+        if message is not None:
+            self.given.append(message)
+        return message
+
+    def name_turn(self) -> str:
+        """Return which turn is under way, in words; empty where there is only one."""
+        if self._attempt.speaker is not None:
+            return f"turn {len(self.given)}"
+        return f"turn {len(self.given)} of {len(self._fixed)}" if len(self._fixed) > 1 else ""
+
+
+def _make_spoken_message(attempt: Attempt, turn: int, text: str) -> Message:
+    request_id, session_id = ids_of(attempt)
+    return Message(attempt=attempt, turn=turn, request_id=f"{request_id}-{turn + 1}", session_id=session_id, text=text)
+
+
 async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence]], *, target: str) -> Evidence:
     """Say every message of the case in order, within the time of the attempt, and join what was seen."""
-    messages = messages_of(attempt)
+    messages = _Messages(attempt)
     seen: list[Evidence] = []
     # A little less than we are given: whoever waits for us would not keep what we saw.
     bound = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
     try:
         async with bound:
-            for message in messages:
+            while (message := await messages.get_next(seen[-1] if seen else None)) is not None:
                 seen.append(await say(message))
     except TimeoutError:
         if not bound.expired():
             raise
-        where = f" (in turn {len(seen) + 1} of {len(messages)})" if len(messages) > 1 else ""
-        raise TargetFault(
-            "timeout", f"{target}: not finished after {attempt.timeout_s:g} s{where}", evidence=_join_seen(messages, seen)
-        ) from None
-    except TargetFault as fault:
-        if len(messages) == 1:
+        where = f" (in {messages.name_turn()})" if messages.name_turn() else ""
+        fault = TargetFault("timeout", f"{target}: not finished after {attempt.timeout_s:g} s{where}")
+        raise with_conversation(fault, _join_seen(messages.given, seen)) from None
+    except TargetError as fault:
+        where = messages.name_turn()
+        if not where:
             raise
-        raise TargetFault(
+        told = TargetFault(
             fault.code,
-            f"turn {len(seen) + 1} of {len(messages)}: {fault.message}",
+            # What the user could not do is told by the user itself.
+            f"{where}: {fault.message}" if len(messages.given) > len(seen) else fault.message,
             # The turns before it did reach the agent; one that was asked to wait goes through all of them again.
             safe=fault.safe and (not seen or fault.code == "rate_limited"),
             retry_after_s=fault.retry_after_s,
-            evidence=_join_seen(messages, [*seen, *([fault.evidence] if fault.evidence is not None else [])]),
+        )
+        raise with_conversation(
+            told, _join_seen(messages.given, [*seen, *([fault.evidence] if fault.evidence is not None else [])])
         ) from None
-    return join_evidence(messages, seen)
+    return with_user(join_evidence(messages.given, seen), attempt)
+
+
+def with_conversation(fault: TargetFault, evidence: Evidence | None) -> TargetFault:
+    """Return the fault with what was seen before it: evidence of a run that broke off, also when it is decided again."""
+    if evidence is not None:
+        metadata = evidence.metadata if "code" in evidence.metadata else {**evidence.metadata, "code": fault.code}
+        fault.evidence = msgspec.structs.replace(evidence, error=evidence.error or fault.message, metadata=metadata)
+    return fault
 
 
 def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
@@ -126,13 +175,15 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
     attempt = messages[0].attempt
     request_id, session_id = ids_of(attempt)
     ids: dict[str, Json] = {"request_id": request_id, "session_id": session_id}
-    if len(messages) == 1:
+    if len(messages) == 1 and attempt.speaker is None:
         only = seen[0]
         return msgspec.structs.replace(
             only, case=attempt.case.id, input=messages[0].said if only.input is None else only.input, metadata={**ids, **only.metadata}
         )
     account = _join_accounts(seen)
-    turns = [_make_turn(message, evidence) for message, evidence in zip(messages, seen, strict=False)]
+    # Not strict: a conversation that broke off has seen fewer turns than it has messages.
+    models = tuple(dict.fromkeys(evidence.model for evidence in seen if evidence.model is not None))
+    turns = [_make_turn(message, evidence, several=len(models) > 1) for message, evidence in zip(messages, seen, strict=False)]
     offered = [name for evidence in seen for name in evidence.available_tools or ()]
     last_state = next((evidence.state for evidence in reversed(seen) if evidence.state is not None), None)
     code = next((evidence.metadata["code"] for evidence in seen if evidence.error is not None and "code" in evidence.metadata), None)
@@ -145,6 +196,7 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
             now=next((evidence.now for evidence in seen if evidence.now is not None), None),
             state=last_state,
             error=next((evidence.error for evidence in seen if evidence.error is not None), None),
+            model=models[0] if len(models) == 1 else None,
             account=account,
             metadata=ids if code is None else {**ids, "code": code},
         )
@@ -157,6 +209,8 @@ def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
     if not accounts:
         return None
     unknown: dict[Part, str] = {part: why for account in reversed(accounts) for part, why in account.unknown.items() if part != "answer"}
+    if any(evidence.usage is None for evidence in seen) and any(evidence.usage is not None for evidence in seen):
+        unknown.setdefault("usage", "not every turn tells its tokens")
     last = seen[-1].account
     if last is not None and "answer" in last.unknown:
         unknown["answer"] = last.unknown["answer"]
@@ -164,10 +218,14 @@ def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
 
 
 def _join_seen(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence | None:
-    return join_evidence(messages, seen) if seen else None
+    return with_user(join_evidence(messages, seen), messages[0].attempt) if seen else None
 
 
-def _make_turn(message: Message, evidence: Evidence) -> EvidenceTurn:
+def _make_turn(message: Message, evidence: Evidence, *, several: bool) -> EvidenceTurn:
+    usage = evidence.usage
+    if several and usage is not None and evidence.model is not None and not usage.models:
+        # A turn has no model of its own, and its tokens are priced by who answered it.
+        usage = msgspec.structs.replace(usage, models=(evidence.model,))
     return EvidenceTurn(
         input=as_text(message.said),
         text=evidence.text,
@@ -176,6 +234,6 @@ def _make_turn(message: Message, evidence: Evidence) -> EvidenceTurn:
         nodes=evidence.nodes,
         http_status=evidence.http_status,
         duration_ms=evidence.duration_ms,
-        usage=evidence.usage,
+        usage=usage,
         metadata={"request_id": message.request_id, **evidence.metadata},
     )

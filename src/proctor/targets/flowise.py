@@ -60,6 +60,7 @@ class FlowiseTarget(WireTarget):
         self._settings = settings
         key = frozenset((settings.api_key,)) if settings.api_key else frozenset[str]()
         super().__init__(name, Wire(secrets=secrets | key | secret_headers(settings.headers), transport=transport))
+        # The address may be copied with the path of the API in it.
         self._url = f"{settings.url.rstrip('/').removesuffix('/api/v1')}/api/v1/prediction/{quote(settings.flow, safe='')}"
 
     async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:

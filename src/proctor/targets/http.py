@@ -95,10 +95,12 @@ class Requests:
         self, *, method: str, url: str, headers: Mapping[str, str], credentials: Mapping[str, str], template: Json, field: str = "url"
     ) -> None:
         """Raises `SpecError` for what cannot be sent; `field` is what the address is called."""
+        # A placeholder is no part of an address before it is filled; without its braces the rest can be checked now.
         check_address(url.replace("{", "").replace("}", ""), field)
         if not method.isascii() or not method.isalpha():
             raise SpecError(f"method: {method!r} is no HTTP method", field="method")
         self._method = method.upper()
+        # A slash in a value must not become a step of the path.
         self._url = TextTemplate(url, field=field, written=lambda text: quote(text, safe=""))
         self._headers = {name: TextTemplate(value, field=f"headers.{name}") for name, value in headers.items()}
         self._credentials = dict(credentials)
@@ -128,6 +130,7 @@ class Requests:
     def _fill_request(self, message: Message, values: Mapping[str, Json], more: Mapping[str, str]) -> HttpRequest:
         url = self._url.fill(values)
         headers = {name: template.fill(values) for name, template in self._headers.items()}
+        # The later wins: no template replaces the credentials, and neither of them the id by which an execution is found again.
         headers = {**headers, **self._credentials, "x-request-id": message.request_id, **more}
         for name, value in headers.items():
             if not _can_be_sent(name, value):

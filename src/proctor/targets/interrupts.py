@@ -18,5 +18,6 @@ def is_interrupt(error: BaseException) -> bool:
         return False
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         return True
+    # `asyncio.Runner` installs a handler of this name for the signal.
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and frames[-1].name == "_on_sigint"

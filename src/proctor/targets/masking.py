@@ -48,6 +48,7 @@ class Secrets:
 
     def hide_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the headers as they may be kept."""
+        # Sorted, so that a recording that is made anew differs only where something changed.
         return {name.lower(): REDACTED if names_a_secret(name) else self.hide(value) for name, value in sorted(headers.items())}
 
     def hide_address(self, url: str) -> str:

@@ -70,6 +70,7 @@ class ServerAuth(httpx2.Auth):
             case ClientCredentials() as credentials:
                 kept = self._fetched
                 for last in (False, True):
+                    # One request fetches for all: sessions that begin side by side would otherwise fetch a token each.
                     async with kept.lock:
                         if kept.token is None or self._clock() >= kept.stale_at:
                             answer = yield self._token_request(credentials)
@@ -82,6 +83,7 @@ class ServerAuth(httpx2.Auth):
                     if response.status_code != 401 or last:
                         return
                     await response.aread()
+                    # Another session may have fetched a new one meanwhile, which must not be thrown away.
                     if kept.token == used:
                         kept.token = None
                 return
@@ -131,6 +133,7 @@ class ServerAuth(httpx2.Auth):
             life_s = _DEFAULT_LIFE_S
         kept = self._fetched
         kept.token = token
+        # A long run fetches many; the last ten are enough to scrub what a server can still echo.
         kept.fetched = [*kept.fetched[-9:], token]
         kept.stale_at = self._clock() + life_s - LIFE_LEFT_S
 

@@ -13,39 +13,24 @@ connects, lists the tools, says that it is ready and waits to be told to leave. 
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
-import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 
-import httpx2
 from mcp import Client
-from mcp.client.sse import sse_client
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Implementation
+from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from proctor import __version__
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
-from proctor.network.addresses import AddressRefused
-from proctor.targets.mcp_answers import HOOKS, add_missing_content
-from proctor.targets.mcp_auth import REQUEST_ID, FetchedToken, ServerAuth
+from proctor.targets.mcp_answers import add_missing_content
+from proctor.targets.mcp_auth import REQUEST_ID, FetchedToken
 from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bound_result, can_be_written, mend_texts, plain_result
-from proctor.targets.mcp_settings import (
-    ClientCredentials,
-    ServerFault,
-    ServerSettings,
-    hide_secrets,
-    hide_secrets_in,
-    sort_secrets,
-    strip_url,
-)
-from proctor.targets.mcp_stdio import MOST_LINE_BYTES, ChildServer, finish_despite_cancel
+from proctor.targets.mcp_settings import ServerFault, ServerSettings, hide_secrets, hide_secrets_in
+from proctor.targets.mcp_stdio import finish_despite_cancel
+from proctor.targets.mcp_wire import ServerWire, is_said_by_package
 from proctor.targets.wire import MakeTransport
 
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
@@ -56,8 +41,6 @@ _CLOSE_S = 10.0
 """How long a child process has to end before its connection is cancelled."""
 _CLOSE_HTTP_S = 3.0
 """Saying goodbye to a server over HTTP may not take longer."""
-_QUIET_STREAM_S = 300.0
-"""How long a stream of events may be silent before it counts as lost."""
 
 # The package reports what it survives by logging; without a handler Python would print that on standard error.
 for _name in ("mcp", "client", "httpx2"):
@@ -85,15 +68,16 @@ class Connection:
         self._owner: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._client: Client | None = None
-        self._child: ChildServer | None = None
-        self._auth: ServerAuth | None = None
         self._listing: Listing | None = None
         self._lost: str | None = None
-        self._over_sse = settings.transport == "sse"
+        self._wire = self._make_wire(over_sse=settings.transport == "sse")
+
+    def _make_wire(self, *, over_sse: bool) -> ServerWire:
+        return ServerWire(self.settings, over_sse=over_sse, clock=self._clock, transport=self._transport, fetched=self._fetched)
 
     def list_secrets(self) -> tuple[str, ...]:
         """Return what must not be shown, including tokens fetched meanwhile."""
-        return sort_secrets((*self.settings.list_secrets(), *(self._auth.list_secrets() if self._auth is not None else ())))
+        return self._wire.list_secrets()
 
     async def get_listing(self) -> Listing:
         """Return who the server is and what it offers; connect first where that is needed."""
@@ -121,11 +105,11 @@ class Connection:
         except TimeoutError:
             return CallResult(error=f"timed out after {limit:g} s")
         except MCPError as error:
-            if _is_said_by_package(error, REQUEST_TIMEOUT):
+            if is_said_by_package(error, REQUEST_TIMEOUT):
                 return CallResult(error=f"timed out after {limit:g} s")
-            if _is_said_by_package(error, CONNECTION_CLOSED) and await self._is_gone():
+            if is_said_by_package(error, CONNECTION_CLOSED) and await self._is_gone():
                 return CallResult(error=self._describe_loss(), gone=True)
-            return CallResult(error=hide_secrets(shorten(self._describe_refusal(error), 2000), self.list_secrets()))
+            return CallResult(error=hide_secrets(shorten(self._wire.describe_refusal(error), 2000), self.list_secrets()))
         except (RuntimeError, ValueError) as error:
             # The result does not fit the schema the tool declared, or is no result at all.
             return CallResult(error=hide_secrets(shorten(str(error), 2000), self.list_secrets()))
@@ -157,16 +141,16 @@ class Connection:
             self._client is not None
             and self._owner is not None
             and not self._owner.done()
-            and (self._child is None or not (self._child.ended or self._child.fault))
+            and (self._wire.child is None or not (self._wire.child.ended or self._wire.child.fault))
         )
 
     async def _is_gone(self) -> bool:
         """Return whether a closed connection means that the server ended, or (over HTTP) only that one exchange did."""
-        if self._child is not None:
-            await self._child.wait_for_last_words()
+        if self._wire.child is not None:
+            await self._wire.child.wait_for_last_words()
         elif self._owner is not None:
             await asyncio.wait({self._owner}, timeout=0.2)  # it may be about to learn why
-        return self.settings.transport != "http" or self._over_sse or not self._is_alive()
+        return self.settings.transport != "http" or self._wire.over_sse or not self._is_alive()
 
     async def _connect(self) -> None:
         self.settings.check()
@@ -174,6 +158,7 @@ class Connection:
             fault = await self._try_to_connect()
             if fault is None or (self._may_need_sse(fault) and await self._connect_over_sse()):
                 return
+            # A command that does not exist, or a key that is refused, will be the same in half a second.
             if wait_s is None or fault.permanent:
                 raise fault
             await asyncio.sleep(wait_s)
@@ -183,12 +168,13 @@ class Connection:
 
     async def _connect_over_sse(self) -> bool:
         """Connect by server-sent events and return whether that worked; if not, the refusal of streamable HTTP is what is reported."""
-        self._over_sse = True
+        self._wire.over_sse = True
         reached = await self._try_to_connect() is None
-        self._over_sse = reached
+        self._wire.over_sse = reached
         return reached
 
     async def _try_to_connect(self) -> ServerFault | None:
+        self._wire = self._make_wire(over_sse=self._wire.over_sse)
         self._stop = asyncio.Event()
         ready: asyncio.Future[ServerFault | None] = asyncio.get_running_loop().create_future()
         self._owner = asyncio.create_task(self._own_connection(ready), name=f"mcp server {self.settings.id}")
@@ -204,67 +190,31 @@ class Connection:
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self.settings.timeout_s):
-                    client = await stack.enter_async_context(self._open_client())
+                    client = await stack.enter_async_context(self._wire.open_client())
                     add_missing_content(client.session)
                     self._listing = await self._list_tools(client)
                 self._client = client
                 ready.set_result(None)
+                # The contexts must be left by the task that entered them: this one stays until it is told to leave.
                 await self._stop.wait()
         except ServerFault as error:
             fault = error
         except TimeoutError:
-            fault = self._describe_timeout()
+            fault = self._wire.describe_timeout()
         except (Exception, BaseExceptionGroup) as error:
-            fault = await self._explain_error(error)
+            fault = self._wire.explain_error(error)
         finally:
             self._client = None
             self._lost = str(fault) if fault is not None else None
             if not ready.done():
-                ready.set_result(fault or self._make_fault("unreachable", "was left before it answered"))
-
-    @asynccontextmanager
-    async def _open_client(self) -> AsyncGenerator[Client]:
-        settings = self.settings
-        common: dict[str, Any] = {
-            "mode": "legacy" if settings.era == "handshake" else "auto",
-            "client_info": Implementation(name="proctor", version=__version__),
-            "cache": None,
-            "read_timeout_seconds": settings.timeout_s,
-        }
-        self._child = self._auth = None
-        if settings.transport == "in_process":
-            async with Client(settings.server, **common) as client:
-                yield client
-        elif settings.transport == "stdio":
-            self._child = ChildServer(settings.command, settings.args, env=settings.env, cwd=settings.cwd)
-            async with Client(self._child, **common) as client:
-                yield client
-        else:
-            self._auth = ServerAuth(settings, clock=self._clock, fetched=self._fetched)
-            # A stream of events may be silent for long between two of them; each call has its own limit beside this.
-            timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
-            by = self._transport(_uses_https(settings)) if self._transport is not None else None
-            http = httpx2.AsyncClient(
-                headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS, verify=_load_certificates()
-            )
-            if self._over_sse:
-                # Such servers are older than the protocol without a handshake. The package closes the client it is given.
-                wire = sse_client(settings.url, httpx_client_factory=lambda headers=None, timeout=None, auth=None: http)
-                common["mode"] = "legacy"
-                async with Client(wire, **common) as client:
-                    yield client
-                return
-            async with http:
-                wire = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MOST_LINE_BYTES)
-                async with Client(wire, **common) as client:
-                    yield client
+                ready.set_result(fault or self._wire.make_fault("unreachable", "was left before it answered"))
 
     async def _list_tools(self, client: Client) -> Listing:
         if self.settings.era == "stateless" and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             message = (
                 f"({self.settings.describe_place()}) speaks protocol {client.protocol_version}, not the stateless one that is asked for"
             )
-            raise self._make_fault("protocol", message, permanent=True)
+            raise self._wire.make_fault("protocol", message, permanent=True)
         tools: list[RemoteTool] = []
         seen: set[str] = set()
         cursor: str | None = None
@@ -299,107 +249,8 @@ class Connection:
             await asyncio.wait({owner}, timeout=_CLOSE_S)
         self._client = None
 
-    def _make_fault(self, code: Any, message: str, *, permanent: bool = False) -> ServerFault:
-        return ServerFault(code, self.settings.id, hide_secrets(message, self.list_secrets()), permanent=permanent)
-
-    def _describe_timeout(self) -> ServerFault:
-        limit = f"did not answer within {self.settings.timeout_s:g} s"
-        return self._make_fault("timeout", f"({self.settings.describe_place()}) {limit}{self._quote_stderr()}", permanent=True)
-
-    async def _explain_error(self, error: BaseException) -> ServerFault:
-        leaf = _find_cause(error)
-        where = self.settings.describe_place()
-        if isinstance(leaf, ServerFault):
-            return leaf
-        if self.settings.transport == "stdio":
-            if isinstance(leaf, OSError) and (self._child is None or self._child.exit_code is None):
-                return self._make_fault("command_not_found", f"cannot be started: {where}: {leaf.strerror or leaf}", permanent=True)
-            if isinstance(leaf, MCPError) and _is_said_by_package(leaf, CONNECTION_CLOSED):
-                return self._make_fault("server_exited", f"({where}) {self._describe_exit()}")
-        if isinstance(leaf, AddressRefused):
-            return self._make_fault("address_refused", f"({where}) may not be reached: {leaf}", permanent=True)
-        if isinstance(leaf, httpx2.TransportError | httpx2.DecodingError):
-            target = strip_url(str(leaf.request.url if _has_request(leaf) else self.settings.url))
-            if isinstance(leaf, httpx2.DecodingError):
-                return self._make_fault("protocol", f"gave an answer at {target} that is not read: {leaf}", permanent=True)
-            return self._make_fault("unreachable", f"cannot be reached at {target}: {leaf or type(leaf).__name__}")
-        if isinstance(leaf, httpx2.HTTPStatusError):
-            status = leaf.response.status_code
-            told = f"({where}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
-            code = "unauthorized" if status in (401, 403) else "refused"
-            return self._make_fault(code, told, permanent=300 <= status < 500 and status not in (408, 429))
-        if isinstance(leaf, MCPError):
-            status = self._auth.refusal[0] if self._auth is not None and self._auth.refusal is not None else None
-            code = "unauthorized" if status in (401, 403) else "refused"
-            permanent = status is not None and 300 <= status < 500 and status not in (408, 429)
-            return self._make_fault(
-                code, f"({where}) refused to connect: {shorten(self._describe_refusal(leaf), 500)}", permanent=permanent
-            )
-        return self._make_fault("protocol", f"({where}) answered nonsense: {type(leaf).__name__}: {shorten(str(leaf), 500)}")
-
-    def _describe_refusal(self, error: MCPError) -> str:
-        refusal = self._auth.refusal if self._auth is not None else None
-        if refusal is None or error.message not in ("Server returned an error response", "Not Found"):
-            return error.message
-        return f"it answered {refusal[0]} {refusal[1]}".rstrip()
-
-    def _describe_exit(self) -> str:
-        child = self._child
-        assert child is not None
-        if child.fault is not None:
-            return child.fault
-        code = child.exit_code
-        how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
-        return f"ended{how} before it answered{self._quote_stderr()}"
-
     def _describe_loss(self) -> str:
-        if self._child is None:
+        if self._wire.child is None:
             return self._lost or f"the connection to MCP server {self.settings.id!r} was lost"
-        words = self._describe_exit().replace(" before it answered", "")
+        words = self._wire.describe_exit().replace(" before it answered", "")
         return hide_secrets(f"MCP server {self.settings.id!r} {words}", self.list_secrets())
-
-    def _quote_stderr(self) -> str:
-        child = self._child
-        if child is None:
-            return ""
-        tail = hide_secrets(child.stderr_tail(), self.list_secrets())
-        if tail:
-            return f"; its standard error ends with:\n{tail}"
-        if child.noise is not None:
-            return f"; it wrote on standard output what is no MCP message: {child.noise}"
-        return "; it wrote nothing on standard error"
-
-
-@functools.cache
-def _load_certificates() -> ssl.SSLContext:
-    """Return the certificates we trust over HTTPS, read once: it takes 80 ms, and every attempt has connections of its own."""
-    return httpx2.create_ssl_context()
-
-
-def _uses_https(settings: ServerSettings) -> bool:
-    """Return whether certificates are needed: for the server, or for the place its token comes from."""
-    places = [settings.url, settings.auth.token_url if isinstance(settings.auth, ClientCredentials) else ""]
-    return any(place.lower().startswith("https") for place in places)
-
-
-_SAID_BY_PACKAGE = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Request 'tools/call' timed out"}
-
-
-def _is_said_by_package(error: MCPError, code: int) -> bool:
-    """Return whether an error is the package's own: servers use the same codes for what they like, in words of their own."""
-    return error.code == code and error.message == _SAID_BY_PACKAGE[code]
-
-
-def _find_cause(error: BaseException) -> BaseException:
-    """Return the first real cause inside groups of exceptions."""
-    while isinstance(error, BaseExceptionGroup):
-        inner = [each for each in error.exceptions if not isinstance(each, asyncio.CancelledError)]
-        error = inner[0] if inner else error.exceptions[0]
-    return error
-
-
-def _has_request(error: httpx2.RequestError) -> bool:
-    try:
-        return bool(error.request.url)
-    except RuntimeError:
-        return False

@@ -100,6 +100,7 @@ def bound_result(value: Json, limit: int = RESULT_LIMIT) -> Json:
     encoded = msgspec.json.encode(shorter)
     if len(encoded) <= _WHOLE * limit:
         return shorter
+    # A failure stays one however much of it is cut.
     whole = {"content": [{"type": "text", "text": cut_middle(encoded.decode(), limit)}]}
     return {**whole, "isError": True} if isinstance(value, dict) and value.get("isError") is True else whole
 

@@ -198,6 +198,7 @@ class McpServers:
 
     async def get_listing(self, server: str) -> Listing:
         """Return who a server is and what it offers. One that was lost is connected again."""
+        # An attempt has taken its session over; connecting another one only to list the same tools would start a process for nothing.
         if server not in self._connections and server in self._listings:
             return self._listings[server]
         self._listings[server] = listing = await self._get_connection(server).get_listing()
@@ -219,12 +220,14 @@ class McpServers:
         """Return a session that nobody else has; not connected yet, unless it is the one that `open` made."""
         while len(self._leaving) >= MOST_LEAVING:
             await asyncio.wait(self._leaving, return_when=asyncio.FIRST_COMPLETED)
+        # Taken out, so that the next attempt gets a session of its own. The first one finds here what `open` has connected.
         self._get_connection(server)
         return self._connections.pop(server)
 
     def close_later(self, connections: Iterable[Connection]) -> None:
         """Close sessions in the background."""
         for connection in connections:
+            # Kept in a set, as asyncio itself holds tasks by weak references only and could lose one that is still closing.
             task = asyncio.create_task(_quietly_close([connection]))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)

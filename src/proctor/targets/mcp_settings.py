@@ -219,6 +219,7 @@ def hide_secrets_in(value: Json, secrets: tuple[str, ...]) -> Json:
     """Return a JSON value with every secret replaced wherever it stands, keys included."""
     if not secrets:
         return value
+    # Replaced in the encoded form: keys and texts at any depth are found in one pass, and a secret with quotes is escaped alike.
     encoded = msgspec.json.encode(value)
     changed = encoded
     for secret in secrets:

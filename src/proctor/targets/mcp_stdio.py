@@ -159,6 +159,7 @@ class ChildServer:
             if self.noise is None:
                 self.noise = shorten(line[:1000].decode("utf-8", "replace").strip())
             return
+        # Whoever asked has gone; an answer that is still on its way is for nobody.
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
             await incoming.send(SessionMessage(message))
 
@@ -231,6 +232,7 @@ class ChildServer:
     def _signal_group(self, name: str) -> None:
         assert self._process is not None
         with suppress(ProcessLookupError, PermissionError):
+            # Windows has no process groups of this kind: there only the server itself can be ended.
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, getattr(signal, name))
             elif self.exit_code is None:

@@ -26,10 +26,11 @@ from proctor.evidence.text import NODE_KEYS, find_text
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.targets.answer_account import doubt_silence, said_nothing, with_account
-from proctor.targets.answers import evidence_of, trace_in
+from proctor.targets.answers import evidence_of
 from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.http import Auth, Requests, check_positive, secret_headers
+from proctor.targets.inner_traces import trace_in
 from proctor.targets.masking import Ids, show_settings
 from proctor.targets.n8n_stream import Streamed, read_stream
 from proctor.targets.no_answer import fault_of, make_unanswered, refuse_empty, refuse_envelope, refuse_status
@@ -155,6 +156,7 @@ class N8nTarget(WireTarget):
                         if execution is not None:
                             state = f"execution {execution.get('id')} is still {execution.get('status')}"
                     await asyncio.sleep(pause)
+                    # Doubled each time: a quick workflow is found at once, and a slow one is not asked for four times a second.
                     pause = min(max(pause, 0.01) * 2, _LONGEST_PAUSE_S)
         except TimeoutError:
             if not bound.expired():
@@ -213,6 +215,7 @@ def _ids_in(item: dict[str, Any]) -> Iterator[str]:
 
 def _was_turned_away(answer: HttpAnswer) -> bool:
     """Return whether n8n itself refused (no such webhook, or not authorised), so that no execution will come of it."""
+    # A workflow that answers 401 or 403 itself does not name this realm, which is n8n's own.
     return answer.status == 404 or (answer.status in (401, 403) and answer.headers.get("www-authenticate") == 'Basic realm="Webhook"')
 
 

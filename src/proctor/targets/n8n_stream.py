@@ -28,6 +28,7 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_stream(answer: str | None) -> Streamed | None:
     """Return the streamed answer; None where the text is something else."""
+    # n8n writes its pieces without blanks. An answer of an agent that only begins so is found out by its lines.
     if answer is None or not answer.startswith('{"type":"'):
         return None
     rounds: list[list[str]] = []

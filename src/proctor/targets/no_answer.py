@@ -20,10 +20,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from proctor.codecs.retry_after import read_retry_after_s
 from proctor.evidence.json_bytes import decode_embedded
 from proctor.evidence.text import HTTP_KEYS
 from proctor.model.account import Account
@@ -135,6 +135,7 @@ def _inner_status(body: Json) -> int | None:
     if not isinstance(body, dict):
         return None
     given = [body.get(key) for key in ("statusCode", "status_code", "httpStatus", "http_status", "status")]
+    # `type` rather than `isinstance`: a flag `"status": true` is no status.
     return next((status for status in given if type(status) is int and 400 <= status < 600), None)
 
 
@@ -164,7 +165,7 @@ def fault_of(refusal: NoAnswer, answer: HttpAnswer, evidence: Evidence | None = 
         message,
         # Who asks to be left alone has done nothing yet.
         safe=refusal.code == "rate_limited",
-        retry_after_s=read_retry_after_s(answer) if refusal.code == "rate_limited" else None,
+        retry_after_s=read_retry_after_s(answer.headers) if refusal.code == "rate_limited" else None,
         evidence=_mark_refused(evidence or make_unanswered(answer, refusal.reason), refusal, message, came),
     )
 
@@ -173,17 +174,6 @@ def make_unanswered(answer: HttpAnswer, why: str, *, body: Json = None, metadata
     """Return what is known of an exchange without an answer: its status and its time, and nothing that was said or done."""
     account = Account(READER, {"answer": why, "tool_calls": why, "nodes": why})
     return Evidence(body=body, http_status=answer.status, duration_ms=answer.duration_ms, account=account, metadata=dict(metadata or {}))
-
-
-def read_retry_after_s(answer: HttpAnswer) -> float | None:
-    """Return how long the agent asks to be left alone: seconds, or the time until a date, by its own clock."""
-    asked = answer.headers.get("retry-after", "").strip()
-    if asked.isascii() and asked.isdigit():
-        return float(asked[:9])
-    try:
-        return max(0.0, (parsedate_to_datetime(asked) - parsedate_to_datetime(answer.headers["date"])).total_seconds())
-    except (KeyError, ValueError, TypeError):
-        return None
 
 
 def _mark_refused(evidence: Evidence, refusal: NoAnswer, message: str, came: Json) -> Evidence:

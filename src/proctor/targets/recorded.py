@@ -83,6 +83,7 @@ class RecordedTarget:
     async def open(self) -> None:
         """Read the recordings."""
         if self._read_records is None:
+            # In a thread, as reading files of many megabytes would hold up the loop.
             self._read_records = await asyncio.to_thread(self._read)
             if self._index is not None:
                 self._recordings = self._assign(self._read_records, self._index)
@@ -129,7 +130,7 @@ class RecordedTarget:
                 continue
             if evidence.case is not None:
                 named.setdefault(evidence.case, []).append(evidence)
-                unmatched += evidence.case not in index.by_name
+                unmatched += index.names.find(evidence.case) is None
                 continue
             try:
                 for position in index.find(evidence) or ():

@@ -39,6 +39,7 @@ def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
     if isinstance(value, str):
         return _plain_text(value, path)
     if isinstance(value, int):
+        # Of a subclass such as `IntEnum` the plain number, whatever its own methods say.
         return int.__index__(value)
     if isinstance(value, float):
         number = float.__float__(value)

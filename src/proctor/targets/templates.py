@@ -8,12 +8,11 @@ are sent as written. A template may be written as JSON text.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from proctor.errors import SpecError
 from proctor.evidence.json_bytes import decode_container
+from proctor.expressions.braces import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces
 from proctor.expressions.text_form import write_text_form
 from proctor.model.case import Case
 from proctor.model.evidence import Json
@@ -26,9 +25,7 @@ SESSION_NAME = "session_id"
 BUILT_IN = frozenset((*MESSAGE_NAMES, *REQUEST_NAMES, SESSION_NAME))
 """Placeholders that every case has."""
 
-_PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}|[{}]")
-
-_Part = str | tuple[str]  # a literal text, or the name of a placeholder
+_BRACES = compile_braces(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
 class Template:
@@ -37,6 +34,7 @@ class Template:
     def __init__(self, value: Json, *, field: str = "template") -> None:
         """Raises `SpecError` for a brace that is neither a placeholder nor doubled."""
         self._names: set[str] = set()
+        # Compiled once for the target: a run fills it for every message of every attempt.
         self._fill = self._compile(value, field)
         self.placeholders = frozenset(self._names)
 
@@ -108,31 +106,13 @@ def unknown_placeholders(placeholders: Iterable[str], cases: Iterable[Case], tar
     return problems
 
 
-def _split_parts(text: str, field: str) -> list[_Part]:
-    parts: list[_Part] = []
-    at = 0
-    for found in _PIECE.finditer(text):
-        if found.start() > at:
-            parts.append(text[at : found.start()])
-        at = found.end()
-        if found[0] in ("{", "}"):
-            raise SpecError(
-                f"a lone {found[0]!r} is no placeholder",
-                field=field,
-                offset=found.start(),
-                hint="a placeholder is {name}; a literal brace is doubled: {{ and }}",
-            )
-        parts.append((found[1],) if found[1] else found[0][0])
-    if at < len(text):
-        parts.append(text[at:])
-    return parts
+def _split_parts(text: str, field: str) -> list[Part]:
+    return split_braces(text, _BRACES, example="{name}", field=field)
 
 
-def _text_filler(parts: list[_Part]) -> Callable[[Mapping[str, Json]], Json]:
-    if len(parts) == 1 and isinstance(parts[0], tuple):
-        name = parts[0][0]
+def _text_filler(parts: list[Part]) -> Callable[[Mapping[str, Json]], Json]:
+    if (name := find_whole_name(parts)) is not None:
         return lambda values: values[name]
-    if all(isinstance(part, str) for part in parts):
-        whole = "".join(part for part in parts if isinstance(part, str))
+    if (whole := find_whole_text(parts)) is not None:
         return lambda values: whole
-    return lambda values: "".join(part if isinstance(part, str) else write_text_form(values[part[0]]) for part in parts)
+    return lambda values: join_parts(parts, values)

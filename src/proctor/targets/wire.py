@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import time
+import socket
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urljoin, urlsplit
@@ -19,6 +19,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from proctor.cassettes.ports import LIVE, Tape
+from proctor.codecs.content_encoding import ASKED_FOR, BadPacking, TooLarge, unpack_answer
 from proctor.errors import MissingExtra, SpecError, TargetError
 from proctor.model.evidence import Json
 from proctor.model.show import show
@@ -26,7 +27,7 @@ from proctor.network.addresses import AddressRefused
 from proctor.targets.content import read_content
 from proctor.targets.faults import TargetFault
 from proctor.targets.masking import Ids, Secrets
-from proctor.targets.unpacking import ASKED_FOR, BadPacking, Unpacker
+from proctor.targets.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import httpx2
@@ -66,6 +67,7 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unread: str | None = None
     """Why the bytes are no text; `text` is then what can be shown of them."""
     duration_ms: float = 0.0
+    """From sending the request, on a connection that stands, to the end of the answer."""
     redirects: tuple[str, ...] = ()
     """Where the request was led on to before it was answered, in words."""
 
@@ -135,12 +137,12 @@ class Wire:
 
     async def send(self, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
         """Send for real, following redirects on the same host."""
-        started = time.perf_counter()
         bound = asyncio.timeout(timeout_s)
         try:
             async with bound:
-                return await self._follow_redirects(request, started)
+                return await self._follow_redirects(request, Stopwatch())
         except TimeoutError:
+            # A `TimeoutError` of something inside is no end of our time.
             if not bound.expired():
                 raise
             raise TargetFault("timeout", f"{self._describe_request(request)}: no whole answer within {timeout_s:g} s") from None
@@ -165,10 +167,10 @@ class Wire:
             described["note"] = note
         return ids.mask(described)
 
-    async def _follow_redirects(self, request: HttpRequest, started: float) -> HttpAnswer:
+    async def _follow_redirects(self, request: HttpRequest, watch: Stopwatch) -> HttpAnswer:
         led: list[str] = []
         for _ in range(MOST_REDIRECTS + 1):
-            answer, location = await self._send_once(request, started)
+            answer, location = await self._send_once(request, watch)
             if answer.status not in _REDIRECTS or not location:
                 return msgspec.structs.replace(answer, redirects=tuple(led)) if led else answer
             onward = urljoin(request.url, location)
@@ -186,7 +188,7 @@ class Wire:
                 request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
         raise TargetFault("redirected", f"{self.show_url(request.url)}: more than {MOST_REDIRECTS} redirects")
 
-    async def _send_once(self, request: HttpRequest, started: float) -> tuple[HttpAnswer, str | None]:
+    async def _send_once(self, request: HttpRequest, watch: Stopwatch) -> tuple[HttpAnswer, str | None]:
         import httpx2  # loaded by `open`
 
         try:
@@ -196,12 +198,16 @@ class Wire:
                 request.url,
                 headers=[(name.encode(), value.encode()) for name, value in _complete_headers(request).items()],
                 content=json_bytes(request.body) if request.has_body else None,
+                extensions={"trace": watch.note_event},
             )
-            response = await client.send(built, stream=True, auth=None)
-            try:
-                data = await self._read_bounded(response, request)
-            finally:
-                await response.aclose()
+            # Streamed, so that an answer beyond the limit is given up instead of read to its end.
+            with watch:
+                response = await client.send(built, stream=True, auth=None)
+                _acknowledge_at_once(response)
+                try:
+                    data = await unpack_answer(response.aiter_raw(), response.headers.get("content-encoding", ""), max_bytes=self._limit)
+                finally:
+                    await response.aclose()
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
             raise TargetFault("bad_request", f"{self._describe_request(request)}: {self.secrets.hide(str(error))}", safe=True) from None
         except AddressRefused as error:
@@ -211,6 +217,9 @@ class Wire:
             raise TargetFault(
                 "unreachable", f"{self._describe_request(request)}: cannot connect ({why}); is the agent running there?", safe=True
             ) from None
+        except TooLarge:
+            why = f"the answer is larger than {_format_megabytes(self._limit)}; it was not read on"
+            raise TargetFault("too_large", f"{self._describe_request(request)}: {why}") from None
         except BadPacking as error:
             raise TargetFault("bad_answer", f"{self._describe_request(request)}: the answer cannot be unpacked ({error})") from None
         except httpx2.TransportError as error:
@@ -222,24 +231,8 @@ class Wire:
         headers = {name: self.secrets.hide(came[name]) for name in _KEPT_HEADERS if name in came}
         if "retry-after" not in headers:
             headers.pop("date", None)  # only a time to come needs it
-        passed = (time.perf_counter() - started) * 1000
-        answer = HttpAnswer(status=response.status_code, headers=headers, duration_ms=round(passed, 3))
+        answer = HttpAnswer(status=response.status_code, headers=headers, duration_ms=watch.read_ms())
         return self._read_answer(data, response, answer), came.get("location")
-
-    async def _read_bounded(self, response: httpx2.Response, request: HttpRequest) -> bytes:
-        # Packed more than once, little becomes much layer by layer: such an answer is not read.
-        unpacker = Unpacker(response.headers.get("content-encoding", ""))
-        pieces: list[bytes] = []
-        length = 0
-        async for data in response.aiter_raw():
-            for piece in unpacker.feed(data):
-                length += len(piece)
-                if length > self._limit:
-                    why = f"the answer is larger than {_format_megabytes(self._limit)}; it was not read on"
-                    raise TargetFault("too_large", f"{self._describe_request(request)}: {why}")
-                pieces.append(piece)
-        unpacker.finish()
-        return b"".join(pieces)
 
     def _read_answer(self, data: bytes, response: httpx2.Response, answer: HttpAnswer) -> HttpAnswer:
         """Return the answer with its content, as JSON or else as text, without secrets."""
@@ -247,6 +240,22 @@ class Wire:
         if content.text is None:
             return msgspec.structs.replace(answer, body=self.secrets.hide_in(content.body))
         return msgspec.structs.replace(answer, text=self.secrets.hide(content.text), json_text=content.json_text, unread=content.unread)
+
+
+def _acknowledge_at_once(response: httpx2.Response) -> None:
+    """Have the system acknowledge what came of an answer, where it can.
+
+    A server that writes head and body apart waits for the acknowledgement of the head, which Linux holds back for 40 ms.
+    """
+    option = getattr(socket, "TCP_QUICKACK", None)
+    stream = response.extensions.get("network_stream")
+    connection = stream.get_extra_info("socket") if stream is not None else None
+    if option is None or connection is None:
+        return
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, option, 1)
+    except OSError:
+        return  # no TCP, or closed by now: reading the answer tells
 
 
 def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:
@@ -262,6 +271,8 @@ def new_client(*, certificates: bool, transport: MakeTransport | None = None) ->
         # One jar would carry the session of one case into the next.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         timeout=None,  # `send` ends every exchange as a whole
+        # How many attempts run at once is the runner's to say; with a limit
+        # here requests would wait for a connection within their own time.
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
         trust_env=False,
         transport=transport(certificates) if transport is not None else None,

@@ -19,6 +19,8 @@ from proctor.targets.wire import Wire
 class WireTarget(ABC):
     """A target that sends every message of a case over one wire."""
 
+    takes_speakers = True
+
     def __init__(self, name: str, wire: Wire, *, placeholders: frozenset[str] = frozenset()) -> None:
         """`placeholders` are the names that a case must have a value for."""
         self._name = name
@@ -33,6 +35,10 @@ class WireTarget(ABC):
     def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
         """Return the cases that cannot be sent, known before anything is."""
         return unknown_placeholders(self._placeholders, cases, self._name)
+
+    def uses_variable(self, name: str) -> bool:
+        """Return whether a variable of the case is sent."""
+        return name in self._placeholders
 
     async def open(self) -> None:
         """Make ready to connect."""

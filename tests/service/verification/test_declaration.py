@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +13,16 @@ from proctor.mcp_server.casing import to_camel
 from proctor.mcp_server.nouns import NOUNS as TOOLS
 from proctor.mcp_server.nouns import make_tool
 from proctor.model.evidence import Json
-from proctor.rest.app import make_app
 from proctor.rest.resource_models import make_body
 from proctor.rest.routes.verification import make_routes
-from proctor.rest.settings import ServeSettings
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.settings import ServiceSettings
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.fields import NAME, Field, Shape, Table, number, one_of
 from proctor.service.verification.nouns import NOUNS
+from tests.rest.openapi_document import DOCUMENT
 
-DOCUMENT: dict[str, Any] = make_app(ServeSettings(service=ServiceSettings(home=Path("unused")))).openapi()
 OPERATIONS = {f"{operation.name} ({noun.name})": (noun, operation) for noun in NOUNS for operation in noun.operations}
 COLOUR = {"colour": Field(one_of("red", "green", exact=True), "what it is painted in", default="red", null=False)}
 DEPTH = {"depth_cm": Field(number(most=60), "from front to back")}

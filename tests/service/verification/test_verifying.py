@@ -133,68 +133,54 @@ def test_starting_another_task_ends_one_that_is_over_its_time(database: TestData
     database.run_hub(use, clock=clock)
 
 
-def test_a_task_run_is_completed_once_however_many_ask_at_once(database: TestDatabase) -> None:
-    async def use(hub: Hub) -> None:
-        run = await run_of(hub, tasks=2)
-        first, second = (task["id"] for task in run["task_runs"])
-        await put_benchmark_run_state(hub, LOCAL, run["id"], STATE)
-        asked = [complete_task_run(hub, LOCAL, id) for id in (first, second) for _ in range(4)]
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        assert sum(isinstance(answer, dict) for answer in answers) == 2
-        assert {answer.code for answer in answers if isinstance(answer, Refusal)} == {"CONFLICT"}
-        assert len((await list_criterion_runs(hub, LOCAL))["data"]) == 2
-        assert (await get_benchmark_run(hub, LOCAL, run["id"]))["status"] == "completed"
-
-    database.run_hub(use)
+async def test_a_task_run_is_completed_once_however_many_ask_at_once(hub: Hub) -> None:
+    run = await run_of(hub, tasks=2)
+    first, second = (task["id"] for task in run["task_runs"])
+    await put_benchmark_run_state(hub, LOCAL, run["id"], STATE)
+    asked = [complete_task_run(hub, LOCAL, id) for id in (first, second) for _ in range(4)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(answer, dict) for answer in answers) == 2
+    assert {answer.code for answer in answers if isinstance(answer, Refusal)} == {"CONFLICT"}
+    assert len((await list_criterion_runs(hub, LOCAL))["data"]) == 2
+    assert (await get_benchmark_run(hub, LOCAL, run["id"]))["status"] == "completed"
 
 
-def test_only_one_task_of_a_run_is_started_however_many_ask_at_once(database: TestDatabase) -> None:
-    async def use(hub: Hub) -> None:
-        run = await run_of(hub, tasks=4)
-        answers = await asyncio.gather(*(start_task_run(hub, LOCAL, task["id"]) for task in run["task_runs"]), return_exceptions=True)
-        assert sum(isinstance(answer, dict) for answer in answers) == 1
-
-    database.run_hub(use)
+async def test_only_one_task_of_a_run_is_started_however_many_ask_at_once(hub: Hub) -> None:
+    run = await run_of(hub, tasks=4)
+    answers = await asyncio.gather(*(start_task_run(hub, LOCAL, task["id"]) for task in run["task_runs"]), return_exceptions=True)
+    assert sum(isinstance(answer, dict) for answer in answers) == 1
 
 
-def test_a_state_that_is_uploaded_while_a_task_is_verified_is_the_one_that_counts(
-    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def use(hub: Hub) -> None:
-        run = await run_of(hub)
-        task = run["task_runs"][0]["id"]
-        seen: list[bool] = []
+async def test_a_state_that_is_uploaded_while_a_task_is_verified_is_the_one_that_counts(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+    run = await run_of(hub)
+    task = run["task_runs"][0]["id"]
+    seen: list[bool] = []
 
-        async def verify(hub: Hub, snapshot: Any, evidence: Any, **more: Any) -> Any:
-            seen.append(evidence.state is not None)
-            if len(seen) == 1:
-                await put_task_run_state(hub, LOCAL, task, STATE)
-            return await verifying.verify(hub, snapshot, evidence, **more)
+    async def verify(hub: Hub, snapshot: Any, evidence: Any, **more: Any) -> Any:
+        seen.append(evidence.state is not None)
+        if len(seen) == 1:
+            await put_task_run_state(hub, LOCAL, task, STATE)
+        return await verifying.verify(hub, snapshot, evidence, **more)
 
-        monkeypatch.setattr(task_runs, "verify", verify)
-        done = await complete_task_run(hub, LOCAL, task)
-        assert seen == [False, True] and done["score"] == 1.0
-
-    database.run_hub(use)
+    monkeypatch.setattr(task_runs, "verify", verify)
+    done = await complete_task_run(hub, LOCAL, task)
+    assert seen == [False, True] and done["score"] == 1.0
 
 
-def test_nothing_is_left_half_done_when_verifying_breaks(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def use(hub: Hub) -> None:
-        run = await run_of(hub)
-        task = run["task_runs"][0]["id"]
-        await put_task_run_state(hub, LOCAL, task, STATE)
+async def test_nothing_is_left_half_done_when_verifying_breaks(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+    run = await run_of(hub)
+    task = run["task_runs"][0]["id"]
+    await put_task_run_state(hub, LOCAL, task, STATE)
 
-        async def broken(*_: Any, **more: Any) -> Any:
-            raise OSError("gone")
+    async def broken(*_: Any, **more: Any) -> Any:
+        raise OSError("gone")
 
-        with monkeypatch.context() as patch:
-            patch.setattr(task_runs, "verify", broken)
-            with pytest.raises(OSError):
-                await complete_task_run(hub, LOCAL, task)
-        assert (await get_task_run(hub, LOCAL, task))["status"] == "active"
-        assert (await complete_task_run(hub, LOCAL, task))["score"] == 1.0
-
-    database.run_hub(use)
+    with monkeypatch.context() as patch:
+        patch.setattr(task_runs, "verify", broken)
+        with pytest.raises(OSError):
+            await complete_task_run(hub, LOCAL, task)
+    assert (await get_task_run(hub, LOCAL, task))["status"] == "active"
+    assert (await complete_task_run(hub, LOCAL, task))["score"] == 1.0
 
 
 class ScriptedJudge:
@@ -230,28 +216,21 @@ def test_sentences_are_judged_where_there_is_a_judge(
     assert "A claim was filed." in judge.asked[0] and judge.closed
 
 
-def test_without_a_judge_a_sentence_is_an_error_that_says_so(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_judge_a_sentence_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.delenv("PROCTOR_JUDGE_MODEL", raising=False)
-
-    async def use(hub: Hub) -> None:
-        run = await run_of(hub, assertion="A claim was filed.")
-        await put_benchmark_run_state(hub, LOCAL, run["id"], STATE)
-        done = await complete_benchmark_run(hub, LOCAL, run["id"])
-        (criterion,) = done["task_runs"][0]["criterion_runs"]
-        assert criterion["outcome"] == "error" and criterion["details"].startswith("error: ") and "judge" in criterion["details"]
-        assert (done["verdict"], done["outcome"]) == ("fail", "error")
-
-    database.run_hub(use)
+    run = await run_of(hub, assertion="A claim was filed.")
+    await put_benchmark_run_state(hub, LOCAL, run["id"], STATE)
+    done = await complete_benchmark_run(hub, LOCAL, run["id"])
+    (criterion,) = done["task_runs"][0]["criterion_runs"]
+    assert criterion["outcome"] == "error" and criterion["details"].startswith("error: ") and "judge" in criterion["details"]
+    assert (done["verdict"], done["outcome"]) == ("fail", "error")
 
 
-def test_a_snapshot_that_somebody_else_wrote_is_an_error_and_no_crash(database: TestDatabase) -> None:
-    async def use(hub: Hub) -> None:
-        evidence = states.Evidence()
-        for criteria in ([{"id": "a", "weight": -1}], [{"id": "a", "assertion": {"assert": "nonsense"}}], [{"id": "a"}]):
-            found = await verifying.verify(hub, {"id": "t", "name": "t", "criteria": criteria}, evidence, who=("o", "k"))
-            assert [entry["passed"] for entry in found.criteria] == [False] and found.verdict == "fail" and found.score == 0.0
-
-    database.run_hub(use)
+async def test_a_snapshot_that_somebody_else_wrote_is_an_error_and_no_crash(hub: Hub) -> None:
+    evidence = states.Evidence()
+    for criteria in ([{"id": "a", "weight": -1}], [{"id": "a", "assertion": {"assert": "nonsense"}}], [{"id": "a"}]):
+        found = await verifying.verify(hub, {"id": "t", "name": "t", "criteria": criteria}, evidence, who=("o", "k"))
+        assert [entry["passed"] for entry in found.criteria] == [False] and found.verdict == "fail" and found.score == 0.0
 
 
 FIGURES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
@@ -268,29 +247,22 @@ def test_a_run_is_the_plain_mean_of_its_tasks(tasks: list[dict[str, Any]], figur
     assert verifying.score_run(tasks) == figures
 
 
-def test_every_write_is_in_the_audit_log_without_content(database: TestDatabase) -> None:
-    async def use(hub: Hub) -> None:
-        run = await run_of(hub)
-        await put_task_run_state(hub, LOCAL, run["task_runs"][0]["id"], STATE)
-        await complete_benchmark_run(hub, LOCAL, run["id"])
-        notes = (await list_notes(hub, LOCAL, limit=100))["data"]
-        seen = {(entry["action"], entry["resource"]) for entry in notes}
-        assert {("create", "benchmark"), ("create", "task"), ("create", "criterion"), ("create", "benchmark_run")} <= seen
-        assert {("upload_state", "task_run"), ("completed", "task_run"), ("completed", "benchmark_run")} <= seen
-        assert "claim.json" not in str(notes)
-
-    database.run_hub(use)
+async def test_every_write_is_in_the_audit_log_without_content(hub: Hub) -> None:
+    run = await run_of(hub)
+    await put_task_run_state(hub, LOCAL, run["task_runs"][0]["id"], STATE)
+    await complete_benchmark_run(hub, LOCAL, run["id"])
+    notes = (await list_notes(hub, LOCAL, limit=100))["data"]
+    seen = {(entry["action"], entry["resource"]) for entry in notes}
+    assert {("create", "benchmark"), ("create", "task"), ("create", "criterion"), ("create", "benchmark_run")} <= seen
+    assert {("upload_state", "task_run"), ("completed", "task_run"), ("completed", "benchmark_run")} <= seen
+    assert "claim.json" not in str(notes)
 
 
-def test_nobody_elses_rows_are_seen(database: TestDatabase) -> None:
+async def test_nobody_elses_rows_are_seen(hub: Hub) -> None:
     other = Caller(organization_id="org_other")
-
-    async def use(hub: Hub) -> None:
-        run = await run_of(hub)
-        await refused(get_benchmark_run(hub, other, run["id"]), "NOT_FOUND")
-        await refused(complete_benchmark_run(hub, other, run["id"]), "NOT_FOUND")
-        await refused(put_benchmark_run_state(hub, other, run["id"], STATE), "NOT_FOUND")
-        await refused(get_public_run(hub, other, run["id"]), "NOT_FOUND")
-        await refused(create_benchmark_run(hub, other, {"benchmark_id": run["benchmark_id"]}), "NOT_FOUND")
-
-    database.run_hub(use)
+    run = await run_of(hub)
+    await refused(get_benchmark_run(hub, other, run["id"]), "NOT_FOUND")
+    await refused(complete_benchmark_run(hub, other, run["id"]), "NOT_FOUND")
+    await refused(put_benchmark_run_state(hub, other, run["id"], STATE), "NOT_FOUND")
+    await refused(get_public_run(hub, other, run["id"]), "NOT_FOUND")
+    await refused(create_benchmark_run(hub, other, {"benchmark_id": run["benchmark_id"]}), "NOT_FOUND")

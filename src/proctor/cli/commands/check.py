@@ -10,17 +10,21 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from proctor.actions.check_stream import CheckStream, Shows
-from proctor.actions.suites import load_suite
+from proctor.actions.prices import with_prices
+from proctor.actions.suites import STANDARD_INPUT, load_suite
 from proctor.cli.exits import Exit
+from proctor.cli.gates import add_gate_flags, open_gate
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
 from proctor.cli.output import Output
-from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
+from proctor.cli.parser import add_output_flags, add_prices_flag, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.progress import Progress
 from proctor.cli.renderers import FORMATS, make_renderer
+from proctor.cli.selecting import FirstFailure, add_selection_flags, select_cases, stop_at_failure
 from proctor.cli.showing import choose_exit_code, print_unmet
 from proctor.cli.step_summary import append_summary, find_summary_file
+from proctor.cli.verbose import print_case
 from proctor.errors import InputError
-from proctor.model.result import CaseResult
+from proctor.model.result import CaseResult, RunResult
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
@@ -31,18 +35,11 @@ if TYPE_CHECKING:
 def run(arguments: list[str]) -> int:
     """Check recorded evidence; returns the exit code."""
     options = _make_parser().parse_args(arguments)
-    if options.now is not None:
-        _require_moment(options.now)
-    if options.record is not None and not options.explain:
-        raise InputError("--record says which record to explain; it goes with --explain")
-    suite = load_suite(options.suite, dialect=options.dialect)
-    if options.k:
-        from proctor.decide.selection import select  # most runs take the whole suite
-
-        suite = select(suite, options.k)
-    if not suite.cases:
-        print("nothing selected: " + (f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"), file=sys.stderr)
+    _refuse_senseless(options)
+    suite = select_cases(with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices), options)
+    if suite is None:
         return Exit.NOTHING
+    gate = open_gate(options, suite.name)
     _tune_collector()
     stream = CheckStream(suite, now=options.now, shows=_choose_shown(options))
     opened = _open_judge(stream, options) if stream.judged and not options.no_judge else None
@@ -51,8 +48,11 @@ def run(arguments: list[str]) -> int:
         progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
         summary = _make_summary()
         show, count = render.add if summary is None else _call_both(render.add, summary.add), progress.add if progress.enabled else None
+        for wanted, add in ((gate.enabled, gate.add), (options.verbose, print_case), (options.exitfirst, stop_at_failure)):
+            show = _call_both(show, add) if wanted else show
         records = _read_records(stream, options, output)
         results = stream.over(records) if opened is None else None
+        stopped = False
         try:
             for result in results or ():
                 show(result)
@@ -63,24 +63,44 @@ def run(arguments: list[str]) -> int:
         except KeyboardInterrupt:
             # What was finished is kept, and the report says that it is not all.
             stream.interrupted = True
+        except FirstFailure:
+            stream.interrupted = stopped = True
         progress.finish()
         run_result = stream.finish(render.list_kept())
         render.finish(run_result)
     if summary is not None:
         append_summary(lambda: summary.finish(run_result))
     if not options.quiet and options.format != "terminal":
-        for problem in run_result.warnings:
-            print(problem.write_headline(), file=sys.stderr)
-        print_unmet(run_result)
+        _print_problems(run_result)
+    if stopped:
+        print("stopped at the first failure; the evidence was not read to its end", file=sys.stderr)
+        return Exit.FAILED
     if stream.interrupted:
         raise KeyboardInterrupt
-    return choose_exit_code(run_result, strict=options.strict)
+    return gate.decide(run_result, choose_exit_code(run_result, strict=options.strict))
+
+
+def _refuse_senseless(options: argparse.Namespace) -> None:
+    if options.now is not None:
+        _require_moment(options.now)
+    if options.record is not None and not options.explain:
+        raise InputError("--record says which record to explain; it goes with --explain")
+    if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
+        raise InputError("standard input is either the suite or the evidence, not both")
+
+
+def _print_problems(run: RunResult) -> None:
+    for problem in run.warnings:
+        print(problem.write_headline(), file=sys.stderr)
+    print_unmet(run)
 
 
 def _choose_shown(options: argparse.Namespace) -> Shows:
     """Return what results carry beside their verdicts. A stream carries least: the other formats hold every result anyway."""
     if options.explain:
         return "evidence" if options.format in ("json", "jsonl") else "account"
+    if options.format in ("csv", "parquet"):
+        return "evidence"
     return "account" if options.format in ("json", "html") else "verdicts"
 
 
@@ -95,12 +115,14 @@ def _read_records(stream: CheckStream, options: argparse.Namespace, output: Outp
 
 def _open_judge(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
     from proctor.actions.history import find_home  # most suites have nothing to judge
-    from proctor.actions.judges import configured_judge
+    from proctor.actions.judges import open_suite_judge
     from proctor.actions.trust import trust_for
+    from proctor.actions.variables import read_variables
 
     home = find_home(options.home)
     trust = trust_for("reading", granted=options.trust, home=home)
-    return configured_judge(stream.suite, home, os.environ, read_judge_options(options), trust)
+    variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
+    return open_suite_judge(stream.suite, home, variables, read_judge_options(options), trust)
 
 
 def _judge_records(
@@ -170,13 +192,15 @@ def _make_parser() -> argparse.ArgumentParser:
             "cat runs.jsonl | proctor check suite.yaml - --format jsonl",
         ],
     )
-    parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites")
+    parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites; - reads one from standard input")
     parser.add_argument("evidence", metavar="EVIDENCE", nargs="+", help="evidence files or folders; - reads standard input")
     add_output_flags(parser, FORMATS)
     add_suite_flags(parser)
-    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit: 'refund and not slow', 'test_dimension=billing'")
+    add_selection_flags(parser)
     parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
     add_strict_flag(parser)
+    add_prices_flag(parser)
+    add_gate_flags(parser)
     add_trust_flag(parser, "ask the judge and the models that it describes itself")
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: recognised by shape)")
     parser.add_argument(

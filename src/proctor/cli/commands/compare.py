@@ -1,91 +1,108 @@
-"""`proctor compare BASE CANDIDATE`"""
+"""`proctor compare [BASE] [CANDIDATE]`"""
+
+import sys
 
 import msgspec
 
-from proctor.actions.compare import RunComparison, compare
+from proctor.actions.compare import RunComparison, compare, compare_axis
+from proctor.actions.gating import OF_TWO_RUNS, hold_against, read_reasons, tell_missing
 from proctor.actions.history import find_home
-from proctor.cli.compare_markdown import describe_incomplete, write_comparison
+from proctor.cli.choosing import RUN_HELP, choose_run, choose_two_runs
+from proctor.cli.compare_markdown import write_comparison
+from proctor.cli.compare_terminal import describe_comparison
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
+from proctor.cli.renderers import wants_colour
 from proctor.cli.step_summary import append_summary
+from proctor.errors import InputError
 from proctor.report.neutral import to_one_line
-from proctor.scoring.amounts import AmountChange
 from proctor.scoring.paired import LEAST_ALPHA
+from proctor.store.run_references import LATEST
 
-MOST_CASES = 30
-FORMATS = ("terminal", "json", "markdown")
-GATES = ("regression", "new-failure")
+FORMATS = ("terminal", "json", "markdown", "html")
 
 
 def run(arguments: list[str]) -> int:
     """Compare two kept runs; returns the exit code."""
     parser = make_parser(
         "compare",
-        "Two kept runs side by side: regressed, improved, unchanged or too little data; a gate for CI.",
-        ["proctor compare 20261115-0900 latest", "proctor compare main latest --fail-on regression --format json"],
+        "Two kept runs side by side: regressed, improved, unchanged or too little data; a gate for CI.\n\n"
+        "With one run, the baseline of its suite is the base; with none, the latest run is compared with its baseline.",
+        [
+            "proctor compare",
+            "proctor compare previous latest",
+            "proctor compare baseline @nightly --fail-on regression --format json",
+            "proctor compare v1 v2 --format html --output comparison.html",
+        ],
     )
-    parser.add_argument("base", metavar="BASE", help="the run to compare with: an id, the beginning of one, or 'latest'")
-    parser.add_argument("candidate", metavar="CANDIDATE", help="the run to judge")
-    parser.add_argument("--fail-on", choices=GATES, action="append", default=[], help="exit 1 on this; may be repeated")
+    parser.add_argument("base", metavar="BASE", nargs="?", help=f"the run to compare with (default: the baseline); {RUN_HELP}")
+    parser.add_argument("candidate", metavar="CANDIDATE", nargs="?", help="the run to judge (default: latest)")
+    parser.add_argument("--by", metavar="AXIS=A,B", help="two columns of one run, instead of two runs: model=small,large of its matrix")
+    parser.add_argument(
+        "--fail-on",
+        metavar="REASONS",
+        action="append",
+        default=[],
+        help="exit 1 for a new-failure, a regression, or what is missing (a case that the base decided, or evidence), by the rule of "
+        "`run` and `check` (a list with commas; may be repeated)",
+    )
     parser.add_argument("--alpha", type=float, default=0.05, metavar="P", help="the chance of a false alarm (default: 0.05)")
-    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json or markdown (default: terminal)")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
     parser.add_argument("--output", metavar="FILE", help="write the result there instead of to standard output")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    parser.add_argument("--quiet", action="store_true", help="do not say which runs were taken")
+    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     options = parser.parse_args(arguments)
     if not LEAST_ALPHA <= options.alpha < 1:
         parser.error(f"--alpha: expected a number from {LEAST_ALPHA:g} to less than 1, found {options.alpha:g}")
-    found = compare(find_home(options.home), options.base, options.candidate, alpha=options.alpha)
+    reasons = _read_gates(options.fail_on)
+    home = find_home(options.home)
+    if options.by is not None and options.candidate is not None:
+        parser.error("--by compares two columns of one run: name one run")
+    if options.by is not None:
+        found = compare_axis(home, choose_run(home, options.base or LATEST, quiet=options.quiet), options.by, alpha=options.alpha)
+    else:
+        base, candidate = choose_two_runs(home, options.base, options.candidate, quiet=options.quiet)
+        found = compare(home, base, candidate, alpha=options.alpha)
     with Output(options.output) as output:
-        if options.format == "json":
-            output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-        elif options.format == "markdown":
-            output.write_text(write_comparison(found))
-        else:
-            output.write_text(_describe_comparison(found))
+        _write(found, options.format, output, colour=wants_colour(output, options.no_color))
+    if options.output is not None and not options.quiet:
+        print(f"wrote {options.output}", file=sys.stderr)
     append_summary(lambda: write_comparison(found))
     if found.base_incomplete is not None or found.candidate_incomplete is not None:
         return Exit.INTERRUPTED
-    comparison = found.comparison
-    regressed = "regression" in options.fail_on and comparison.verdict == "regressed"
-    newly_failing = "new-failure" in options.fail_on and comparison.newly_failing
-    return Exit.FAILED if regressed or newly_failing else Exit.PASSED
+    return _decide(found, reasons)
 
 
-def _describe_comparison(found: RunComparison) -> str:
-    comparison = found.comparison
-    low, high = comparison.interval.low, comparison.interval.high
-    change = f"change {comparison.effect:+.1%}, {low:+.1%} to {high:+.1%}, p {comparison.p_value:.3g}"
-    lines = [
-        f"{found.base.run_id}  ->  {found.candidate.run_id}",
-        "",
-        *describe_incomplete(found),
-        f"{comparison.verdict.replace('_', ' ').upper()}  {comparison.reason}",
-        f"  pass rate  {comparison.base_rate:.1%} -> {comparison.candidate_rate:.1%} over {comparison.cases} cases  ({change})",
-        f"  latency    {_describe_amount(found.latency, 'ms')}",
-        f"  tokens     {_describe_amount(found.tokens, '')}",
-    ]
-    for title, cases in (
-        ("newly failing", comparison.newly_failing),
-        ("newly passing", comparison.newly_passing),
-        ("flaky in the candidate", comparison.candidate.flaky),
-        ("only in the base", comparison.only_in_base),
-        ("only in the candidate", comparison.only_in_candidate),
-    ):
-        if cases:
-            more = f" and {len(cases) - MOST_CASES} more" if len(cases) > MOST_CASES else ""
-            lines.append(f"  {title}: {', '.join(to_one_line(case, 80) for case in cases[:MOST_CASES])}{more}")
-    for needed in comparison.repeats_needed:
-        if needed.repeats is not None:
-            lines.append(f"  to see a drop of {needed.drop:.0%} four times out of five: {needed.repeats} repeats of each case")
-    return "\n".join(lines) + "\n"
+def _read_gates(given: list[str]) -> tuple[str, ...]:
+    """Return the reasons to fail for. Raises `InputError` for one that two kept runs cannot show."""
+    reasons = read_reasons(given)
+    for reason in reasons:
+        if reason not in OF_TWO_RUNS:
+            raise InputError(
+                f"--fail-on {reason} is about one run: give it to `proctor run` or `proctor check`; here: {', '.join(OF_TWO_RUNS)}"
+            )
+    return reasons
 
 
-def _describe_amount(change: AmountChange, unit: str) -> str:
-    if change.base_median is None or change.candidate_median is None or change.ratio is None:
-        return "not recorded"
-    interval = f", {change.interval.low:.2f} to {change.interval.high:.2f}" if change.interval is not None else ""
-    return (
-        f"{change.base_median:.0f} -> {change.candidate_median:.0f} {unit}".rstrip()
-        + f"  (ratio {change.ratio:.2f}{interval}: {change.verdict.replace('_', ' ')})"
-    )
+def _decide(found: RunComparison, reasons: tuple[str, ...]) -> Exit:
+    """Return the exit code, having said why it is not 0."""
+    fails = tell_missing(found.unmet, found.lacking) if "missing" in reasons else []
+    fails += hold_against(found.comparison, found.failing, found.base.run_id, reasons) if reasons else []
+    for line in fails:
+        print(f"failed on {to_one_line(line, 500)}", file=sys.stderr)
+    return Exit.FAILED if fails else Exit.PASSED
+
+
+def _write(found: RunComparison, format: str, output: Output, *, colour: bool) -> None:
+    if format == "json":
+        output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+    elif format == "markdown":
+        output.write_text(write_comparison(found))
+    elif format == "html":
+        from proctor.cli.compare_html import write_comparison_page  # only this format needs it
+
+        output.write_text(write_comparison_page(found))
+    else:
+        output.write_text(describe_comparison(found, colour=colour))

@@ -17,7 +17,7 @@ def run(arguments: list[str]) -> int:
         "Write a suite of any dialect in the native format. The written suite gives the same verdicts.",
         ["proctor convert evals/orders.yaml --to native", "proctor convert mibo-tests.json --output suite.yaml"],
     )
-    parser.add_argument("file", metavar="FILE", help="a suite file, or a folder of suites")
+    parser.add_argument("file", metavar="FILE", help="a suite file, or a folder of suites; - reads one from standard input")
     parser.add_argument("--to", choices=("native",), default="native", help="the format to write (default: native)")
     parser.add_argument("--output", metavar="FILE", help="write there instead of to standard output")
     parser.add_argument("--quiet", action="store_true", help="no warnings on standard error")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.actions.demo import examples_folder, run_examples
+from proctor.actions.demo import examples_folder, run_examples, write_examples
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
@@ -12,9 +12,17 @@ from proctor.report.terminal import TerminalReport
 
 def run(arguments: list[str]) -> int:
     """Run the bundled examples; returns 0, since the failing case among them is there to be seen."""
-    parser = make_parser("demo", "A complete run on bundled examples, one per dialect. No network, no keys.", ["proctor demo"])
+    parser = make_parser(
+        "demo",
+        "A complete run on bundled examples, one per dialect. No network, no keys.",
+        ["proctor demo", "proctor demo --files examples"],
+    )
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    parser.add_argument("--files", metavar="DIR", help="write the files of the examples there, one folder per dialect, and check nothing")
     options = parser.parse_args(arguments)
+    if options.files is not None:
+        print(f"wrote {len(write_examples(options.files))} files below {options.files}")
+        return Exit.PASSED
     with Output(None) as output:
         colour = wants_colour(output, options.no_color)
         totals: dict[str, int] = {}
@@ -27,5 +35,7 @@ def run(arguments: list[str]) -> int:
             output.write_text(report.finish(example.result) + "\n")
         counted = ", ".join(f"{count} {outcome}" for outcome, count in totals.items())
         output.write_text(f"Five dialects, one engine: {counted}. The failing case is meant to fail.\n")
-        output.write_text(f"The files lie in {examples_folder()}; `proctor init` writes a suite of your own.\n")
+        output.write_text(
+            f"The files lie in {examples_folder()}, `proctor demo --files DIR` copies them; `proctor init` writes a suite of your own.\n"
+        )
     return Exit.PASSED

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import textwrap
 
 import msgspec
 
 from proctor.actions.describe import ASSERTION_KEYS_NOTE, KINDS, Description, describe
+from proctor.actions.own_checks import find_registry
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
@@ -17,6 +19,28 @@ WIDTH = 100
 
 def run(arguments: list[str]) -> int:
     """Describe what exists; returns the exit code."""
+    options = _make_parser().parse_args(arguments)
+    as_json = options.format == "json"
+    with Output(None) as output:
+        if options.kind == "trace":
+            from proctor.cli.describing import describe_file  # reads spans, which nothing else here needs
+
+            if options.name is None:
+                raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
+            return describe_file(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
+        if options.kind is None:
+            output.write_text(_write_kinds())
+        elif options.kind == "schema":
+            from proctor.formats.native_schema import build_native_schema  # only here
+
+            output.write(_write_json(build_native_schema(find_registry())))
+        else:
+            found = describe(options.kind, options.name, registry=find_registry() if options.kind.startswith("check") else None)
+            output.write(_write_json(found)) if as_json else output.write_text(_write_found(found, options.kind, options.name))
+    return Exit.PASSED
+
+
+def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "describe",
         "What exists: checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples. "
@@ -36,36 +60,27 @@ def run(arguments: list[str]) -> int:
     )
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
     parser.add_argument("--evidence-format", metavar="NAME", help="with trace: how to read the evidence (default: recognised by shape)")
-    options = parser.parse_args(arguments)
-    with Output(None) as output:
-        if options.kind == "trace":
-            from proctor.cli.describing import describe_file  # reads spans, which nothing else here needs
+    return parser
 
-            if options.name is None:
-                raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
-            return describe_file(options.name, output=output, as_json=options.format == "json", evidence_format=options.evidence_format)
-        if options.kind is None:
-            output.write_text("".join(f"{kind:<10} {about}\n" for kind, (about, _) in KINDS.items()))
-            output.write_text("schema     the JSON Schema of the native format\n")
-            output.write_text("trace      what a file of evidence is made of, and what was understood of it\n")
-            output.write_text("\n`proctor describe KIND [NAME]` says more.\n")
-        elif options.kind == "schema":
-            from proctor.checks.registry import default_registry
-            from proctor.formats.native_schema import build_native_schema  # only here
 
-            output.write(msgspec.json.format(msgspec.json.encode(build_native_schema(default_registry())), indent=2) + b"\n")
-        else:
-            found = describe(options.kind, options.name)
-            if options.format == "json":
-                output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
-            elif options.name is None and options.kind == "judge":
-                # Few parts, and whoever asks wants to read them.
-                output.write_text("\n".join(_write_page(entry) for entry in found))
-            elif options.name is None:
-                output.write_text(_write_listing(found))
-            else:
-                output.write_text(_write_page(found[0]))
-    return Exit.PASSED
+def _write_json(value: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def _write_kinds() -> str:
+    beside = {
+        "schema": "the JSON Schema of the native format",
+        "trace": "what a file of evidence is made of, and what was understood of it",
+    }
+    kinds = {**{kind: about for kind, (about, _) in KINDS.items()}, **beside}
+    return "".join(f"{kind:<10} {about}\n" for kind, about in kinds.items()) + "\n`proctor describe KIND [NAME]` says more.\n"
+
+
+def _write_found(found: list[Description], kind: str, name: str | None) -> str:
+    if name is not None:
+        return _write_page(found[0])
+    # The judge has few parts, and whoever asks wants to read them.
+    return "\n".join(map(_write_page, found)) if kind == "judge" else _write_listing(found)
 
 
 def _write_listing(found: list[Description]) -> str:

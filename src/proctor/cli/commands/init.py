@@ -2,22 +2,98 @@
 
 from __future__ import annotations
 
-from proctor.actions.init import init
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from proctor.actions.given_target import WAYS, parse_target
+from proctor.actions.init import KINDS, RECORDED, find_candidates, find_starter, keep_table, write_starter
+from proctor.actions.start.candidates import Candidate
 from proctor.cli.exits import Exit
 from proctor.cli.parser import make_parser
+from proctor.errors import InputError
+from proctor.model.show import escape_unseen
 
 
 def run(arguments: list[str]) -> int:
-    """Write the starting files; returns the exit code."""
-    parser = make_parser(
-        "init",
-        "Write a small commented suite, evidence to try it on, and a workspace file.",
-        ["proctor init", "proctor init refund-suite"],
-    )
-    parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to write (default: here)")
-    options = parser.parse_args(arguments)
-    written = init(options.folder)
+    """Look around, choose, and write the starting files; returns the exit code."""
+    options = _make_parser().parse_args(arguments)
+    if options.target is not None and options.wanted is not None:
+        raise InputError("--target and --for both say what to start from: give one of them")
+    target = parse_target(options.target) if options.target is not None else None
+    if options.target is not None and target is None:
+        raise InputError(f"--target {options.target!r}: expected {WAYS}")
+    kind, candidate, others = RECORDED, None, list[Candidate]()
+    if target is None:
+        candidates = find_candidates(options.folder)
+        kind, candidate = _choose(candidates, options.wanted)
+        others = [one for one in candidates if one is not candidate and options.wanted is None]
+    starter = keep_table(Path(options.folder), find_starter(kind, candidate, target=target))
+    written = write_starter(options.folder, starter)
+    if candidate is not None:
+        print(f"found {_show(candidate)}")
     for path in written:
         print(f"wrote {path}")
-    print(f"\nnext: proctor check {written[0]} {written[1]}")
+    if "suite.yaml" in starter.files and Path(options.folder, "suite.yaml") not in written:
+        print(f"kept {Path(options.folder, 'suite.yaml')} as it is")
+    for remark in starter.remarks:
+        print(f"note: {escape_unseen(remark, keep=chr(10))}")
+    if others:
+        print("also found, chosen with --for:")
+        for one in others:
+            print(f"  {one.kind:<16} {escape_unseen(one.why)}")
+    print(f"\nnext: {_tell_next(starter.next, options.folder, kind, written)}")
     return Exit.PASSED
+
+
+def _choose(candidates: Sequence[Candidate], wanted: str | None) -> tuple[str, Candidate | None]:
+    """Return the kind to write for, and what was found of it."""
+    if wanted is not None:
+        return wanted, next((one for one in candidates if one.kind == wanted), None)
+    if not candidates:
+        return RECORDED, None
+    chosen = candidates[0]
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        chosen = _ask(candidates)
+    return (chosen.kind, chosen) if chosen is not None else (RECORDED, None)
+
+
+def _ask(candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return the agent that the user chooses, or None for none of them; only asked on a terminal."""
+    print("Which agent is the suite for?", file=sys.stderr)
+    for number, one in enumerate(candidates, 1):
+        print(f"  {number}  {_show(one)}", file=sys.stderr)
+    print(f"  {len(candidates) + 1}  none of them: a suite with recorded evidence to try", file=sys.stderr)
+    while True:
+        print("number [1]: ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            raise KeyboardInterrupt
+        given = line.strip() or "1"
+        if given.isdecimal() and 1 <= int(given) <= len(candidates) + 1:
+            return candidates[int(given) - 1] if int(given) <= len(candidates) else None
+
+
+def _show(candidate: Candidate) -> str:
+    return escape_unseen(f"{candidate.kind} ({candidate.why})")
+
+
+def _tell_next(command: str, folder: str, kind: str, written: Sequence[Path]) -> str:
+    """Return the next command as it is given from here."""
+    if kind == RECORDED and len(written) > 1 and written[1].suffix == ".jsonl":
+        return f"proctor check {written[0]} {written[1]}"
+    return command if Path(folder).resolve() == Path.cwd() else f"cd {shlex.quote(folder)} && {command}"
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "init",
+        "Look around, and write a suite, a target and a first case for the agent that is there; else a small suite with recorded evidence.",
+        ["proctor init", "proctor init --for pydantic-ai", "proctor init --target http://127.0.0.1:9000/chat", "proctor init refund-suite"],
+    )
+    parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to look and to write (default: here)")
+    parser.add_argument("--for", dest="wanted", metavar="NAME", help=f"what to start from (default: what is found): {', '.join(KINDS)}")
+    parser.add_argument("--target", metavar="TARGET", help=f"write for this agent: {WAYS}")
+    return parser

@@ -1,4 +1,4 @@
-"""`proctor judge calibrate LABELS...` and `proctor judge starter`"""
+"""`proctor judge calibrate LABELS...`, `proctor judge calibrate --rubric NAME` and `proctor judge starter`"""
 
 import argparse
 import asyncio
@@ -7,17 +7,18 @@ import sys
 import time
 from pathlib import Path
 
-from proctor.actions.calibrate import CONCURRENCY, THRESHOLD, calibrate, judge_to_calibrate, starter_labels
+from proctor.actions.calibrate import CONCURRENCY, RUBRICS, THRESHOLD, calibrate, judge_to_calibrate, rubric_labels, starter_labels
 from proctor.actions.history import find_home
-from proctor.actions.judges import JudgeOptions
+from proctor.actions.judge_settings import JudgeOptions
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import add_output_flags, make_parser
+from proctor.cli.parser import add_output_flags, make_parser, parse_positive, parse_share
 from proctor.cli.renderers import wants_colour
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.report.wording import count_noun
 from proctor.scoring.calibration import Calibration
-from proctor.sources.labels import read_labels
+from proctor.sources.labels import Labels, read_labels
+from proctor.sources.rubric_labels import read_rubric_labels
 
 FORMATS = ("terminal", "json", "html")
 _EVERY_S = 0.2
@@ -32,18 +33,36 @@ def run(arguments: list[str]) -> int:
         if options.labels:
             parser.error("starter: it prints the labelled set and takes no files")
         with Output(options.output) as output:
-            output.write(starter_labels().read_bytes())
+            output.write((starter_labels() if options.rubric is None else rubric_labels(options.rubric)).read_bytes())
         return Exit.PASSED
-    paths = [*([starter_labels()] if options.starter else []), *map(Path, options.labels)]
-    if not paths:
-        parser.error("calibrate: name a file of labels, or take the set that comes with proctor: --starter")
-    labels = read_labels(paths)
+    labels = _read_chosen_labels(parser, options)
     if not options.quiet:
         for warning in labels.warnings:
             print(warning.render(), file=sys.stderr)
     found = asyncio.run(_calibrate(labels.items, options))
     _show_calibration(found, options)
     return _choose_exit(found, options.min_kappa)
+
+
+def _read_chosen_labels(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Labels:
+    """Return the labels of the files named, else of the set that comes with proctor."""
+    if options.rubric is not None:
+        if options.starter:
+            parser.error("calibrate: --starter is a set of its own; leave it out, and --rubric takes the set of that rubric")
+        if options.threshold is not None and options.rubric == "summary_covers":
+            parser.error("calibrate: summary_covers asks for yes or no about each point and has no threshold")
+        return read_rubric_labels([Path(path) for path in options.labels] or [rubric_labels(options.rubric)], options.rubric)
+    paths = [*([starter_labels()] if options.starter else []), *map(Path, options.labels)]
+    if not paths:
+        parser.error("calibrate: name a file of labels, or take a set that comes with proctor: --starter, or --rubric NAME")
+    return read_labels(paths)
+
+
+def _choose_threshold(options: argparse.Namespace) -> float | None:
+    """Return the least passing score, or None to ask for yes or no, as rubrics do unless a threshold is given."""
+    if options.yes_no:
+        return None
+    return options.threshold if options.threshold is not None or options.rubric is not None else THRESHOLD
 
 
 async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> Calibration:
@@ -58,8 +77,14 @@ async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namesp
     progress = _Progress(len(items), quiet=options.quiet)
     progress.begin(opened.models, opened.settings.samples)
     try:
-        threshold = None if options.yes_no else options.threshold
-        return await calibrate(items, opened.judge, threshold=threshold, concurrency=opened.settings.concurrency, told=progress)
+        return await calibrate(
+            items,
+            opened.judge,
+            threshold=_choose_threshold(options),
+            concurrency=opened.settings.concurrency,
+            told=progress,
+            rubric=options.rubric,
+        )
     finally:
         progress.finish()
         await opened.judge.close()
@@ -123,20 +148,6 @@ def _choose_exit(found: Calibration, least: float | None) -> int:
     return Exit.PASSED
 
 
-def _parse_share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text}")
-    return value
-
-
-def _parse_count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text}")
-    return value
-
-
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "judge",
@@ -145,28 +156,40 @@ def _make_parser() -> argparse.ArgumentParser:
             "proctor judge calibrate --starter --judge-model openai/gpt-4o-mini",
             "proctor judge calibrate labels.jsonl --format html --output calibration.html",
             "proctor judge calibrate labels.jsonl --min-kappa 0.7",
+            "proctor judge calibrate --rubric faithful_to_context",
             "proctor judge starter > labels.jsonl",
         ],
     )
     parser.add_argument("action", choices=("calibrate", "starter"), help="calibrate a judge, or print the labelled set to start from")
     parser.add_argument("labels", metavar="LABELS", nargs="*", help="files of lines {answer, criterion, label: true|false, context?}")
     parser.add_argument("--starter", action="store_true", help="use the labelled set that comes with proctor")
+    parser.add_argument(
+        "--rubric",
+        choices=RUBRICS,
+        metavar="NAME",
+        help=f"measure the judge on a rubric, with its labelled set or files of lines {{with, evidence, label}}: {', '.join(RUBRICS)}",
+    )
     parser.add_argument("--judge-model", metavar="NAME", help="one of `models` in proctor.yaml, or provider/name (default: as configured)")
     parser.add_argument(
-        "--threshold", type=_parse_share, default=THRESHOLD, metavar="T", help=f"the least score that passes (default: {THRESHOLD})"
+        "--threshold",
+        type=parse_share,
+        metavar="T",
+        help=f"the least score that passes (default: {THRESHOLD}; with --rubric: yes or no without a score)",
     )
     parser.add_argument("--yes-no", action="store_true", help="ask for yes or no instead of a score; there is no threshold then")
-    parser.add_argument("--samples", type=_parse_count, metavar="N", help="how often each model is asked the same (default: as configured)")
+    parser.add_argument(
+        "--samples", type=parse_positive, metavar="N", help="how often each model is asked the same (default: as configured)"
+    )
     parser.add_argument(
         "-j",
         "--concurrency",
-        type=_parse_count,
+        type=parse_positive,
         metavar="N",
         help=f"how many requests at once (default: as configured, else {CONCURRENCY})",
     )
     parser.add_argument("--no-cache", action="store_true", help="ask anew, and remember nothing")
-    parser.add_argument("--max-judge-calls", type=_parse_count, metavar="N", help="the most requests; what comes after is undecided")
-    parser.add_argument("--min-kappa", type=_parse_share, metavar="K", help="exit 1 when kappa is lower, or cannot be computed")
+    parser.add_argument("--max-judge-calls", type=parse_positive, metavar="N", help="the most requests; what comes after is undecided")
+    parser.add_argument("--min-kappa", type=parse_share, metavar="K", help="exit 1 when kappa is lower, or cannot be computed")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     add_output_flags(parser, FORMATS)
     return parser

@@ -70,19 +70,26 @@ def run(arguments: list[str]) -> int:
 
 def _run_create(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> tuple[dict[str, Any], str, bool]:
-        from proctor.service.access.keys import create_key, find_local_caller, get_organization_caller  # an optional part, and slow to load
+        from proctor.service.access.keys import (  # an optional part, and slow to load
+            KeySpec,
+            create_key,
+            find_local_caller,
+            get_organization_caller,
+        )
 
         caller = await get_organization_caller(hub, options.organization, create=options.kind == "organization")
         row, plain = await create_key(
             hub,
             caller,
-            options.kind,
-            options.name if options.name is not None else options.kind,
-            project_id=options.project,
-            agent_ids=options.agent,
-            solver_id=options.solver,
-            benchmark_run_id=options.benchmark_run,
-            expires_at=options.expires,
+            KeySpec(
+                kind=options.kind,
+                name=options.name if options.name is not None else options.kind,
+                project_id=options.project,
+                agent_ids=options.agent,
+                solver_id=options.solver,
+                benchmark_run_id=options.benchmark_run,
+                expires_at=options.expires,
+            ),
         )
         return row, plain, await find_local_caller(hub) is not None
 

@@ -3,20 +3,26 @@
 import msgspec
 
 from proctor.actions.history import KeptRun, find_home, list_runs
+from proctor.cli.choosing import RUN_HELP
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
 from proctor.report.neutral import to_one_line
 
+_MOST_TAGS = 8
+
 
 def run(arguments: list[str]) -> int:
     """List kept runs; returns the exit code."""
-    parser = make_parser("list", "The runs that are kept, newest first.", ["proctor list", "proctor list --format json"])
+    parser = make_parser(
+        "list", "The runs that are kept, newest first.", ["proctor list", "proctor list @nightly", "proctor list --format json"]
+    )
+    parser.add_argument("run", metavar="RUN", nargs="?", help=f"only what this means, of a name or @TAG every run; {RUN_HELP}")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
     options = parser.parse_args(arguments)
     home = find_home(options.home)
-    runs = list(list_runs(home))
+    runs = list(list_runs(home, options.run))
     with Output(None) as output:
         if options.format == "json":
             output.write(msgspec.json.format(msgspec.json.encode(runs), indent=2) + b"\n")
@@ -39,6 +45,21 @@ def _describe_run(kept: KeptRun) -> str:
         told.append(f"[incomplete: {kept.finished} of {kept.planned} attempts, {(kept.ended or 'not ended').replace('_', ' ')}]")
     elif kept.ended != "completed":
         told.append(f"[{(kept.ended or 'not ended').replace('_', ' ')}]")
+    told += _describe_labels(kept)
     if kept.problem is not None:
         told.append(f"broken: {to_one_line(kept.problem, 200)}")
     return "  ".join([kept.run_id, *told])
+
+
+def _describe_labels(kept: KeptRun) -> list[str]:
+    """Return what somebody called the run: its name, its tags, its note, and whether it is a baseline."""
+    header = kept.header
+    assert header is not None
+    told = ["(baseline)"] if kept.is_baseline else []
+    if header.name:
+        told.append(f"name: {to_one_line(header.name, 60)}")
+    if header.tags:
+        told.append(" ".join(f"@{to_one_line(tag, 40)}" for tag in header.tags[:_MOST_TAGS]))
+    if header.note:
+        told.append(f"note: {to_one_line(header.note, 80)}")
+    return told

@@ -3,20 +3,27 @@
 import argparse
 import asyncio
 import os
+import sys
 from pathlib import Path
 
-from proctor.actions.history import find_home
-from proctor.actions.judges import OpenedJudge, configured_judge
+from proctor.actions.history import find_home, open_run
+from proctor.actions.judges import OpenedJudge, open_suite_judge
+from proctor.actions.prices import with_prices
 from proctor.actions.recheck import recheck, recheck_judged, suite_to_recheck
 from proctor.actions.suites import load_suite
 from proctor.actions.trust import trust_for
+from proctor.actions.variables import read_variables
+from proctor.cli.choosing import RUN_HELP, choose_run
+from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
-from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
+from proctor.cli.parser import add_output_flags, add_prices_flag, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.renderers import FORMATS
 from proctor.cli.showing import choose_exit_code, print_unmet, show_run, write_markdown
 from proctor.cli.step_summary import append_summary
+from proctor.decide.selection import select
 from proctor.model.case import Suite
 from proctor.model.result import RunResult
+from proctor.report.exchange import drop_exchanges
 
 
 def run(arguments: list[str]) -> int:
@@ -24,24 +31,35 @@ def run(arguments: list[str]) -> int:
     parser = make_parser(
         "recheck",
         "Evaluate the kept evidence of a run again, with the suite it was started with or with another. No agent is called.",
-        ["proctor recheck latest", "proctor recheck 20261115 --suite stricter.yaml"],
+        ["proctor recheck latest", "proctor recheck baseline --suite stricter.yaml"],
     )
-    parser.add_argument("run", metavar="RUN", help="the id of a run, the beginning of one, or 'latest'")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--suite", metavar="SUITE", help="another suite, instead of the one the run was started with")
+    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit, as in `proctor run`")
     add_output_flags(parser, FORMATS)
     add_suite_flags(parser)
     add_strict_flag(parser)
+    add_prices_flag(parser)
     add_trust_flag(parser, "ask the judge and the models that it describes itself")
     parser.add_argument("--no-judge", action="store_true", help="ask no judge: claims that need one are errors")
     add_judge_flags(parser)
     options = parser.parse_args(arguments)
     suite = load_suite(options.suite, dialect=options.dialect) if options.suite else None
     home = find_home(options.home)
-    chosen = suite or suite_to_recheck(home, options.run)
+    options.run = choose_run(home, options.run, quiet=options.quiet)
+    chosen = select(with_prices(suite or suite_to_recheck(home, options.run), options.prices), options.k)
+    if not chosen.cases:
+        print(f"nothing selected: no case fits -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
+        return Exit.NOTHING
     trust = trust_for("reading", granted=options.trust, home=home)
-    opened = None if options.no_judge else configured_judge(chosen, home, os.environ, read_judge_options(options), trust)
+    variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
+    opened = None if options.no_judge else open_suite_judge(chosen, home, variables, read_judge_options(options), trust)
     result = recheck(home, options.run, chosen) if opened is None else asyncio.run(_recheck_with_judge(home, options, opened, chosen))
-    show_run(result, format=options.format, output=options.output, no_color=options.no_color)
+    if options.format == "terminal":
+        result = drop_exchanges(result)
+    # A row of a table shows the answer, the calls and the tokens of the evidence, which the run has kept.
+    entries = open_run(home, options.run)[1] if options.format in ("csv", "parquet") else None
+    show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries)
     if options.format != "terminal" and not options.quiet:
         print_unmet(result)
     append_summary(lambda: write_markdown(result))

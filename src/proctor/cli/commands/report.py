@@ -3,28 +3,39 @@
 import sys
 
 from proctor.actions.history import find_home, open_run
+from proctor.cli.choosing import RUN_HELP, choose_run
 from proctor.cli.parser import make_parser
-from proctor.cli.showing import choose_shown_code, print_incomplete, show_run
+from proctor.cli.showing import add_pivot_flag, choose_shown_code, print_incomplete, show_run
 
-ENDINGS = {"html": "html", "junit": "xml", "markdown": "md", "json": "json", "otlp": "otlp.jsonl"}
+ENDINGS = {
+    "html": "html",
+    "junit": "xml",
+    "markdown": "md",
+    "json": "json",
+    "otlp": "otlp.jsonl",
+    "csv": "csv",
+    "parquet": "parquet",
+}
 
 
 def run(arguments: list[str]) -> int:
     """Write a report of a kept run; returns the exit code."""
     parser = make_parser(
         "report",
-        "Write HTML, JUnit, Markdown, JSON or OpenTelemetry events (OTLP in lines of JSON) of a kept run.",
+        "Write HTML, JUnit, Markdown, JSON, CSV, Parquet or OpenTelemetry events (OTLP in lines of JSON) of a kept run.",
         ["proctor report latest", "proctor report latest --format junit --output results.xml", "proctor report latest --format otlp"],
     )
-    parser.add_argument("run", metavar="RUN", help="the id of a run, the beginning of one, or 'latest'")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--format", choices=tuple(ENDINGS), default="html", metavar="FORMAT", help=f"{', '.join(ENDINGS)} (default: html)")
     parser.add_argument("--output", metavar="FILE", help="where to write (default: report.html and so on, here)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     parser.add_argument("--quiet", action="store_true", help="do not say where it was written")
+    add_pivot_flag(parser)
     options = parser.parse_args(arguments)
-    result, entries = open_run(find_home(options.home), options.run)
+    home = find_home(options.home)
+    result, entries = open_run(home, choose_run(home, options.run, quiet=options.quiet))
     output = options.output or f"report.{ENDINGS[options.format]}"
-    show_run(result, format=options.format, output=output, no_color=True, entries=entries)
+    show_run(result, format=options.format, output=output, no_color=True, entries=entries, pivot=options.pivot)
     if not options.quiet:
         print(f"wrote {output}", file=sys.stderr)
     print_incomplete(result)

@@ -4,40 +4,69 @@ import argparse
 import asyncio
 import sys
 
+from proctor.actions.found_suites import find_suites
+from proctor.actions.given_target import WAYS, choose_target
+from proctor.actions.history import find_home
 from proctor.actions.mcplab_plan import names_in, read_overrides, read_tokens
+from proctor.actions.prices import with_prices
 from proctor.actions.run import LiveRun, drive
+from proctor.actions.run_names import read_tags
+from proctor.actions.run_options import RunOptions
 from proctor.actions.run_policy import McplabOptions
 from proctor.actions.suites import load_suites
+from proctor.cli.choosing import RUN_HELP
 from proctor.cli.ending import end_by_signals
 from proctor.cli.exits import Exit
+from proctor.cli.gates import add_gate_flags, open_gate
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
 from proctor.cli.live_progress import make_listener, write_annotations
+from proctor.cli.naming import add_name_flags
 from proctor.cli.output import reserve_standard_output
-from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
+from proctor.cli.parser import (
+    add_capture_flag,
+    add_output_flags,
+    add_prices_flag,
+    add_strict_flag,
+    add_suite_flags,
+    add_trust_flag,
+    make_parser,
+    parse_amount,
+    parse_whole,
+)
+from proctor.cli.pass_rate import add_rate_flags, check_rate_flags, choose_rate_exit
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import choose_exit_code, print_unmet, show_run, write_markdown
+from proctor.cli.selecting import add_last_failed_flag, add_selection_flags, has_failed, select_cases
+from proctor.cli.showing import add_pivot_flag, choose_exit_code, print_unmet, show_run, write_markdown
 from proctor.cli.step_summary import append_summary, is_on_github
 from proctor.model.case import Suite
 from proctor.runner.limits import Budget
-from proctor.runner.run import RunSettings
+from proctor.runner.settings import RunSettings
 
 
 def run(arguments: list[str]) -> int:
     """Drive an agent; returns the exit code."""
     options = _make_parser().parse_args(arguments)
+    if options.watch:
+        from proctor.cli.watching import watch  # most runs are made once
+
+        suites = options.suites or [str(path) for path in find_suites(target=options.target)]
+        return watch(arguments, suites, find_home(options.home))
     with reserve_standard_output():
         return _run_suite(options)
 
 
 def _run_suite(options: argparse.Namespace) -> int:
-    suite = _load_suite(options)
-    if not suite.cases:
-        print("nothing selected: " + (f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"), file=sys.stderr)
+    check_rate_flags(options)
+    suite = select_cases(_load_suite(options), options)
+    if suite is None:
         return Exit.NOTHING
+    gate = open_gate(options, suite.name)
     live = asyncio.run(_drive_suite(suite, options))
     if not options.quiet:
         print(f"kept in {live.folder}", file=sys.stderr)
-    show_run(live.result, format=options.format, output=options.output, no_color=options.no_color, entries=live.entries)
+    show_run(
+        live.result, format=options.format, output=options.output, no_color=options.no_color, entries=live.entries, pivot=options.pivot
+    )
     if options.format != "terminal" and not options.quiet:
         print_unmet(live.result)
     if live.unused is not None and not options.quiet:
@@ -48,26 +77,29 @@ def _run_suite(options: argparse.Namespace) -> int:
     if live.ended == "interrupted":
         print(f"interrupted; go on with: proctor run {' '.join(options.suites)} --resume {live.result.run_id}", file=sys.stderr)
         return Exit.INTERRUPTED
+    if live.ended == "budget" and options.exitfirst and has_failed(live.result):
+        print(f"stopped at the first failure; go on with --resume {live.result.run_id}", file=sys.stderr)
+        return Exit.FAILED
     if live.ended == "budget":
         print(f"stopped early: {live.reason}; go on with --resume {live.result.run_id}", file=sys.stderr)
         return Exit.INTERRUPTED
+    if live.reason and (len(live.entries) > 1 or options.max_cost is not None or options.max_tokens is not None):
+        hint = "; -j 1 starts one case at a time" if options.concurrency > 1 else ""
+        print(f"{live.reason}: everything had been started by then, so there was nothing left to stop{hint}", file=sys.stderr)
     if options.strict and live.result.unmet.any:
         return Exit.USAGE
+    for result in live.result.cases:
+        gate.add(result)
     if options.min_pass_rate is not None:
-        return _choose_exit(live, options.min_pass_rate)
-    return choose_exit_code(live.result)
-
-
-def _choose_exit(live: LiveRun, least: float) -> int:
-    counts = live.result.counts
-    decided = counts["pass"] + counts["fail"] + counts["error"]
-    if not decided:
-        return Exit.NOTHING
-    return Exit.PASSED if counts["pass"] / decided >= least - 1e-9 else Exit.FAILED
+        return gate.decide(
+            live.result, choose_rate_exit(live.result, options.min_pass_rate, allow_errors=options.allow_errors), lenient=False
+        )
+    return gate.decide(live.result, choose_exit_code(live.result))
 
 
 async def _drive_suite(suite: Suite, options: argparse.Namespace) -> LiveRun:
-    budget = Budget(max_tokens=options.max_tokens, max_seconds=options.max_seconds, max_failures=options.max_failures)
+    bounds = {name: getattr(options, name) for name in ("max_tokens", "max_seconds", "max_failures", "max_cost")}
+    budget = Budget(**{**bounds, **({"max_failures": 1} if options.exitfirst else {})})
     settings = RunSettings(
         repeat=options.repeat,
         concurrency=options.concurrency,
@@ -77,31 +109,30 @@ async def _drive_suite(suite: Suite, options: argparse.Namespace) -> LiveRun:
         budget=budget,
         fail_fast=options.fail_fast,
     )
-    progress = make_listener(quiet=options.quiet)
-    task = asyncio.create_task(
-        drive(
-            suite,
-            target=options.target,
-            home=options.home,
-            settings=settings,
-            record=options.record,
-            replay=options.replay,
-            resume=options.resume,
-            note=options.note,
-            trust=options.trust,
-            listener=progress,
-            judge_options=read_judge_options(options),
-            allow_missing_judge=options.allow_missing_judge,
-            announce=lambda text: None if options.quiet else print(text, file=sys.stderr),
-            mcplab=McplabOptions(
-                agents=names_in(options.agents) if options.agents else None,
-                agents_all=options.agents_all,
-                overrides=read_overrides(options.server_override_all, options.server_override),
-                oauth_tokens=read_tokens(options.oauth_token),
-                artifacts=options.artifacts == "mcplab",
-            ),
-        )
+    progress = make_listener(quiet=options.quiet, verbose=options.verbose)
+    chosen = RunOptions(
+        settings=settings,
+        record=options.record,
+        replay=options.replay,
+        resume=options.resume,
+        note=options.note,
+        name=options.name,
+        tags=read_tags(options.tag),
+        trust=options.trust,
+        listener=progress,
+        judge_options=read_judge_options(options),
+        allow_missing_judge=options.allow_missing_judge,
+        announce=lambda text: None if options.quiet else print(text, file=sys.stderr),
+        mcplab=McplabOptions(
+            agents=names_in(options.agents) if options.agents else None,
+            agents_all=options.agents_all,
+            overrides=read_overrides(options.server_override_all, options.server_override),
+            oauth_tokens=read_tokens(options.oauth_token),
+            artifacts=options.artifacts == "mcplab",
+        ),
     )
+    target = choose_target(options.target, suite, find_home(options.home), capture=options.capture)
+    task = asyncio.create_task(drive(suite, chosen, target=target, home=options.home))
     try:
         with end_by_signals(task):
             return await task
@@ -113,44 +144,59 @@ async def _drive_suite(suite: Suite, options: argparse.Namespace) -> LiveRun:
 
 
 def _load_suite(options: argparse.Namespace) -> Suite:
-    suite = load_suites(options.suites, dialect=options.dialect)
-    if options.k:
-        from proctor.decide.selection import select  # most runs take the whole suite
-
-        suite = select(suite, options.k)
-    return suite
-
-
-def _parse_share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError("expected a number from 0 to 1")
-    return value
+    if not options.suites:
+        options.suites = [str(path) for path in find_suites(target=options.target)]
+        if not options.quiet:
+            print(f"suites: {', '.join(options.suites)}", file=sys.stderr)
+    return with_prices(load_suites(options.suites, dialect=options.dialect, trust=options.trust), options.prices)
 
 
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "run",
         "Drive the agent through the suite, record evidence, evaluate, keep the run.",
-        ["proctor run suite.yaml", "proctor run suite.yaml -n 5 --min-pass-rate 0.9", "proctor run suite.yaml --record calls.jsonl"],
+        [
+            "proctor run suite.yaml",
+            "proctor run --target app:answer",
+            "proctor run suite.yaml -n 5 --min-pass-rate 0.9",
+            "proctor run suite.yaml --record calls.jsonl",
+        ],
     )
-    parser.add_argument("suites", metavar="SUITE", nargs="+", help="suite files, or folders of suites")
-    parser.add_argument("--target", metavar="NAME", help="the target in proctor.yaml or in the suite (default: default_target)")
-    parser.add_argument("-n", "--repeat", type=int, default=1, metavar="N", help="how often to drive every case (default: 1)")
-    parser.add_argument("-j", "--concurrency", type=int, default=4, metavar="N", help="how many cases at once (default: 4)")
-    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit")
+    _add_what_is_run(parser)
+    parser.add_argument("-n", "--repeat", type=parse_whole, default=1, metavar="N", help="how often to drive every case (default: 1)")
+    parser.add_argument("-j", "--concurrency", type=parse_whole, default=4, metavar="N", help="how many cases at once (default: 4)")
+    add_selection_flags(parser)
+    add_last_failed_flag(parser)
+    parser.add_argument("--watch", action="store_true", help="run again whenever the suite, the settings or the agent's module change")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt (default: 120)")
-    parser.add_argument("--retries", type=int, default=2, metavar="N", help="how often a transport fault is tried again (default: 2)")
+    parser.add_argument(
+        "--retries", type=parse_whole, default=2, metavar="N", help="how often a transport fault is tried again (default: 2)"
+    )
     parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the other side is overloaded")
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="stop when so many tokens are spent")
+    parser.add_argument("--max-tokens", type=parse_whole, metavar="N", help="stop when so many tokens are spent")
+    parser.add_argument("--max-cost", type=parse_amount, metavar="AMOUNT", help="stop when so much is spent, by the prices of models")
     parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after so many seconds")
-    parser.add_argument("--max-failures", type=int, metavar="N", help="stop after so many failed attempts")
-    parser.add_argument("--min-pass-rate", type=_parse_share, metavar="SHARE", help="the share of attempts that must pass, instead of all")
+    parser.add_argument("--max-failures", type=parse_whole, metavar="N", help="stop after so many failed attempts")
+    add_rate_flags(parser)
     parser.add_argument("--record", metavar="FILE", help="keep everything said over a wire in a cassette")
     parser.add_argument("--replay", metavar="FILE", help="answer from a cassette; nothing is sent")
-    parser.add_argument("--resume", metavar="RUN", help="finish an interrupted run")
+    parser.add_argument("--resume", metavar="RUN", help=f"finish an interrupted run; {RUN_HELP}")
     add_judge_flags(parser)
     parser.add_argument("--allow-missing-judge", action="store_true", help="run without a judge: claims that need one are errors")
+    _add_mcplab_flags(parser)
+    add_name_flags(parser)
+    add_strict_flag(parser)
+    add_prices_flag(parser)
+    add_gate_flags(parser)
+    add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
+    add_output_flags(parser, FORMATS)
+    add_pivot_flag(parser)
+    add_suite_flags(parser)
+    return parser
+
+
+def _add_mcplab_flags(parser: argparse.ArgumentParser) -> None:
+    """Add what only suites of MCPLab know."""
     mcplab = parser.add_argument_group("MCPLab workspaces")
     mcplab.add_argument("--agents", metavar="A,B", help="the agents to drive (default: run_defaults.selected_agents, else all)")
     mcplab.add_argument("--agents-all", action="store_true", help="every agent, also those of the library")
@@ -164,9 +210,19 @@ def _make_parser() -> argparse.ArgumentParser:
     mcplab.add_argument(
         "--artifacts", choices=("mcplab",), help="write results.json, trace.jsonl, summary.md, report.html and resolved-config.yaml as well"
     )
-    parser.add_argument("--note", default="", metavar="TEXT", help="a remark to keep with the run")
-    add_strict_flag(parser)
-    add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
-    add_output_flags(parser, FORMATS)
-    add_suite_flags(parser)
-    return parser
+
+
+def _add_what_is_run(parser: argparse.ArgumentParser) -> None:
+    """Add the suites and the agent."""
+    parser.add_argument(
+        "suites",
+        metavar="SUITE",
+        nargs="*",
+        help="suite files, or folders of suites; - reads one from standard input (default: the suites of this folder)",
+    )
+    parser.add_argument(
+        "--target",
+        metavar="TARGET",
+        help=f"a target of proctor.yaml or of the suite by its name, or {WAYS} (default: default_target)",
+    )
+    add_capture_flag(parser)

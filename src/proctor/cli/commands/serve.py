@@ -19,7 +19,11 @@ def run(arguments: list[str]) -> int:
     try:
         from proctor.rest.settings import SETTINGS, read_settings  # slow, and an extra
     except ModuleNotFoundError as error:
-        raise MissingExtra("`proctor serve`", "serve") from error
+        missing = MissingExtra("`proctor serve`", "serve")
+        if {"-h", "--help"} & set(arguments):
+            # Whoever asks what it does is told so, and what is missing for its options.
+            _start_parser(f"\n\n{missing}; its options are shown then.").parse_args(["--help"])
+        raise missing from error
     options = vars(_make_parser(SETTINGS).parse_args(arguments))
     settings = read_settings(options, os.environ, find_home)
     try:
@@ -30,16 +34,20 @@ def run(arguments: list[str]) -> int:
     return Exit.PASSED
 
 
-def _make_parser(settings: "tuple[Setting, ...]") -> argparse.ArgumentParser:
-    parser = make_parser(
+def _start_parser(remark: str = "") -> argparse.ArgumentParser:
+    return make_parser(
         "serve",
-        "Receive traces, evaluate them, run suites and keep everything: REST, MCP and OTLP on one port.",
+        "Receive traces, evaluate them, run suites and keep everything: REST, MCP and OTLP on one port." + remark,
         [
             "proctor serve",
             "proctor serve --port 9000 --home /var/lib/proctor",
             "proctor serve --host 0.0.0.0 --allowed-host proctor.example.com --database postgresql://proctor@db/proctor",
         ],
     )
+
+
+def _make_parser(settings: "tuple[Setting, ...]") -> argparse.ArgumentParser:
+    parser = _start_parser()
     from proctor.rest.settings import show_default  # as above
 
     for setting in settings:

@@ -5,11 +5,13 @@ import sys
 import msgspec
 
 from proctor.actions.history import TARGET, find_home, open_run, select_results
+from proctor.cli.choosing import RUN_HELP, choose_run
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import add_output_flags, make_parser
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import Entries, choose_shown_code, print_incomplete, show_run
+from proctor.cli.showing import Entries, add_pivot_flag, choose_shown_code, print_incomplete, show_run
+from proctor.model.lazy_cases import map_sequence
 from proctor.model.result import CaseResult, RunResult
 
 
@@ -18,9 +20,9 @@ def run(arguments: list[str]) -> int:
     parser = make_parser(
         "show",
         "One kept run in full.",
-        ["proctor show latest", "proctor show latest --evidence -k refund", "proctor show 20261115-0900 --format json"],
+        ["proctor show latest", "proctor show latest --evidence -k refund", "proctor show @nightly --format json"],
     )
-    parser.add_argument("run", metavar="RUN", help="the id of a run, the beginning of one, or 'latest'")
+    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit: 'refund and not slow'")
     parser.add_argument(
@@ -30,8 +32,10 @@ def run(arguments: list[str]) -> int:
         "(json, jsonl: in the result)",
     )
     add_output_flags(parser, FORMATS)
+    add_pivot_flag(parser)
     options = parser.parse_args(arguments)
-    result, entries = open_run(find_home(options.home), options.run)
+    home = find_home(options.home)
+    result, entries = open_run(home, choose_run(home, options.run, quiet=options.quiet))
     if options.k:
         from proctor.decide.selection import compile_selection  # most want the whole run
 
@@ -44,8 +48,8 @@ def run(arguments: list[str]) -> int:
         print_incomplete(result)
         return choose_shown_code(result)
     if options.evidence:
-        result = msgspec.structs.replace(result, cases=tuple(_add_evidence(case, entries) for case in result.cases))
-    show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries)
+        result = msgspec.structs.replace(result, cases=map_sequence(result.cases, lambda case: _add_evidence(case, entries)))
+    show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries, pivot=options.pivot)
     if options.format != "terminal" and not options.quiet:
         print_incomplete(result)
     return choose_shown_code(result)

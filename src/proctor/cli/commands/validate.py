@@ -1,13 +1,14 @@
-"""`proctor validate PATH...`"""
+"""`proctor validate [PATH...]`"""
 
 from __future__ import annotations
 
 import sys
 
+from proctor.actions.found_suites import find_suites
 from proctor.actions.validate import MOST_PROBLEMS, validate
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import add_suite_flags, make_parser
+from proctor.cli.parser import add_suite_flags, add_trust_flag, make_parser
 from proctor.report.wording import count_noun
 
 
@@ -18,12 +19,22 @@ def run(arguments: list[str]) -> int:
         "Read suites and evidence without running, and print every problem as file:line:column: message.",
         ["proctor validate suite.yaml", "proctor validate evals/ traces.jsonl"],
     )
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="suite files, evidence files, or folders of them")
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="*",
+        help="suite files, evidence files, or folders of them; - reads a suite from standard input (default: the suites of this folder)",
+    )
     parser.add_argument("--evidence-format", metavar="NAME", help="read the paths as evidence of this format")
     parser.add_argument("--quiet", action="store_true", help="problems only, no summary")
+    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal; there are none here")
     add_suite_flags(parser)
+    add_trust_flag(parser, "read the files of data that it names outside its folder")
     options = parser.parse_args(arguments)
-    found = validate(options.paths, dialect=options.dialect, evidence_format=options.evidence_format)
+    paths = options.paths or [str(path) for path in find_suites()]
+    if not options.paths and not options.quiet:
+        print(f"suites: {', '.join(paths)}", file=sys.stderr)
+    found = validate(paths, dialect=options.dialect, evidence_format=options.evidence_format, trust=options.trust)
     with Output(None) as output:
         for problem in found.problems:
             output.write_text(problem.render() + "\n")

@@ -65,7 +65,7 @@ function drawAttempt(attempt) {
 const pairs = (title, entries) =>
   make("p", { class: "facts" }, make("span", { class: "muted" }, title), entries.map(([name, value]) => make("span", {}, said("b", name), " ", said("span", value))));
 
-const drawRest = ([name, value]) => folded(name, () => said("pre", value));
+const drawRest = ([name, value, pieces]) => folded(name, () => marked("pre", value, pieces), Boolean(pieces));
 
 /** Which parts of the evidence were recorded, are none, or are not known and why. */
 function drawKnown(known) {
@@ -83,24 +83,27 @@ function drawAssertions(assertions, steps) {
   const worst = { fail: 0, error: 1, skip: 2, pass: 3 };
   const broken = assertions.filter((one) => one.outcome !== "pass").sort((a, b) => worst[a.outcome] - worst[b.outcome]);
   const passed = assertions.filter((one) => one.outcome === "pass");
-  const list = (some) => make("ul", { class: "assertions" }, some.map((one) => drawAssertion(one, steps)));
+  const numbers = new Map(assertions.map((one, index) => [one, index + 1]));
+  const list = (some) => make("ul", { class: "assertions" }, some.map((one) => drawAssertion(one, steps, numbers.get(one))));
   if (!broken.length) return list(passed);
   const rest = passed.length && folded(`${passed.length} passed`, () => list(passed));
   return [list(broken), rest || ""];
 }
 
-function drawAssertion(one, steps) {
+function drawAssertion(one, steps, number) {
   return make(
     "li",
-    { class: one.outcome },
-    make("div", { class: "title" }, mark(one.outcome), said("b", one.title), one.notes && said("span", one.notes, "note")),
+    { class: one.outcome, "data-assertion": number, tabindex: "-1" },
+    make("div", { class: "title" }, mark(one.outcome), said("b", one.title), one.notes && said("span", one.notes, "note"), make("span", { class: "muted number" }, `#${number}`)),
     one.reason && said("p", one.reason, "reason"),
+    one.votes && drawVotes(one.votes),
     one.comparisons && drawComparisons(one.comparisons),
     make(
       "p",
       { class: "facts" },
       make("span", { class: "muted" }, one.check),
       one.place && make("span", { title: one.path }, said("code", one.place)),
+      one.marked && make("button", { type: "button", class: "pointer", onclick: (event) => show(event, `mark[data-first~="${number}"]`) }, "marked in the text"),
       (one.at || []).map((pointer) => drawPointer(pointer, steps)),
       one.more_at && make("span", { class: "muted" }, `and ${one.more_at} more places`),
     ),
@@ -123,19 +126,48 @@ function drawComparison(row) {
   return make("div", { class: row.holds ? "comparison holds" : "comparison" }, about, make("div", { class: "sides" }, side("expected", row.expected), side("found", row.found)));
 }
 
+/** Every answer of a judge: who said what, and why. */
+function drawVotes(votes) {
+  const rows = votes.map((vote) => make("li", {}, mark(vote.outcome), vote.who && said("span", vote.who, "muted"), vote.score && make("span", {}, vote.score), said("span", vote.reason || "")));
+  return folded(votes.length > 1 ? `${votes.length} answers of the judge` : "The judge's answer", () => make("ul", { class: "votes" }, rows));
+}
+
+/** A text, with the characters marked that assertions are about. Each mark leads back to its assertions. */
+function marked(tag, text, pieces, name) {
+  if (!pieces) return said(tag, text, name);
+  const back = (number) => make("button", { type: "button", class: "back", "aria-label": `To assertion ${number}`, onclick: (event) => show(event, `li[data-assertion="${number}"]`) }, String(number));
+  const draw = (piece) => (typeof piece === "string" ? piece : make("mark", { class: piece.kind, "data-first": (piece.first || []).join(" "), tabindex: "-1" }, piece.text, piece.of.map(back)));
+  return make(tag, { class: name, dir: "auto" }, pieces.map(draw));
+}
+
+/** Go to what is meant, inside the same attempt; whatever it is folded into is opened. */
+function show(event, query) {
+  const root = event.currentTarget.closest(".case");
+  // What is folded is drawn when it is first opened.
+  for (const box of root.querySelectorAll("section > details")) {
+    if (root.querySelector(query)) break;
+    box.open = true;
+    box.dispatchEvent(new Event("toggle"));
+  }
+  const target = root.querySelector(query);
+  if (target) point(target);
+}
+
+function point(target) {
+  for (let box = target.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
+  for (const other of document.querySelectorAll(".pointed")) other.classList.remove("pointed");
+  target.classList.add("pointed");
+  target.scrollIntoView({ block: "center" });
+  target.focus({ preventScroll: true });
+}
+
 /** A place in the evidence; a button where the timeline shows it. */
 function drawPointer(pointer, steps) {
   let target = pointer;
   while (target.length > 1 && !steps.has(target)) target = target.slice(0, Math.max(target.lastIndexOf("."), target.lastIndexOf("[")));
   const step = target.length > 1 && steps.get(target);
   if (!step) return make("code", { class: "muted" }, pointer);
-  const go = () => {
-    for (const other of document.querySelectorAll(".pointed")) other.classList.remove("pointed");
-    step.classList.add("pointed");
-    step.scrollIntoView({ block: "center" });
-    step.focus({ preventScroll: true });
-  };
-  return make("button", { type: "button", class: "pointer", title: "Show it in the timeline", onclick: go }, pointer);
+  return make("button", { type: "button", class: "pointer", title: "Show it in the timeline", onclick: () => point(step) }, pointer);
 }
 
 function drawSteps(timeline, steps) {
@@ -152,7 +184,8 @@ const WHO = { user: "User", agent: "Agent", broken: "The run broke off", note: "
 
 function drawStep(step, longest) {
   if (step.kind === "turn") return make("div", { class: "who" }, step.name, make("span", { class: "muted" }, step.facts.join(" · ")));
-  if (step.kind in WHO) return [make("div", { class: "who" }, WHO[step.kind]), said("pre", step.text, "bubble")];
+  const pieces = step.marked || {};
+  if (step.kind in WHO) return [make("div", { class: "who" }, WHO[step.kind]), marked("pre", step.text, pieces.text, "bubble")];
   const name = make(
     "div",
     { class: "who" },
@@ -161,11 +194,12 @@ function drawStep(step, longest) {
     step.server && said("span", step.server, "note"),
     step.type && said("span", step.type, "note"),
     step.status && step.status !== "success" && said("span", step.status, "note bad"),
+    step.tokens && make("span", { class: "muted" }, step.tokens),
     took(step, longest),
   );
-  const part = (label, text, bad) => text && make("div", { class: bad ? "part bad" : "part" }, make("span", { class: "side" }, label), said("pre", text));
+  const part = (label, text, bad, cut) => text && make("div", { class: bad ? "part bad" : "part" }, make("span", { class: "side" }, label), marked("pre", text, cut));
   if (step.kind === "call") {
-    return [name, part("arguments", step.arguments), part(step.error_kind ? `error, ${step.error_kind}` : "error", step.error, true), foldedPart("result", step.result)];
+    return [name, part("arguments", step.arguments, false, pieces.arguments), part(step.error_kind ? `error, ${step.error_kind}` : "error", step.error, true), foldedPart("result", step.result)];
   }
   return [name, part("error", step.error, true), foldedPart("output", step.output), foldedPart("input", step.input, true), foldedPart("parameters", step.parameters, true), (step.notes || []).map((note) => said("p", note, "muted"))];
 }

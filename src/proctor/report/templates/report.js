@@ -121,6 +121,7 @@ function drawOverview() {
   for (const [tag, values] of index.groups) box.append(folded(`By ${tag}`, () => groupTable(tag, values)));
   if (index.axes.length) box.append(pairs("Score by axis", index.axes));
   const list = (title, lines) => lines.length && box.append(folded(`${title} (${lines.length})`, () => make("ul", {}, lines.map((line) => said("li", line)))));
+  list("Cost", index.cost ? [index.cost] : []);
   list("Not finished", index.missing);
   list("Warnings", index.warnings);
   list("Evidence that answers no case", index.unmatched);

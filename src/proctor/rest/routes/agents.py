@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, given, routed
+from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, list_sent_fields, make_router
 from proctor.service.access import agents
 from proctor.service.access.agents import AgentKind
 
-router = routed("agents")
+router = make_router("agents")
 
 
 class Agent(BaseModel):
@@ -72,7 +72,7 @@ async def get_agent(hub: TheHub, caller: TheCaller, agent_id: str) -> object:
 @router.patch("/api/agents/{agent_id}", response_model=Agent)
 async def update_agent(hub: TheHub, caller: TheCaller, agent_id: str, body: AgentChanges) -> object:
     """Change an agent; with an organization key."""
-    return await agents.update_agent(hub, caller, agent_id, given(body))
+    return await agents.update_agent(hub, caller, agent_id, list_sent_fields(body))
 
 
 @router.delete("/api/agents/{agent_id}", status_code=204)

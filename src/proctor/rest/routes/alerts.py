@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, given, routed
-from proctor.service.notify import alerts
+from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, list_sent_fields, make_router
+from proctor.service.notify import alert_preview, alerts
+from proctor.service.notify.alert_preview import LONGEST_DAYS
 from proctor.service.notify.alerts import AlertKind
 
-router = routed("alerts")
+router = make_router("alerts")
 
 
 class Alert(BaseModel):
@@ -77,6 +78,44 @@ class AlertChanges(Body):
     active: bool | None = None
 
 
+class AlertDraft(Body):
+    """A rule that is tried out and not kept."""
+
+    project_id: str
+    agent_id: str | None = Field(None, description="left out: every agent of the project")
+    kind: AlertKind
+    settings: dict[str, Any] | None = Field(None, description="as of a rule; what is left out is as `kind` has it")
+    days: float = Field(7, gt=0, le=LONGEST_DAYS, description="how far to look back")
+
+
+class FiringPeriod(BaseModel):
+    """A time in which the rule would have fired."""
+
+    since: str
+    until: str | None = Field(description="none: it would fire now")
+
+
+class SeenPoint(BaseModel):
+    """What the rule would have counted."""
+
+    at: str
+    value: float | None = Field(description="what is compared with the limit; none: too few results to say")
+
+
+class AlertPreview(BaseModel):
+    """When a rule would have fired over the results that are kept."""
+
+    kind: AlertKind
+    settings: dict[str, Any] = Field(description="complete")
+    since: str = Field(description="from when on this is true")
+    until: str
+    complete: bool = Field(description="false: there are more results than are looked at, and `since` is later than asked for")
+    results: int = Field(description="how many came in that time")
+    fired: int = Field(description="how often it would have begun to fire")
+    periods: list[FiringPeriod] = Field(description="when it would have fired, oldest first; the newest 200")
+    points: list[SeenPoint] = Field(description="what it would have counted, oldest first; at most 200")
+
+
 @router.get("/api/alerts", response_model=PageOf[Alert])
 async def list_alerts(
     hub: TheHub,
@@ -92,7 +131,13 @@ async def list_alerts(
 @router.post("/api/alerts", response_model=NewAlertShown, status_code=201)
 async def create_alert(hub: TheHub, caller: TheCaller, body: NewAlert) -> object:
     """Create a rule. The secret that signs its messages is shown this once."""
-    return await alerts.create_rule(hub, caller, **given(body))
+    return await alerts.create_rule(hub, caller, alerts.RuleSpec(**list_sent_fields(body)))
+
+
+@router.post("/api/alerts/preview", response_model=AlertPreview)
+async def preview_alert(hub: TheHub, caller: TheCaller, body: AlertDraft) -> object:
+    """Find out when a rule would have fired over the results that are kept; nothing is kept of it, and nobody is told."""
+    return await alert_preview.preview_rule(hub, caller, alert_preview.RuleDraft(**list_sent_fields(body)))
 
 
 @router.get("/api/alerts/{alert_id}", response_model=Alert)
@@ -104,7 +149,7 @@ async def get_alert(hub: TheHub, caller: TheCaller, alert_id: str) -> object:
 @router.patch("/api/alerts/{alert_id}", response_model=Alert)
 async def update_alert(hub: TheHub, caller: TheCaller, alert_id: str, body: AlertChanges) -> object:
     """Change a rule."""
-    return await alerts.update_rule(hub, caller, alert_id, given(body))
+    return await alerts.update_rule(hub, caller, alert_id, list_sent_fields(body))
 
 
 @router.delete("/api/alerts/{alert_id}", status_code=204, response_class=Response)

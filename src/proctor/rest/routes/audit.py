@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, routed
+from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.service.access.audit import list_notes
 
-router = routed("audit")
+router = make_router("audit")
 
 
 class Note(BaseModel):

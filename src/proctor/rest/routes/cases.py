@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Response
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, given, routed
+from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, list_sent_fields, make_router
 from proctor.service.traces import cases
 
-router = routed("cases")
+router = make_router("cases")
 Document = str | dict[str, Any] | list[Any]
 
 
@@ -87,6 +87,7 @@ class CaseChanges(Body):
     active: bool = True
     when: When | None = None
     sample: float = Field(1.0, ge=0, le=1)
+    expected_version: int | None = Field(None, ge=1, le=2**53, description="refused with 409 unless the case still has this version")
 
 
 class CaseVersionSummary(BaseModel):
@@ -106,7 +107,8 @@ class CaseVersion(CaseVersionSummary):
 @router.post("/api/cases", response_model=WrittenCase, status_code=201)
 async def create_case(hub: TheHub, caller: TheCaller, body: NewCase) -> object:
     """Create a case; with an organization key. A document that cannot be used is refused with every problem in it."""
-    return await cases.create_case(hub, caller, **body.model_dump(exclude={"when"}), when=_read_when(body.when))
+    spec = cases.CaseSpec(**body.model_dump(exclude={"when"}), when=read_when(body.when))
+    return await cases.create_case(hub, caller, spec)
 
 
 @router.get("/api/cases", response_model=PageOf[CaseSummary])
@@ -117,11 +119,11 @@ async def list_cases(
     project_id: Annotated[str | None, Query()] = None,
     agent_id: Annotated[str | None, Query()] = None,
     active: Annotated[bool | None, Query()] = None,
+    query: Annotated[str | None, Query(description="looked for in their names")] = None,
 ) -> object:
     """List cases, newest first, without their documents."""
-    return await cases.list_cases(
-        hub, caller, project_id=project_id, agent_id=agent_id, active=active, limit=paging.limit, cursor=paging.cursor
-    )
+    of = {"project_id": project_id, "agent_id": agent_id}
+    return await cases.list_cases(hub, caller, **of, active=active, query=query, limit=paging.limit, cursor=paging.cursor)
 
 
 @router.get("/api/cases/{case_id}", response_model=Case)
@@ -133,9 +135,9 @@ async def get_case(hub: TheHub, caller: TheCaller, case_id: str) -> object:
 @router.patch("/api/cases/{case_id}", response_model=WrittenCase)
 async def update_case(hub: TheHub, caller: TheCaller, case_id: str, body: CaseChanges) -> object:
     """Change a case; with an organization key. A change of the document makes a new version."""
-    changes = given(body)
+    changes = list_sent_fields(body)
     if "when" in changes:
-        changes["when"] = _read_when(body.when)
+        changes["when"] = read_when(body.when)
     return await cases.update_case(hub, caller, case_id, changes)
 
 
@@ -170,5 +172,6 @@ async def get_version(hub: TheHub, caller: TheCaller, case_id: str, version: Ann
     return await cases.get_version(hub, caller, case_id, version)
 
 
-def _read_when(when: When | None) -> dict[str, Any] | None:
+def read_when(when: When | None) -> dict[str, Any] | None:
+    """Return the conditions that are named; None where there are none."""
     return None if when is None else when.model_dump(exclude_none=True) or None

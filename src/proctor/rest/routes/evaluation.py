@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, TheCaller, TheHub, given, routed
+from proctor.rest.route_parts import Body, TheCaller, TheHub, list_sent_fields, make_router
 from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 
-router = routed("traces")
+router = make_router("traces")
 
 
 class Reevaluation(Body):
@@ -30,7 +30,7 @@ class Reevaluated(BaseModel):
 @router.post("/api/traces/reevaluate", response_model=Reevaluated, status_code=202)
 async def reevaluate_traces(hub: TheHub, caller: TheCaller, body: Reevaluation) -> object:
     """Have traces evaluated again, against the cases as they are now. Results of the same case version are replaced."""
-    wanted = given(body)
+    wanted = list_sent_fields(body)
     if wanted.get("trace_ids") is not None:
         wanted["trace_ids"] = tuple(wanted["trace_ids"])
     return await request_reevaluation(hub, caller, ReevaluationRequest(**wanted))

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, routed
+from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.service.access import keys
 
-router = routed("keys")
+router = make_router("keys")
 Kind = Literal["organization", "project", "solver", "run"]
 
 
@@ -52,7 +52,7 @@ class NewKey(Body):
 @router.post("/api/keys", response_model=CreatedKey, status_code=201)
 async def create_key(hub: TheHub, caller: TheCaller, body: NewKey) -> object:
     """Create a key; with an organization key. It is shown here and never again."""
-    row, plain = await keys.create_key(hub, caller, **body.model_dump())
+    row, plain = await keys.create_key(hub, caller, keys.KeySpec(**body.model_dump()))
     return {**row, "key": plain}
 
 

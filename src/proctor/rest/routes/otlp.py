@@ -18,8 +18,8 @@ from proctor.errors import EvidenceError
 from proctor.evidence.otlp_groups import Received, receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf, receive_text
 from proctor.evidence.wire_format import TooMuch, WireLimits
 from proctor.model.evidence import Json
-from proctor.rest.errors import PROTOBUF
-from proctor.rest.route_parts import TheCaller, TheHub, routed
+from proctor.rest.errors import PROTOBUF, encode_varint
+from proctor.rest.route_parts import TheCaller, TheHub, make_router
 from proctor.rest.routes.public_traces import refused_trace
 from proctor.rest.trace_bodies import get_deadline, trace_reading
 from proctor.rest.write_queue import trace_writer
@@ -27,9 +27,10 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces.intake import Intake, Run, read_spans
+from proctor.service.traces.routing import require_sender
 from proctor.store.traces import KeptTrace
 
-router = routed("traces in")
+router = make_router("traces in")
 JSON = "application/json"
 _LONGEST_MESSAGE = 1_000
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -109,6 +110,7 @@ async def _receive_export(signal: _Signal, request: Request, hub: Hub, caller: C
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in (JSON, PROTOBUF):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"expected {PROTOBUF} or {JSON}, got {kind[:100]!r}")
+    require_sender(caller)
     body = await request.body()
     limits = WireLimits(messages=hub.settings.protobuf_messages, fields=hub.settings.protobuf_fields)
     read = partial(signal.read_protobuf, limits) if kind == PROTOBUF else signal.read_json
@@ -149,14 +151,5 @@ def _encode_partial_success(rejected: int, message: str) -> bytes:
     if not rejected:
         return b""
     text = message.encode("utf-8", errors="replace")
-    inner = b"\x08" + _encode_varint(rejected) + b"\x12" + _encode_varint(len(text)) + text
-    return b"\x0a" + _encode_varint(len(inner)) + inner
-
-
-def _encode_varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    inner = b"\x08" + encode_varint(rejected) + b"\x12" + encode_varint(len(text)) + text
+    return b"\x0a" + encode_varint(len(inner)) + inner

@@ -7,10 +7,10 @@ from typing import Any
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, given, routed
+from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, list_sent_fields, make_router
 from proctor.service.access import projects
 
-router = routed("projects")
+router = make_router("projects")
 
 
 class Project(BaseModel):
@@ -63,7 +63,7 @@ async def get_project(hub: TheHub, caller: TheCaller, project_id: str) -> object
 @router.patch("/api/projects/{project_id}", response_model=Project)
 async def update_project(hub: TheHub, caller: TheCaller, project_id: str, body: ProjectChanges) -> object:
     """Change a project; with an organization key."""
-    return await projects.update_project(hub, caller, project_id, given(body))
+    return await projects.update_project(hub, caller, project_id, list_sent_fields(body))
 
 
 @router.delete("/api/projects/{project_id}", status_code=204)

@@ -18,7 +18,7 @@ from proctor.evidence.json_bytes import decode
 from proctor.evidence.otlp_groups import Received, receive_json
 from proctor.model.evidence import Json
 from proctor.rest.errors import PROTOBUF
-from proctor.rest.route_parts import PageMeta, TheCaller, TheHub, ThePaging, routed
+from proctor.rest.route_parts import PageMeta, TheCaller, TheHub, ThePaging, make_router
 from proctor.rest.trace_bodies import get_deadline, trace_reading
 from proctor.rest.write_queue import trace_writer
 from proctor.service.access.callers import Caller
@@ -26,9 +26,10 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces import search
 from proctor.service.traces.intake import Intake, Run, read_body, read_spans
+from proctor.service.traces.routing import require_sender
 from proctor.store.traces import KeptTrace
 
-router = routed("traces in")
+router = make_router("traces in")
 
 
 class SentTrace(BaseModel):
@@ -130,6 +131,7 @@ async def post_trace(
     """Take a trace in. It is durable when the answer is sent."""
     if request.headers.get("content-type", "").lower().startswith(PROTOBUF):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", "protobuf is not read here", hint="send it to /v1/traces, or use http/json")
+    require_sender(caller)
     body = await request.body()
     until = get_deadline()
     async with trace_reading(request).open_body(len(body), until) as run:
@@ -156,7 +158,7 @@ async def _read_intake(hub: Hub, caller: Caller, body: bytes, request_id: str | 
 
 
 def read_json(body: bytes) -> Json:
-    """The JSON of a request; refused when it is none."""
+    """Return the JSON of a request; refused when it is none."""
     try:
         return decode(body)
     except EvidenceError as error:
@@ -214,7 +216,7 @@ async def list_traces(
     platform_id: Annotated[str | None, Query(alias="platformId", description="the agent")] = None,
 ) -> object:
     """List the traces of an agent, newest first."""
-    wanted = search.TraceFilter(agent_id=platform_id)
+    wanted = search.TraceSearch(agent_id=platform_id)
     found = await search.list_traces(hub, caller, wanted, limit=paging.limit, cursor=paging.cursor)
     return {"success": True, "data": [_show_row(row) for row in found["data"]], "_meta": found["_meta"], "timestamp": hub.now()}
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Query, Response
+import msgspec
+from fastapi import Depends, Query, Response
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, routed
+from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, make_router
 from proctor.service.traces import search
-from proctor.service.traces.search import TraceFilter
+from proctor.service.traces.search import ResultSearch, TraceFilter
 
-router = routed("results")
+router = make_router("results")
 
 
 class ResultSummary(BaseModel):
@@ -39,24 +40,30 @@ class Result(ResultSummary):
     result: Any = Field(description="assertions with their verdicts, reasons and pointers into the evidence")
 
 
+def read_trace_filter(
+    project_id: Annotated[str | None, Query()] = None,
+    agent_id: Annotated[str | None, Query()] = None,
+    outcome: Annotated[Literal["pass", "fail", "error", "skip"] | None, Query()] = None,
+    since: Annotated[str | None, Query(description="from this time on; ISO 8601")] = None,
+    until: Annotated[str | None, Query(description="before this time; ISO 8601")] = None,
+) -> TraceFilter:
+    """Return what a list of traces or results is narrowed to."""
+    return TraceFilter(project_id=project_id, agent_id=agent_id, outcome=outcome, since=since, until=until)
+
+
 @router.get("/api/results", response_model=PageOf[ResultSummary])
 async def list_results(
     hub: TheHub,
     caller: TheCaller,
     paging: ThePaging,
-    project_id: Annotated[str | None, Query()] = None,
-    agent_id: Annotated[str | None, Query()] = None,
+    wanted: Annotated[TraceFilter, Depends(read_trace_filter)],
     case_id: Annotated[str | None, Query()] = None,
     trace_id: Annotated[str | None, Query()] = None,
-    outcome: Annotated[Literal["pass", "fail", "error", "skip"] | None, Query()] = None,
     code: Annotated[str | None, Query(description="why a case as a whole has its outcome")] = None,
-    since: Annotated[str | None, Query(description="from this time on; ISO 8601")] = None,
-    until: Annotated[str | None, Query(description="before this time; ISO 8601")] = None,
 ) -> object:
     """List results, newest first."""
-    wanted = TraceFilter(project_id=project_id, agent_id=agent_id, outcome=outcome, since=since, until=until)
-    more = {"case_id": case_id, "trace_id": trace_id, "code": code, "cursor": paging.cursor}
-    return await search.list_results(hub, caller, wanted, limit=paging.limit, **more)
+    found = ResultSearch(**msgspec.structs.asdict(wanted), case_id=case_id, trace_id=trace_id, code=code)
+    return await search.list_results(hub, caller, found, limit=paging.limit, cursor=paging.cursor)
 
 
 @router.get("/api/results/{result_id}", response_model=Result)

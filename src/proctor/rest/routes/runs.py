@@ -10,15 +10,20 @@ from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, routed
+from proctor.actions.run_names import LONGEST
+from proctor.rest.route_parts import Body, PageMeta, PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.rest.streams import CountedStream
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.hub import Hub
+from proctor.service.runs import comparisons
 from proctor.service.runs import events as run_events
+from proctor.service.runs import failures as run_failures
+from proctor.service.runs import latency as run_latency
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
+from proctor.service.runs.names import MOST_TAGS
 
-router = routed("runs")
+router = make_router("runs")
 Outcome = Literal["pass", "fail", "error", "skip"]
 Format = Literal["json", "jsonl", "junit", "markdown", "html", "otlp"]
 Status = Literal["queued", "running", "completed", "cancelled", "failed"]
@@ -64,6 +69,8 @@ class Run(BaseModel):
     outcome: Outcome | None = Field(description="of the run as a whole, when it is completed")
     error: str | None = Field(description="why it failed")
     note: str
+    name: str = Field(description="what the run is called; several may have one name")
+    tags: list[str]
     cancel_requested: bool
     repeat: int
     concurrency: int
@@ -95,6 +102,8 @@ class NewRun(Body):
     timeout_s: float = Field(120.0, gt=0, le=runs.LONGEST_ATTEMPT_S, description="how long one attempt may take")
     selection: str | None = Field(None, max_length=runs.LONGEST_SELECTION, description="which cases, as `-k` of the command line")
     note: str = Field("", max_length=runs.LONGEST_NOTE)
+    name: str = Field("", max_length=LONGEST, description="what to call the run; of several with one name the newest is meant")
+    tags: list[str] = Field([], max_length=MOST_TAGS, description="words to find the run by, as `@tag`")
 
 
 class RunResultSummary(BaseModel):
@@ -114,11 +123,77 @@ class RunResultSummary(BaseModel):
     created_at: str
 
 
+class ResultsMeta(PageMeta):
+    """The way on from a page of attempts, and where it stands."""
+
+    position: int | None = Field(description="of the first attempt, counted from 0 at the newest; null for a page that a cursor led to")
+    total: int = Field(description="how many finished attempts there are like these")
+
+
+class RunResultSummaryPage(BaseModel):
+    """A page of finished attempts, newest first."""
+
+    model_config = {"populate_by_name": True}
+
+    data: list[RunResultSummary]
+    meta: ResultsMeta = Field(alias="_meta")
+
+
+class LatencyBin(BaseModel):
+    """How many attempts took between two bounds; those in the last one, at least the lower bound."""
+
+    low_ms: float
+    high_ms: float
+    count: int
+
+
+class Latency(BaseModel):
+    """How long the attempts of a run took."""
+
+    looked_at: int = Field(description="attempts whose duration is known, of those that were looked at")
+    total: int = Field(description="finished attempts")
+    is_sample: bool = Field(description="whether only some, spread evenly over the run, were looked at")
+    least_ms: float | None
+    median_ms: float | None
+    p95_ms: float | None
+    most_ms: float | None
+    bins: list[LatencyBin]
+
+
 class RunResult(RunResultSummary):
     """The same with every assertion and the evidence."""
 
     result: Any = Field(description="assertions with their verdicts, reasons and pointers into the evidence")
     evidence: Any = Field(description="what was observed, redacted")
+
+
+class FailedAttempt(BaseModel):
+    """One attempt of a group."""
+
+    id: str
+    case: str
+    attempt: int
+    outcome: Outcome
+
+
+class FailureGroup(BaseModel):
+    """Attempts that failed for the same reason."""
+
+    reason: str = Field(description="of the first of them, with the name of the assertion")
+    code: str | None
+    outcome: Outcome
+    count: int
+    cases: int = Field(description="how many different cases")
+    results: list[FailedAttempt] = Field(description="the first of them")
+
+
+class Failures(BaseModel):
+    """What went wrong in a run, the largest group first."""
+
+    groups: list[FailureGroup]
+    looked_at: int = Field(description="how many attempts are in the groups")
+    more: bool = Field(description="whether there are older failures that were not looked at")
+    more_groups: int = Field(description="groups beyond those that are listed")
 
 
 class Comparison(BaseModel):
@@ -129,12 +204,19 @@ class Comparison(BaseModel):
     comparison: dict[str, Any] = Field(description="verdict (regressed, improved, unchanged, too_little_data), reason, rates, cases")
     latency: dict[str, Any]
     tokens: dict[str, Any]
+    cost: dict[str, Any] | None = Field(None, description="where either run has costs")
+    base_incomplete: dict[str, Any] | None = Field(None, description="how much there is of a base that is not all there")
+    candidate_incomplete: dict[str, Any] | None = Field(None, description="the same of the candidate")
+    reasons: dict[str, str] = Field(default={}, description="of every newly failing case, the first thing that went wrong")
+    failing: list[str] = Field(default=[], description="every case of the candidate that does not pass, also those that failed before")
+    lacking: list[str] = Field(default=[], description="every case of the candidate whose evidence lacks what a claim asks for")
+    unmet: dict[str, int] = Field(default={}, description="cases of the candidate without evidence, and records that met no case")
 
 
 @router.post("/api/runs", response_model=Run, status_code=202)
 async def start_run(hub: TheHub, caller: TheCaller, body: NewRun) -> object:
     """Put a run in the queue; with an organization key. What cannot be driven is refused at once, with every problem."""
-    return await runs.start_run(hub, caller, **body.model_dump())
+    return await runs.start_run(hub, caller, runs.RunSpec(**body.model_dump()))
 
 
 @router.get("/api/runs", response_model=PageOf[Run])
@@ -144,14 +226,18 @@ async def list_runs(
     paging: ThePaging,
     project_id: Annotated[str | None, Query()] = None,
     status: Annotated[Status | None, Query()] = None,
+    name: Annotated[str | None, Query()] = None,
+    tag: Annotated[str | None, Query(description="without the `@`")] = None,
+    query: Annotated[str | None, Query(description="looked for in the names of runs and suites, and in notes")] = None,
 ) -> object:
     """List runs, newest first."""
-    return await runs.list_runs(hub, caller, project_id=project_id, status=status, limit=paging.limit, cursor=paging.cursor)
+    wanted = runs.RunSearch(project_id=project_id, status=status, name=name, tag=tag, query=query)
+    return await runs.list_runs(hub, caller, wanted, limit=paging.limit, cursor=paging.cursor)
 
 
 @router.get("/api/runs/{run_id}", response_model=Run)
 async def get_run(hub: TheHub, caller: TheCaller, run_id: str) -> object:
-    """Read a run."""
+    """Read a run: by its id, its name, `@tag`, `latest` or `previous`; so do the other routes that read one."""
     return await runs.get_run(hub, caller, run_id)
 
 
@@ -161,7 +247,7 @@ async def cancel_run(hub: TheHub, caller: TheCaller, run_id: str) -> object:
     return await runs.cancel_run(hub, caller, run_id)
 
 
-@router.get("/api/runs/{run_id}/results", response_model=PageOf[RunResultSummary])
+@router.get("/api/runs/{run_id}/results", response_model=RunResultSummaryPage)
 async def list_run_results(
     hub: TheHub,
     caller: TheCaller,
@@ -169,16 +255,33 @@ async def list_run_results(
     paging: ThePaging,
     outcome: Annotated[Outcome | None, Query()] = None,
     case: Annotated[str | None, Query()] = None,
+    position: Annotated[
+        int | None,
+        Query(ge=0, le=2**31, description="begin at this one, counted from 0 at the newest; instead of `cursor`. Behind the last: nothing"),
+    ] = None,
 ) -> object:
-    """List the finished attempts of a run, newest first."""
-    more = {"outcome": outcome, "case": case, "cursor": paging.cursor}
-    return await run_results.list_run_results(hub, caller, run_id, limit=paging.limit, **more)
+    """List the finished attempts of a run, newest first: page by page, or from a position on."""
+    return await run_results.list_run_results(
+        hub, caller, run_id, outcome=outcome, case=case, limit=paging.limit, cursor=paging.cursor, position=position
+    )
 
 
 @router.get("/api/runs/{run_id}/results/{result_id}", response_model=RunResult)
 async def get_run_result(hub: TheHub, caller: TheCaller, run_id: str, result_id: str) -> object:
     """Read an attempt with every assertion, its verdict and the evidence."""
     return await run_results.get_run_result(hub, caller, run_id, result_id)
+
+
+@router.get("/api/runs/{run_id}/failures", response_model=Failures)
+async def group_run_failures(hub: TheHub, caller: TheCaller, run_id: str) -> object:
+    """Group what went wrong in a run by reason: reasons that differ only in numbers and quoted values are one."""
+    return msgspec.to_builtins(await run_failures.group_run_failures(hub, caller, run_id))
+
+
+@router.get("/api/runs/{run_id}/latency", response_model=Latency)
+async def measure_latency(hub: TheHub, caller: TheCaller, run_id: str) -> object:
+    """Read how long the attempts of a run took: median, slow end, distribution. Of a long run some attempts are looked at."""
+    return msgspec.to_builtins(await run_latency.measure_latency(hub, caller, run_id))
 
 
 @router.get("/api/runs/{run_id}/report", response_class=Response, responses=_REPORTS)
@@ -199,11 +302,13 @@ async def compare_runs(
     hub: TheHub,
     caller: TheCaller,
     run_id: str,
-    base: Annotated[str, Query(description="the id of the run to compare with")],
+    base: Annotated[
+        str, Query(description="the run to compare with, in the same project: its id, its name, `@tag`, or `previous`, the one before")
+    ] = "previous",
     alpha: Annotated[float, Query(ge=LEAST_ALPHA, lt=1, description="the chance of a false alarm")] = 0.05,
 ) -> object:
     """Compare a run with another one: what changed, and whether it is more than chance."""
-    return await run_results.compare_runs(hub, caller, run_id, base, alpha=alpha)
+    return await comparisons.compare_runs(hub, caller, run_id, base, alpha=alpha)
 
 
 @router.get("/api/runs/{run_id}/events", response_class=StreamingResponse, responses=_EVENTS)
@@ -219,10 +324,11 @@ async def run_stream(
     number = (
         int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 16 else after
     )
-    if not await run_events.has_more(hub, caller, run_id, number):
+    followed = await run_events.find_followed_run(hub, caller, run_id, number)
+    if followed is None:
         return Response(status_code=204)
     headers = {"x-accel-buffering": "no"}
-    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, run_id, number), headers=headers)
+    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, number), headers=headers)
 
 
 async def _stream_events(request: Request, hub: Hub, run_id: str, after: int) -> AsyncIterator[bytes]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import Response
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import Body, TheCaller, TheHub, routed
+from proctor.rest.route_parts import Body, TheCaller, TheHub, make_router
 from proctor.service.access import secrets
 
-router = routed("secrets")
+router = make_router("secrets")
 
 
 class Secret(BaseModel):

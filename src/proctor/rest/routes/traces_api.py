@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Query, Response
+import msgspec
+from fastapi import Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, routed
-from proctor.rest.routes.results import ResultSummary
-from proctor.service.traces import search
-from proctor.service.traces.search import TraceFilter
+from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, make_router
+from proctor.rest.routes.results import ResultSummary, read_trace_filter
+from proctor.rest.streams import CountedStream
+from proctor.service.hub import Hub
+from proctor.service.traces import facets, feed, search
+from proctor.service.traces.search import TraceFilter, TraceSearch
 
-router = routed("traces")
+router = make_router("traces")
 
 
 class TraceSummary(BaseModel):
@@ -23,7 +28,7 @@ class TraceSummary(BaseModel):
     agent_id: str
     external_id: str = Field(description="`x-request-id`, the id of the OTLP trace, or one that was made up")
     format: str
-    status: str = Field(description="open (more may come), complete, evaluated, failed")
+    status: str = Field(description="open (more may come), complete, evaluated (`not_judged` says where nothing was decided), failed")
     revision: int = Field(description="counts up with everything that comes in for it")
     size: int = Field(description="bytes as kept")
     metadata: dict[str, Any] | None
@@ -31,6 +36,9 @@ class TraceSummary(BaseModel):
     outcome: str | None = Field(description="the worst of its results")
     error: str | None = Field(None, description="why it could not be evaluated: a code and a sentence")
     no_run: str | None = Field(None, description="why it is no run of an agent; such a trace is kept and not judged")
+    not_judged: str | None = Field(
+        None, description="why an evaluated trace has no verdict: no case is about it, or it is no run of an agent"
+    )
     created_at: str
     updated_at: str
 
@@ -43,31 +51,92 @@ class Trace(TraceSummary):
     results: list[ResultSummary]
 
 
-def narrowed(
-    project_id: Annotated[str | None, Query()] = None,
-    agent_id: Annotated[str | None, Query()] = None,
-    outcome: Annotated[Literal["pass", "fail", "error", "skip"] | None, Query()] = None,
-    since: Annotated[str | None, Query(description="from this time on; ISO 8601")] = None,
-    until: Annotated[str | None, Query(description="before this time; ISO 8601")] = None,
-) -> TraceFilter:
-    """What a list is narrowed to."""
-    return TraceFilter(project_id=project_id, agent_id=agent_id, outcome=outcome, since=since, until=until)
+class FacetValue(BaseModel):
+    """One value, and how many traces have it."""
+
+    value: str
+    count: int
+    name: str | None = Field(description="of an agent or a case")
 
 
-@router.get("/api/traces", response_model=PageOf[TraceSummary])
-async def list_traces(
-    hub: TheHub,
-    caller: TheCaller,
-    paging: ThePaging,
-    wanted: Annotated[TraceFilter, Depends(narrowed)],
+class Facets(BaseModel):
+    """How many traces there are of each kind. Each facet leaves its own filter out, so that the other choices are counted, too."""
+
+    looked_at: int = Field(description="how many traces the counts are over, the newest first; at most 2,000")
+    more: bool = Field(description="whether there are older ones that were not looked at")
+    since: str | None = Field(description="the oldest that was looked at")
+    agents: list[FacetValue]
+    outcomes: list[FacetValue]
+    statuses: list[FacetValue]
+    cases: list[FacetValue] = Field(description="cases that were decided on them")
+
+
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "description": "One event: `id` to go on from, `event` is `received` (a trace came in) or `decided` (a case was decided on one), "
+    "`data` JSON with `id`, `kind`, `at`, `trace_id`, `agent_id`, and "
+    "`external_id`, `status`, `input_text`, or `case_id`, `outcome`, `code`.",
+    "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
+}
+_EVENTS: dict[int | str, dict[str, Any]] = {200: {"description": "The events.", "content": {"text/event-stream": {"schema": _EVENT}}}}
+
+
+def read_trace_search(
+    wanted: Annotated[TraceFilter, Depends(read_trace_filter)],
     status: Annotated[Literal["open", "complete", "evaluated", "failed"] | None, Query()] = None,
     external_id: Annotated[str | None, Query()] = None,
     query: Annotated[str | None, Query(max_length=200, description="looked for in what was asked and in the external id")] = None,
     metadata: Annotated[list[str] | None, Query(description="`name=value`, may be repeated", max_length=10)] = None,
+    case_id: Annotated[str | None, Query(description="decided on this case; `outcome` is then that of the case")] = None,
+) -> TraceSearch:
+    """Return what traces are looked for."""
+    narrowed = msgspec.structs.asdict(wanted)
+    return TraceSearch(**narrowed, status=status, external_id=external_id, query=query, metadata=metadata or (), case_id=case_id)
+
+
+@router.get("/api/traces", response_model=PageOf[TraceSummary])
+async def list_traces(
+    hub: TheHub, caller: TheCaller, paging: ThePaging, wanted: Annotated[TraceSearch, Depends(read_trace_search)]
 ) -> object:
     """List and search traces, newest first."""
-    more = {"status": status, "external_id": external_id, "query": query, "cursor": paging.cursor}
-    return await search.list_traces(hub, caller, wanted, metadata=metadata or (), limit=paging.limit, **more)
+    return await search.list_traces(hub, caller, wanted, limit=paging.limit, cursor=paging.cursor)
+
+
+@router.get("/api/traces/facets", response_model=Facets)
+async def count_facets(hub: TheHub, caller: TheCaller, wanted: Annotated[TraceSearch, Depends(read_trace_search)]) -> object:
+    """Count the newest traces of a search by agent, outcome, status and case."""
+    return facets.show_facets(await facets.count_facets(hub, caller, wanted))
+
+
+@router.get("/api/traces/events", response_class=StreamingResponse, responses=_EVENTS)
+async def follow_traces(
+    request: Request,
+    hub: TheHub,
+    caller: TheCaller,
+    project_id: Annotated[str, Query()],
+    agent_id: Annotated[str | None, Query()] = None,
+    after: Annotated[str | None, Query(description="begin behind the event of this id; left out: from now on", max_length=100)] = None,
+    follow: Annotated[bool, Query(description="false: tell what there is by now, and end")] = True,
+    last_event_id: Annotated[str | None, Header(description="what a browser sends when it comes back; wins over `after`")] = None,
+) -> Response:
+    """Follow the traces of a project: server-sent events with ids, for as long as somebody listens.
+
+    Told is what was written two seconds ago or before, and nothing twice. A case that is decided again on the same trace is not told of.
+    """
+    followed = await feed.find_followed_traces(hub, caller, project_id, agent_id=agent_id, after=last_event_id or after)
+    headers = {"x-accel-buffering": "no"}
+    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, follow), headers=headers)
+
+
+async def _stream_events(request: Request, hub: Hub, followed: feed.Followed, follow: bool) -> AsyncIterator[bytes]:
+    stopping = request.app.state.stopping
+    # The place comes first: who is cut off before the first event goes on from where it began.
+    yield f"retry: 1000\nid: {followed.place.write()}\n\n".encode()
+    async for event in feed.follow_traces(hub, followed, stopping=stopping.is_set, follow=follow):
+        if event is None:
+            yield b": still here\n\n"
+            continue
+        yield f"id: {event['id']}\nevent: {event['kind']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
 
 
 @router.get("/api/traces/{trace_id}", response_model=Trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -11,14 +12,15 @@ from fastapi import Body as BodyOf
 from pydantic.alias_generators import to_camel
 
 from proctor.rest.resource_models import make_answer, make_body
-from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, given, routed
+from proctor.rest.route_parts import ClampedPaging, PageOf, TheCaller, TheHub, list_sent_fields, make_router
 from proctor.service.verification.declaration import Operation, Resource
 from proctor.service.verification.nouns import NOUNS
+from proctor.store.bodies import to_json
 
 
 def make_routes(noun: Resource) -> APIRouter:
     """Return the routes of a noun."""
-    router = routed(noun.tag)
+    router = make_router(noun.tag)
     for operation in noun.operations:
         if not operation.rest:
             continue
@@ -48,8 +50,10 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
             options[operation.within] = narrowed if narrowed is not None else request.query_params.get(to_camel(operation.within))
         if operation.takes is not None:
             body = values["body"]
-            ids.append(body if operation.takes_whole or body is None else given(body))
+            ids.append(body if operation.takes_whole or body is None else list_sent_fields(body))
         found = await operation.call(hub, caller, *ids, **options)
+        if operation.large:
+            return Response(await asyncio.to_thread(to_json, found), operation.status, media_type="application/json")
         return found if operation.gives is not None else Response(status_code=operation.status)
 
     endpoint.__name__, endpoint.__doc__ = operation.name, operation.about
@@ -65,7 +69,7 @@ def _list_parameters(operation: Operation) -> list[inspect.Parameter]:
         if operation.takes_optional:
             defaults["body"] = None
     if operation.pages:
-        types["paging"] = ThePaging
+        types["paging"] = ClampedPaging
     if operation.within is not None:
         parent = operation.within.removesuffix("_id").replace("_", " ")
         types[operation.within] = Annotated[str | None, Query(description=f"of this {parent} only")]

@@ -62,6 +62,7 @@ async def load_agents(hub: Hub, organization_id: str, at_most_s: float = _REMEMB
     async with hub.database.reading() as connection:
         rows = (await connection.execute(query)).mappings().all()
     if len(known) >= _MOST_ORGANIZATIONS:
+        # All at once: it happens rarely, and what is needed is read again within seconds anyhow.
         known.clear()
     known[organization_id] = _Known(now, {row["id"]: _make_agent(dict(row)) for row in rows})
     return known[organization_id].agents

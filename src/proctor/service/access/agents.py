@@ -13,9 +13,9 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
 from proctor.service.access.places import change_place, empty_place, show_place
-from proctor.service.changes import check_fields, required
+from proctor.service.changes import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.store.clearing import delete_agents_of, delete_traces_of
 from proctor.store.pages import Row
@@ -72,7 +72,7 @@ async def list_agents(
     require_reader(caller)
     async with hub.database.reading() as connection:
         query = list_seen(agents, caller, project_id=project_id)
-        return shown_page(await paged(connection, query, agents, limit=limit, cursor=cursor), _show_agent)
+        return show_page(await fetch_page_or_refuse(connection, query, agents, limit=limit, cursor=cursor), _show_agent)
 
 
 async def get_agent(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
@@ -86,7 +86,7 @@ async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, 
     """Change what is named in `changes`. The traces of a paused agent are not taken."""
     require_writer(caller, "agents are changed")
     values = {name: value for name, value in changes.items() if name in _CHANGEABLE}
-    required(values, "name", "kind", "paused")
+    refuse_emptying(values, "name", "kind", "paused")
     check_fields(values, names=_NAMES)
     async with hub.database.writing() as connection:
         before = await find_row(connection, agents, caller.organization_id, id)

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
 from proctor.store.audit import add_note, list_notes_query
@@ -52,7 +52,7 @@ async def list_notes(
         raise Refusal("FORBIDDEN", "the audit log is read with an organization key")
     async with hub.database.reading() as connection:
         query = list_notes_query(caller.organization_id, resource=resource, resource_id=resource_id)
-        return shown_page(await paged(connection, query, audit, limit=limit, cursor=cursor, time="at"), _show_note)
+        return show_page(await fetch_page_or_refuse(connection, query, audit, limit=limit, cursor=cursor, time="at"), _show_note)
 
 
 def _show_note(row: Row) -> Json:

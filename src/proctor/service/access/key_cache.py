@@ -31,6 +31,7 @@ class KeyCache:
 
     def put(self, hash: str, row: Row, now: float, changes: int) -> None:
         """Keep a row that was read when `changes` was the count; the oldest row gives way."""
+        # Something was revoked while this row was being read: the row may be from before, and would be believed for seconds.
         if changes != self.changes:
             return
         self._rows.pop(hash, None)
@@ -40,6 +41,7 @@ class KeyCache:
 
     def forget(self, hash: str) -> None:
         """Forget a key that was changed, so that it is looked up again."""
+        # Counted for all keys together: a needless look into the database is cheaper than remembering every key that was forgotten.
         self.changes += 1
         self._rows.pop(hash, None)
 

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,7 +20,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, LOCAL, Caller, CallerKind
 from proctor.service.hub import Hub, new_id, stamp
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.store import keys as rows
 from proctor.store.list_queries import list_query
@@ -31,57 +32,40 @@ PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver":
 _LONGEST_KEY = 200
 _LONGEST_NAME = 200
 _NOTE_USE_EVERY_S = 60.0
+"""How exact `last_used_at` is: a key is used with every request, and each note is a write."""
 
 
-async def create_key(
-    hub: Hub,
-    caller: Caller,
-    kind: CallerKind,
-    name: str,
-    *,
-    project_id: str | None = None,
-    agent_ids: Sequence[str] | None = None,
-    solver_id: str | None = None,
-    benchmark_run_id: str | None = None,
-    expires_at: str | None = None,
-) -> tuple[dict[str, Json], str]:
+class KeySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key is for."""
+
+    kind: CallerKind
+    name: str
+    project_id: str | None = None
+    """Of a project key."""
+    agent_ids: Sequence[str] | None = None
+    """Of a project key: the only agents it is for; None for all of the project."""
+    solver_id: str | None = None
+    benchmark_run_id: str | None = None
+    """Of the token of a run."""
+    expires_at: str | None = None
+    """ISO 8601; None: never."""
+
+
+async def create_key(hub: Hub, caller: Caller, spec: KeySpec) -> tuple[dict[str, Json], str]:
     """Create a key of the caller's organization and return it twice: as it is listed, and in full, which nobody can ask for again."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "keys are created with an organization key")
-    _check_shape(kind, name, project_id, agent_ids, solver_id, benchmark_run_id)
-    expires_at = _read_expiry(hub, expires_at)
+    _check_shape(spec)
+    spec = msgspec.structs.replace(spec, expires_at=_read_expiry(hub, spec.expires_at))
     async with hub.database.writing() as connection:
-        await _check_references(connection, caller.organization_id, project_id, agent_ids, solver_id, benchmark_run_id)
-        row, plain = await issue_key(
-            connection,
-            hub,
-            caller,
-            kind,
-            name,
-            project_id=project_id,
-            agent_ids=agent_ids,
-            solver_id=solver_id,
-            benchmark_run_id=benchmark_run_id,
-            expires_at=expires_at,
-        )
-    return row, plain
+        await _check_references(connection, caller.organization_id, spec)
+        return await issue_key(connection, hub, caller, spec)
 
 
-async def issue_key(
-    connection: AsyncConnection,
-    hub: Hub,
-    caller: Caller,
-    kind: CallerKind,
-    name: str,
-    *,
-    project_id: str | None = None,
-    agent_ids: Sequence[str] | None = None,
-    solver_id: str | None = None,
-    benchmark_run_id: str | None = None,
-    expires_at: str | None = None,
-) -> tuple[dict[str, Json], str]:
+async def issue_key(connection: AsyncConnection, hub: Hub, caller: Caller, spec: KeySpec) -> tuple[dict[str, Json], str]:
     """Do `create_key` inside a transaction of another verb that has checked what it refers to, such as a run that gives out its token."""
-    plain = PREFIXES[kind] + secrets.token_urlsafe(32)
+    prefix = PREFIXES[spec.kind]
+    plain = prefix + secrets.token_urlsafe(32)
     now = hub.now()
     if caller.organization_id == DEFAULT_ORGANIZATION:
         await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
@@ -90,20 +74,20 @@ async def issue_key(
         {
             "id": new_id("key"),
             "organization_id": caller.organization_id,
-            "kind": kind,
-            "name": name,
-            "prefix": PREFIXES[kind],
+            "kind": spec.kind,
+            "name": spec.name,
+            "prefix": prefix,
             "suffix": plain[-4:],
             "hash": _hash_key(plain),
-            "project_id": project_id,
-            "agent_ids": list(agent_ids) if agent_ids else None,
-            "solver_id": solver_id,
-            "benchmark_run_id": benchmark_run_id,
-            "expires_at": expires_at,
+            "project_id": spec.project_id,
+            "agent_ids": list(spec.agent_ids) if spec.agent_ids else None,
+            "solver_id": spec.solver_id,
+            "benchmark_run_id": spec.benchmark_run_id,
+            "expires_at": spec.expires_at,
             "created_at": now,
         },
     )
-    await note(connection, hub, caller, "create", "key", row["id"], {"kind": kind, "name": name})
+    await note(connection, hub, caller, "create", "key", row["id"], {"kind": spec.kind, "name": spec.name})
     return show_key(row), plain
 
 
@@ -124,7 +108,7 @@ async def list_keys(
     # Tokens of runs are many, and not in the index of all others.
     query = list_query(keys, wanted, along=() if kind is not None else (keys.c.kind != sa.literal_column("'run'"),))
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, query, keys, limit=limit, cursor=cursor), show_key)
+        return show_page(await fetch_page_or_refuse(connection, query, keys, limit=limit, cursor=cursor), show_key)
 
 
 async def get_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
@@ -156,9 +140,16 @@ async def authenticate(hub: Hub, presented: str) -> Caller | None:
     # Everything is hashed, whatever it looks like, so that what is wrong with a key does not show in the time this takes.
     hash = _hash_key(presented[:_LONGEST_KEY])
     row = await _find_row(hub, hash)
-    if row is None or row["revoked_at"] is not None or _is_expired(hub, row):
+    caller = None if row is None else make_caller(hub, row)
+    if row is not None and caller is not None:
+        await _note_use(hub, row)
+    return caller
+
+
+def make_caller(hub: Hub, row: Row) -> Caller | None:
+    """Return the caller whom the row of a key stands for; None when the key was revoked or has expired."""
+    if row["revoked_at"] is not None or _is_expired(hub, row):
         return None
-    await _note_use(hub, row)
     return Caller(
         organization_id=row["organization_id"],
         kind=row["kind"],
@@ -205,6 +196,7 @@ async def _find_row(hub: Hub, hash: str) -> Row | None:
     now = hub.clock()
     row = hub.key_cache.get(hash, now)
     if row is None:
+        # A key that is revoked while we read is not remembered as valid: the count of changes tells.
         changes = hub.key_cache.changes
         async with hub.database.reading() as connection:
             row = await rows.find_key_by_hash(connection, hash)
@@ -220,6 +212,7 @@ def _is_expired(hub: Hub, row: Row) -> bool:
 async def _note_use(hub: Hub, row: Row) -> None:
     if not hub.key_cache.should_note_use(row["id"], hub.clock(), _NOTE_USE_EVERY_S):
         return
+    # Another process may have noted it.
     if row["last_used_at"] is not None and row["last_used_at"] > stamp(hub.clock() - _NOTE_USE_EVERY_S):
         return
     try:
@@ -234,23 +227,23 @@ def _hash_key(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
-def _check_shape(
-    kind: str, name: str, project_id: str | None, agent_ids: Sequence[str] | None, solver_id: str | None, benchmark_run_id: str | None
-) -> None:
+def _check_shape(spec: KeySpec) -> None:
+    kind, name = spec.kind, spec.name
     fields: dict[str, list[str]] = {}
     if kind not in PREFIXES:
         fields["kind"] = [f"expected one of {', '.join(PREFIXES)}, got {kind!r}"]
     if not name.strip() or len(name) > _LONGEST_NAME or "\0" in name:
         fields["name"] = [f"expected 1 to {_LONGEST_NAME} characters"]
-    needed = {"project": ("project_id", project_id), "solver": ("solver_id", solver_id), "run": ("benchmark_run_id", benchmark_run_id)}
-    for owner, (field, value) in needed.items():
+    for owner, field in {"project": "project_id", "solver": "solver_id", "run": "benchmark_run_id"}.items():
+        value = getattr(spec, field)
         if owner == kind and not value:
             fields[field] = [f"a {kind} key needs it"]
+        # The token of a run may name the solver that it was given to.
         elif owner != kind and value and not (owner == "solver" and kind == "run"):
             fields[field] = [f"a key of kind {kind!r} does not have it"]
-    if agent_ids is not None and kind != "project":
+    if spec.agent_ids is not None and kind != "project":
         fields["agent_ids"] = ["only project keys are restricted to agents"]
-    elif agent_ids is not None and not agent_ids:
+    elif spec.agent_ids is not None and not spec.agent_ids:
         fields["agent_ids"] = ["expected at least one agent; leave it out for all of them"]
     if fields:
         raise Refusal("VALIDATION_ERROR", "the key cannot be created", fields=fields)
@@ -270,23 +263,15 @@ def _read_expiry(hub: Hub, expires_at: str | None) -> str | None:
         raise Refusal("VALIDATION_ERROR", "the key cannot be created", fields={"expires_at": told}) from None
 
 
-async def _check_references(
-    connection: AsyncConnection,
-    organization_id: str,
-    project_id: str | None,
-    agent_ids: Sequence[str] | None,
-    solver_id: str | None,
-    benchmark_run_id: str | None,
-) -> None:
+async def _check_references(connection: AsyncConnection, organization_id: str, spec: KeySpec) -> None:
+    """Refuse a key for what another organization has, or nobody: as if it were not there."""
+    project_id, run_id = spec.project_id, spec.benchmark_run_id
     if project_id is not None and await find_row(connection, projects, organization_id, project_id) is None:
         raise not_found("project", project_id)
-    for agent_id in agent_ids or ():
+    for agent_id in spec.agent_ids or ():
         if await find_row(connection, agents, organization_id, agent_id, project_id=project_id) is None:
             raise not_found("agent", agent_id)
-    if solver_id is not None and await find_row(connection, records, organization_id, solver_id, kind="solver") is None:
-        raise not_found("solver", solver_id)
-    if (
-        benchmark_run_id is not None
-        and await find_row(connection, records, organization_id, benchmark_run_id, kind="benchmark_run") is None
-    ):
-        raise not_found("benchmark run", benchmark_run_id)
+    if spec.solver_id is not None and await find_row(connection, records, organization_id, spec.solver_id, kind="solver") is None:
+        raise not_found("solver", spec.solver_id)
+    if run_id is not None and await find_row(connection, records, organization_id, run_id, kind="benchmark_run") is None:
+        raise not_found("benchmark run", run_id)

@@ -33,11 +33,19 @@ def require_reader(caller: Caller) -> None:
         raise Refusal("FORBIDDEN", f"a {caller.kind} key does not read this")
 
 
+def require_run_reader(caller: Caller) -> None:
+    """Refuse everybody but organization keys, and project keys for the whole project, which read runs."""
+    require_reader(caller)
+    if caller.agent_ids is not None:
+        raise Refusal("FORBIDDEN", "a key that is restricted to some agents does not read runs")
+
+
 async def require_operator(hub: Hub, caller: Caller) -> None:
     """Refuse everybody who may not read what is about all organizations at once. The local user may, the organization that an administrator
     named, else the only one.
     """
     require_writer(caller, "what the service measures of itself is read")
+    # The local user of a service for which no organization key was ever made.
     if caller.key_id is None:
         return
     named = hub.settings.metrics_organization
@@ -75,6 +83,7 @@ def list_seen(
     conditions = list(beside)
     own = "id" if table is projects else "project_id"
     if caller.project_id is not None:
+        # Asked for another project, the list is empty, as if that project did not exist.
         if wanted.get(own) not in (None, caller.project_id):
             conditions.append(sa.false())
         wanted[own] = caller.project_id

@@ -13,10 +13,10 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
 from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_writer
 from proctor.service.access.places import change_place, empty_place, show_place
-from proctor.service.changes import check_fields, required
+from proctor.service.changes import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
 from proctor.service.judge_memory import delete_folder
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import not_found
 from proctor.store.clearing import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
 from proctor.store.pages import Row
@@ -53,7 +53,9 @@ async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, c
     """Return a page of the projects that the caller may see."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, list_seen(projects, caller), projects, limit=limit, cursor=cursor), _show_project)
+        return show_page(
+            await fetch_page_or_refuse(connection, list_seen(projects, caller), projects, limit=limit, cursor=cursor), _show_project
+        )
 
 
 async def get_project(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
@@ -67,7 +69,7 @@ async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str
     """Change what is named in `changes`: name, description, paused, settings. A paused project takes no traces and starts no runs."""
     require_writer(caller, "projects are changed")
     values = {name: value for name, value in changes.items() if name in _CHANGEABLE}
-    required(values, "name", "paused")
+    refuse_emptying(values, "name", "paused")
     check_fields(values, texts=("description",))
     async with hub.database.writing() as connection:
         row = await change_place(connection, hub, caller, projects, "project", id, values, action)
@@ -91,9 +93,11 @@ async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
         if hashes is None:
             raise not_found("project", id)
         await note(connection, hub, caller, "delete", "project", id)
+    # After the transaction: forgotten before, another request could read the old rows again while it is under way.
     forget_agents(hub, organization_id)
     for hash in hashes:
         hub.key_cache.forget(hash)
+    # Last: files cannot be rolled back, and without its project nobody finds them.
     await asyncio.to_thread(delete_folder, hub.settings.home, id)
 
 

@@ -84,6 +84,7 @@ def _read_key_file(path: Path) -> str:
     try:
         if not path.exists():
             _make_key_file(path)
+        # Refused, not mended: whoever could read it may have done so, and an administrator has to know.
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise StoreError(f"the key file {str(path)!r} can be read by others; `chmod 600` it, and replace the key if somebody may have")
         return path.read_text(encoding="utf-8")
@@ -101,6 +102,7 @@ def _make_key_file(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):
+            # A link fails where the name is taken, which a rename would not: of two processes the first wins, and both read its key.
             os.link(partial, path)
     finally:
         os.unlink(partial)

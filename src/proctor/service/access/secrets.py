@@ -39,6 +39,7 @@ async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value
         fields["value"] = [f"expected 1 to {_LONGEST_VALUE} characters"]
     if fields:
         raise Refusal("VALIDATION_ERROR", "the secret cannot be kept", fields=fields)
+    # Outside of the transaction: the first use stretches the key, which takes a while, and SQLite has one writer.
     locked = make_box(hub).lock(value)
     async with hub.database.writing() as connection:
         if await find_row(connection, projects, caller.organization_id, project_id) is None:
@@ -81,6 +82,7 @@ async def relock_all(hub: Hub) -> int:
     box = make_box(hub)
     count = 0
     async with hub.database.writing() as connection:
+        # One transaction: half of them under the old key, with that key taken away, would be lost.
         for table, column in ((secrets, secrets.c.value), (alert_rules, alert_rules.c.secret)):
             for id, locked in (await connection.execute(sa.select(table.c.id, column).where(column.is_not(None)))).all():
                 await connection.execute(sa.update(table).where(table.c.id == id).values({column: box.relock(locked)}))

@@ -41,6 +41,8 @@ def is_selected(case: ActiveCase, trace_id: str, evidence: Evidence, metadata: M
 
 
 def _is_sampled(case: ActiveCase, trace_id: str) -> bool:
+    # Not drawn by chance: evaluated again, or by another worker, a trace is in the same sample. With the case in it, two cases that take
+    # the same share do not look at the same traces.
     digest = hashlib.sha256(f"{case.id}\0{trace_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < case.sample * 2**64
 
@@ -68,6 +70,7 @@ def _matches_input(pattern: str, evidence: Evidence) -> bool:
 
 
 def _look_up(metadata: Mapping[str, Json], name: str) -> Json:
+    # A name with dots in it, as OpenTelemetry writes them, is a name first and a path only if there is none such.
     if name in metadata:
         return metadata[name]
     found = find_dotted(dict(metadata), name)

@@ -18,6 +18,7 @@ from proctor.service.decisions.process import READY, make_frame
 
 COMMAND = (sys.executable, "-P", "-m", "proctor.service.decisions.process")
 """Without the folder it is started in: a file there must not stand in for a module."""
+# Far more than it needs: on a machine that starts many things at once, imports alone can take many seconds.
 START_S = 60.0
 STALL_S = 120.0
 """How long one trace may take before its process is ended: more than the limits inside allow."""
@@ -63,6 +64,7 @@ class ChildProcess:
                 stdout=pipe,
                 env={**make_child_environment(), **GUARD.mark_child()},
                 limit=_MOST_READ,
+                # A group of its own, which the guard can end as a whole, and which a Ctrl-C at the terminal does not reach.
                 start_new_session=True,
             )
             # What it decides may take long: it must not go on when this process is killed.
@@ -110,6 +112,7 @@ class ChildProcess:
             self._frames = None
         if process is None:
             return
+        # Before it is waited for: once it is reaped, the system may give its number to somebody else.
         GUARD.forget_group(process.pid)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S):
@@ -134,6 +137,7 @@ class ChildProcess:
         while True:
             start = 0
             while len(held) >= start + 4 and len(held) >= (end := start + 4 + int.from_bytes(held[start : start + 4], "big")):
+                # Cut off once per read, below, and not once per frame, which would move the rest of the buffer each time.
                 yield bytes(held[start + 4 : end])
                 start = end
             del held[:start]

@@ -17,7 +17,8 @@ from proctor.decide.selection import select
 from proctor.formats.suites import read_suite
 from proctor.model.account import Known
 from proctor.model.case import Case, Suite
-from proctor.model.evidence import Json, Source
+from proctor.model.cost import PriceList
+from proctor.model.evidence import Cost, Json, Source
 from proctor.model.judgement import Opinion
 from proctor.model.result import AxisScore, CaseResult, CaseVerdict
 from proctor.model.verdict import Outcome, Verdict, errored
@@ -46,10 +47,13 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     selection: str | None = None
     own_agents: bool = False
     """Whether every case is meant once for each of the suite's own agents."""
+    prices: bytes | None = None
+    """JSON: what models cost, as the settings of its project say."""
 
     @property
     def make_key(self) -> str:
         """The same for the same suite, and for no other."""
+        # By content: requests that send the same suite share what a process has prepared of it, whoever sent it.
         return hashlib.sha256(msgspec.msgpack.encode(self)).hexdigest()
 
     def read(self) -> Suite:
@@ -65,6 +69,8 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
             from proctor.service.suites.mcplab_rules import plan_sent_suite  # brings in everything that drives agents
 
             suite = plan_sent_suite(suite).suite
+        if self.prices is not None:
+            suite = msgspec.structs.replace(suite, prices=msgspec.json.decode(self.prices, type=PriceList))
         return suite
 
 
@@ -162,6 +168,7 @@ class _Outcome(msgspec.Struct, frozen=True, array_like=True):
     reason: str | None
     now: str | None
     account: Known | None
+    cost: Cost | None
 
 
 def pack_plain(value: object) -> bytes:
@@ -201,6 +208,7 @@ def unpack_result(data: bytes, case: Case, source: Source | None = None) -> Case
         reason=kept.reason,
         now=kept.now,
         account=kept.account,
+        cost=kept.cost,
     )
 
 
@@ -225,5 +233,6 @@ def pack_result(result: CaseResult) -> bytes:
             result.reason,
             result.now,
             result.account,
+            result.cost,
         )
     )

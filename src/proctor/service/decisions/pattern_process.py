@@ -37,6 +37,7 @@ class PatternProcess:
     def __init__(self, command: tuple[str, ...] = _COMMAND, *, answer_s: float = ANSWER_S) -> None:
         self._command = command
         self._answer_s = answer_s
+        # Answers carry no number, so there is one question at a time.
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -91,7 +92,12 @@ class PatternProcess:
         if self._process is None or self._process.poll() is not None:
             self._end_process()
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=make_child_environment(), bufsize=0
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=make_child_environment(),
+                # Unbuffered: bytes in a buffer of Python would be invisible to the selector below.
+                bufsize=0,
             )
         return self._process
 
@@ -156,6 +162,7 @@ def _make_frame(value: object) -> bytes:
 
 def main() -> None:
     """Answer questions until the input ends."""
+    # A Ctrl-C reaches the whole group. The service decides when this ends, by ending its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     source: BinaryIO = sys.stdin.buffer

@@ -99,6 +99,7 @@ class FairTurns:
 
     def __init__(self, places: int) -> None:
         self._free = places
+        # So that there is always a place for somebody else's next request, however long the requests of one tenant take.
         self._most = max(1, places // 2)
         self._waiting: dict[str, OrderedDict[str, deque[_QueuedRequest]]] = {}
         self._busy: dict[str, int] = {}
@@ -112,6 +113,7 @@ class FairTurns:
         queues = self._waiting.setdefault(tenant, OrderedDict())
         if sum(len(queue) for queue in queues.values()) >= MOST_WAITING:
             raise Refusal("UNAVAILABLE", f"{MOST_WAITING} requests wait to be decided already", retry_after_s=1)
+        # Also one that was idle for a while: else it would come before all others for as long as it stayed away.
         if tenant not in self._spent or (not queues and not self._busy.get(tenant)):
             self._spent[tenant] = max(self._spent.get(tenant, 0.0), self._now)
         place = _QueuedRequest(who)
@@ -122,6 +124,7 @@ class FairTurns:
     def leave(self, place: _QueuedRequest, spent_s: float) -> None:
         """Give the turn back, or the place in the queue of one that never had it."""
         tenant, caller = place.who
+        # Cancelling whoever waits cancels the future it waits for, so one that is cancelled never had its turn.
         if place.granted.done() and not place.granted.cancelled():
             self._free += 1
             self._busy[tenant] -= 1
@@ -134,6 +137,7 @@ class FairTurns:
             self._drop_empty_queues(tenant, caller)
         self._grant_turns()
         if tenant not in self._waiting and tenant not in self._busy and self._spent[tenant] <= self._now:
+            # Nothing is lost: whoever comes anew begins there. So tenants that came once take no memory.
             del self._spent[tenant]
 
     def _grant_turns(self) -> None:
@@ -207,6 +211,7 @@ class DecisionPool:
                 told = f"not decided: the records before it took {REQUEST_S:g} s"
                 return [*found, *[Answer(error=(TIME_LIMIT, told))] * len(left)]
             if deaths >= MOST_DEATHS:
+                # Every death costs the start of a process; a request made of such records must not keep the pool busy with that.
                 told = f"not decided: {deaths} records before it ended the process that decided them"
                 return [*found, *[Answer(error=(CRASHED, told))] * len(left)]
             got, why = await self._decide_slice(who, _cut_chunk(left), suites)
@@ -236,6 +241,7 @@ class DecisionPool:
         try:
             await place.granted
             worker = await self._get_worker()
+            # Not before: the start of a process is not charged to whoever happens to be first.
             begun = time()
             return await self._ask_worker(worker, works, suites)
         finally:
@@ -249,10 +255,12 @@ class DecisionPool:
         got: list[Answer] = []
         self._busy.add(worker)
         try:
+            # All of these mean the same: no answer comes any more. Which record it was is known by how many answers there are.
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
                 await process.send(_ENCODE(worker.make_job(works, suites)))
                 while len(got) < len(works):
                     got.append(_READ(await process.receive()))
+                # A process that has grown too large says so with its last answer, and is not used again.
                 if not got[-1].last:
                     self._keep_idle(worker)
                     return got, None
@@ -276,6 +284,7 @@ class DecisionPool:
         if self._closed:
             raise _refuse_stopping()
         while self._idle:
+            # The one that was used last: it most likely knows the suite, and the others grow old enough to be ended.
             worker = self._idle.pop()
             if worker.process.is_running:
                 self._prepare_spare()
@@ -343,6 +352,7 @@ def _cut_chunk(works: Sequence[Work]) -> Sequence[Work]:
     """Return as many of the first as are handed over at once."""
     size = 0
     for count, work in enumerate(works[:CHUNK]):
+        # A trace counts as a whole chunk: its pieces are compressed, and may be a hundred times as large when they are read.
         size += len(work.evidence) if isinstance(work, CaseWork) else len(work.sent) if isinstance(work, ReadWork) else CHUNK_BYTES
         if count and size > CHUNK_BYTES:
             return works[:count]

@@ -69,6 +69,7 @@ class CaseDecider:
         started = self._clock()
         for work in job.works:
             begun = self._clock()
+            # The first record of a job is always begun, so a job gets on however large its records are.
             if begun - started > SLICE_S or self.exhausted:
                 yield Answer(undone=True)
                 continue
@@ -113,6 +114,7 @@ class CaseDecider:
         steps: list[Step] = []
         for ask in work.asks:
             prepared = suite.cases[ask.position] if ask.position < len(suite.cases) else None
+            # Both sides read the same text, so the position would do. The id proves it: a verdict must never belong to another case.
             if prepared is None or prepared.case.id != ask.id:
                 return Answer(error=("internal_error", f"the suite has no case {ask.id!r} there"))
             left = TRACE_S - (self._clock() - begun)
@@ -169,6 +171,7 @@ class CaseDecider:
         found = self._prepared.get(key)
         if found is None:
             # Prepared when it is first needed, so that it counts for whom it is needed.
+            # Also a suite that cannot be read is remembered, with the reason; its text is not needed any more.
             found = self._prepared[key] = self._read_suite(self._sources.pop(key))
         return found
 
@@ -203,6 +206,7 @@ def _deliberate(
     try:
         questions = next(deliberation)
         for each in opinions:
+            # The same evidence and opinions lead to the same questions again, so nothing of the earlier rounds had to be kept.
             questions = deliberation.send(each)
         return questions
     except StopIteration as end:

@@ -71,6 +71,7 @@ async def decide_stream(
         positions = stream.positions_for(each, NO_SOURCE, known)
         if stream.fixed_now is not None:
             each = msgspec.structs.replace(each, now=stream.fixed_now)
+        # Some records are answered without being decided; results must come in the order of the evidence all the same.
         order.append(known if not positions else len(asked))
         if positions:
             asked.append(RecordToDecide(evidence=each, positions=positions, source=NO_SOURCE, clock=stream.clock()))
@@ -82,11 +83,16 @@ async def decide_stream(
     decided = await decisions.decide(asked, None if judge is None else ask)
     for entry in order:
         if isinstance(entry, int):
-            results += [stream.with_evidence(result, asked[entry].evidence) for result in decided[entry]]
+            # Beside the event loop: the characters that decided are looked for.
+            results += await asyncio.to_thread(_tell_evidence, stream, decided[entry], asked[entry].evidence)
         else:
             results += entry
     stream.tally.add_all(results)
     return [*results, *stream.unanswered()]
+
+
+def _tell_evidence(stream: CheckStream, results: Sequence[CaseResult], evidence: Evidence) -> list[CaseResult]:
+    return [stream.with_evidence(result, evidence) for result in results]
 
 
 class SuiteDecisions:
@@ -106,6 +112,7 @@ class SuiteDecisions:
         done: list[dict[int, CaseResult]] = [{} for _ in asked]
         opinions: dict[tuple[int, int], list[Sequence[Opinion]]] = {}
         waiting = {number: list(one.positions) for number, one in enumerate(asked) if one.positions}
+        # Round by round for all records together: every question of a round is asked at once, and no process is held meanwhile.
         while waiting:
             works = [self._make_work(asked[number], positions, number, opinions, ask is not None) for number, positions in waiting.items()]
             answers = await self._decisions.answers(self._who, works, self._suites)

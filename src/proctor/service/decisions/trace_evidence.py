@@ -64,6 +64,7 @@ def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
         except BodyTooLarge:
             raise EvidenceError(f"more than {LARGEST_EVIDENCE} bytes of JSON, too much to be looked at", code="too_large") from None
         yield data
+        # Never 0: to zlib that means without any limit.
         left = max(1, left - len(data))
 
 
@@ -92,6 +93,7 @@ def _read_spans(batches: list[list[SpanGroup]]) -> Evidence:
 
 
 def _merge_repeated(spans: list[Span]) -> list[Span]:
+    # The common case, and much cheaper than merging.
     if len({span.id for span in spans}) == len(spans):
         return spans
     return [span for merged in merge_spans([spans]).values() for span in merged]

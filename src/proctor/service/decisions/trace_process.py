@@ -46,6 +46,7 @@ class _KnownCases:
     def complete_batch(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> Batch:
         """Return the batch with what is new in `texts`, and what is no longer there."""
         news = [text for key, text in texts.items() if key not in self._keys]
+        # What the worker no longer remembers is forgotten there as well, so both sides hold the same cases and neither grows for ever.
         old = [key for key in self._keys if key not in texts]
         self._keys = set(texts)
         return msgspec.structs.replace(batch, texts=news, forget=old) if news or old else batch
@@ -110,6 +111,7 @@ class ProcessDecider:
         if self._process is not None and self._process.is_running:
             return self._process
         await self.close()
+        # A new process knows no case, so everything is told again.
         self._told = _KnownCases()
         process = ChildProcess(self._command, stall_s=self._stall_s)
         await process.start()

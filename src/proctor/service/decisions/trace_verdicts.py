@@ -41,7 +41,11 @@ READ_S = 30.0
 """How long reading one trace may take; the largest ones do take a while."""
 AGENT_S = 2.0
 """From how much time on an agent has to wait for the next batch."""
+# Results are written when their batch has come to its end, so a batch must have one soon.
 BATCH_S = 10.0
+
+_MOST_KEPT_BODIES, _LONGEST_KEPT_BODY = 32, 16_384
+"""How many bodies of results a document keeps beside their compressed form, and of how many bytes at most: half a megabyte together."""
 
 CaseKey = tuple[str, int]
 """Id and version of a case."""
@@ -132,6 +136,7 @@ class PreparedDocument:
         self.suite: PreparedSuite | None = None
         self._encoder = CaseEncoder()
         self._clean: dict[int, tuple[Any, bytes]] = {}
+        self._packed: dict[bytes, bytes] = {}
         try:
             self.suite = PreparedSuite(read_suite(text.text, dialect=text.dialect, name=text.name))
         except InputError as error:
@@ -154,12 +159,24 @@ class PreparedDocument:
 
     def _pack_body(self, result: CaseResult) -> bytes:
         # A clean pass has the same verdicts as the one before it, and so the same body.
+        # An address will do as a key: the suite holds its cases for as long as this document lives.
         known = self._clean.get(id(result.case))
         if known is not None and known[0] is result.verdicts and result.now is None:
             return known[1]
-        packed = compress_bytes(self._encoder.encode(result))
+        packed = self._compress(self._encoder.encode(result))
         if result.outcome == "pass" and result.now is None and not result.extracted:
             self._clean[id(result.case)] = (result.verdicts, packed)
+        return packed
+
+    def _compress(self, text: bytes) -> bytes:
+        """Return a body compressed; traces of a healthy agent have few different ones, and compressing costs as much as deciding."""
+        packed = self._packed.get(text)
+        if packed is None:
+            packed = compress_bytes(text)
+            if len(text) <= _LONGEST_KEPT_BODY:
+                if len(self._packed) >= _MOST_KEPT_BODIES:
+                    self._packed.clear()
+                self._packed[text] = packed
         return packed
 
 
@@ -223,6 +240,7 @@ class TraceDecider:
             case = cases[position]
             if case.sample < 1 or case.when is not None:
                 if metadata is None:
+                    # Only for cases that ask for it: most have no condition. What was sent beside the trace wins over what its spans say.
                     metadata = {**evidence.metadata, **(from_json(task.metadata) if task.metadata is not None else {})}
                 if not self._is_selected(case, task.id, evidence, metadata):
                     continue
@@ -261,6 +279,7 @@ class TraceDecider:
             return _make_timed_out(case, f"not decided: the cases before it took {TRACE_S:g} s on this trace")
         try:
             with self._limit(CASE_S):
+                # The time at which the trace was received, so that evaluating it again decides claims about time as before.
                 return decide(evidence, None, 0, lambda: received)
         except OutOfTime:
             return _make_timed_out(case, f"the case took more than {CASE_S:g} s on this trace")

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
@@ -22,9 +23,9 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, require_writer
 from proctor.service.access.secrets import make_box
-from proctor.service.changes import check_fields, required
+from proctor.service.changes import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id, stamp
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.store import alerts as rows
 from proctor.store.list_queries import list_query
@@ -44,50 +45,54 @@ _SHOWN = ("id", "project_id", "agent_id", "name", "kind", "settings", "webhook_u
 _DELIVERY = ("id", "rule_id", "payload", "attempts", "delivered_at", "error", "created_at", "updated_at")
 
 
-async def create_rule(
-    hub: Hub,
-    caller: Caller,
-    *,
-    project_id: str,
-    name: str,
-    kind: AlertKind,
-    webhook_url: str,
-    agent_id: str | None = None,
-    settings: Mapping[str, Json] | None = None,
-    secret: str | None = None,
-    active: bool = True,
-) -> dict[str, Json]:
+class RuleSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule watches, and where its messages go."""
+
+    project_id: str
+    name: str
+    kind: AlertKind
+    webhook_url: str
+    agent_id: str | None = None
+    """None for every agent of the project."""
+    settings: Mapping[str, Json] | None = None
+    """What differs from `DEFAULTS` of its kind."""
+    secret: str | None = None
+    """What signs the messages; None: one is made."""
+    active: bool = True
+
+
+async def create_rule(hub: Hub, caller: Caller, spec: RuleSpec) -> dict[str, Json]:
     """Create a rule. What signs its messages is shown this once."""
     require_writer(caller, "alerts are created")
-    check_fields({"name": name})
-    _check_url(hub, webhook_url)
-    complete = _read_settings(kind, settings or {})
-    plain = secret or f"whsec_{secrets.token_urlsafe(32)}"
+    check_fields({"name": spec.name})
+    _check_url(hub, spec.webhook_url)
+    complete = read_settings(spec.kind, spec.settings or {})
+    plain = spec.secret or f"whsec_{secrets.token_urlsafe(32)}"
     _check_secret(plain)
     now = hub.now()
     async with hub.database.writing() as connection:
-        await check_place(connection, caller, project_id, agent_id)
-        await _check_case(connection, caller, complete)
+        await check_place(connection, caller, spec.project_id, spec.agent_id)
+        await check_case(connection, caller, complete)
         row = await insert_row(
             connection,
             alert_rules,
             {
                 "id": new_id("alr"),
                 "organization_id": caller.organization_id,
-                "project_id": project_id,
-                "agent_id": agent_id,
-                "name": name,
-                "kind": kind,
+                "project_id": spec.project_id,
+                "agent_id": spec.agent_id,
+                "name": spec.name,
+                "kind": spec.kind,
                 "settings": complete,
-                "webhook_url": webhook_url,
+                "webhook_url": spec.webhook_url,
                 "secret": make_box(hub).lock(plain),
-                "active": active,
+                "active": spec.active,
                 "state": None,
                 "created_at": now,
                 "updated_at": now,
             },
         )
-        await note(connection, hub, caller, "create", "alert", row["id"], {"name": name, "kind": kind})
+        await note(connection, hub, caller, "create", "alert", row["id"], {"name": spec.name, "kind": spec.kind})
     return {**_show_rule(row), "secret": plain}
 
 
@@ -105,7 +110,7 @@ async def list_rules(
     wanted = {"project_id": project_id, "agent_id": agent_id}
     query = list_query(alert_rules, {"organization_id": caller.organization_id, **wanted})
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, query, alert_rules, limit=limit, cursor=cursor), _show_rule)
+        return show_page(await fetch_page_or_refuse(connection, query, alert_rules, limit=limit, cursor=cursor), _show_rule)
 
 
 async def get_rule(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
@@ -118,7 +123,7 @@ async def get_rule(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json]) -> dict[str, Json]:
     """Change what is named in `changes`: name, settings, webhook_url, secret, active. A changed rule starts anew."""
     require_writer(caller, "alerts are changed")
-    required(changes, "name", "settings", "webhook_url", "secret", "active")
+    refuse_emptying(changes, "name", "settings", "webhook_url", "secret", "active")
     check_fields({"name": changes.get("name")})
     if "webhook_url" in changes:
         _check_url(hub, changes["webhook_url"])
@@ -129,8 +134,8 @@ async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
     async with hub.database.writing() as connection:
         before = await _find_rule(connection, caller, id)
         if "settings" in changes:
-            values["settings"] = _read_settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
-            await _check_case(connection, caller, values["settings"])
+            values["settings"] = read_settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
+            await check_case(connection, caller, values["settings"])
         if {"settings", "active"} & set(values):
             values["state"] = None
         row = await change_row(connection, alert_rules, caller.organization_id, id, {**values, "updated_at": hub.now()})
@@ -155,7 +160,7 @@ async def list_deliveries(hub: Hub, caller: Caller, id: str, *, limit: int | Non
     async with hub.database.reading() as connection:
         await _find_rule(connection, caller, id)
         query = list_query(alert_deliveries, {"organization_id": caller.organization_id, "rule_id": id})
-        return shown_page(await paged(connection, query, alert_deliveries, limit=limit, cursor=cursor), _show_delivery)
+        return show_page(await fetch_page_or_refuse(connection, query, alert_deliveries, limit=limit, cursor=cursor), _show_delivery)
 
 
 async def send_test(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
@@ -190,7 +195,7 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
             agent_id=rule["agent_id"],
             case_id=settings.get("case_id"),
         )
-    seen, firing = _judge(rule["kind"], settings, counts)
+    seen, firing = judge_counts(rule["kind"], settings, counts)
     if firing is None:
         return False
     before, after = rule["state"], "firing" if firing else "quiet"
@@ -205,7 +210,7 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
     return True
 
 
-def _judge(kind: str, settings: Mapping[str, Json], counts: list[tuple[str, str | None, int]]) -> tuple[dict[str, Json], bool | None]:
+def judge_counts(kind: str, settings: Mapping[str, Json], counts: list[tuple[str, str | None, int]]) -> tuple[dict[str, Json], bool | None]:
     """Return what was counted, and whether the rule fires; None when there is too little to say."""
     decided = sum(count for outcome, _, count in counts if outcome != "skip")
     passed = sum(count for outcome, _, count in counts if outcome == "pass")
@@ -238,7 +243,8 @@ async def _find_rule(connection: AsyncConnection, caller: Caller, id: str) -> Ro
     return row
 
 
-async def _check_case(connection: AsyncConnection, caller: Caller, settings: Mapping[str, Json]) -> None:
+async def check_case(connection: AsyncConnection, caller: Caller, settings: Mapping[str, Json]) -> None:
+    """Refuse settings that name a case which is not there."""
     case_id = settings.get("case_id")
     if case_id is not None and await find_row(connection, cases, caller.organization_id, case_id) is None:
         raise not_found("case", case_id)
@@ -258,7 +264,8 @@ def _check_secret(secret: str) -> None:
         raise Refusal("VALIDATION_ERROR", "the secret cannot be used", fields={"secret": ["expected 16 to 500 characters"]})
 
 
-def _read_settings(kind: str, given: Mapping[str, Json]) -> dict[str, Json]:
+def read_settings(kind: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Return settings with the defaults of their kind. Raises a `Refusal` that names every mistake."""
     defaults = DEFAULTS[kind]
     fields: dict[str, list[str]] = {}
     for name, value in given.items():

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from proctor.codecs.retry_after import read_retry_after_s
 from proctor.errors import StoreError
 from proctor.network.addresses import AddressRefused
 from proctor.report.evaluation_events import About, EvaluationEvent, group_by_request, iterate_events, to_protobuf
@@ -116,8 +117,10 @@ class Exporter:
         gone: list[_Trace] = []
         try:
             gone = await self._send(batch)
+            # One success is enough: the receiver is back, and what waits is sent at full speed.
             self._wait_s = FIRST_WAIT_S
         except _Later as error:
+            # A receiver may ask for more patience, up to the longest wait that we would make by ourselves.
             wait_s = max(self._wait_s, min(error.retry_after_s or 0.0, LONGEST_WAIT_S))
             self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
             gone = [trace for trace in batch if now - trace.row["queued_at"] > KEEP_S]
@@ -156,6 +159,7 @@ class Exporter:
             return []
         except _Refused as error:
             if len(batch) > 1:
+                # One by one only after a refusal of all: what one bad trace costs is one more request per trace, once.
                 return [gone for trace in batch for gone in await self._send([trace])]
             _LOG.error("results were refused", extra={"trace": batch[0].row["trace_id"], "error": redact_text(str(error))})
             return list(batch)
@@ -165,6 +169,7 @@ class Exporter:
 
         endpoint = self._hub.settings.export_otlp_endpoint
         assert endpoint is not None
+        # The settings may add headers and name another user agent, but not say that the body is something else.
         headers = {
             "user-agent": "proctor",
             **dict(self._hub.settings.export_otlp_headers),
@@ -177,13 +182,14 @@ class Exporter:
         except TimeoutError:
             raise _Later(f"no answer within {TIMEOUT_S:g} s") from None
         except AddressRefused as error:
+            # Later and not lost: an administrator may list the address meanwhile.
             raise _Later(f"refused: {error}") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             raise _Later(f"{type(error).__name__}: {error}") from None
         if answer.status_code in _REFUSED:
             raise _Refused(f"answered {answer.status_code}")
         if not 200 <= answer.status_code < 300:
-            raise _Later(f"answered {answer.status_code}", _read_retry_after_s(answer.headers.get("retry-after")))
+            raise _Later(f"answered {answer.status_code}", read_retry_after_s(answer.headers))
         _note_rejected(told)
 
 
@@ -195,10 +201,6 @@ async def _read_bounded(answer: httpx2.Response) -> bytes:
         if len(told) > LARGEST_ANSWER:
             return b""
     return told
-
-
-def _read_retry_after_s(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _note_rejected(told: bytes) -> None:

@@ -42,6 +42,7 @@ PER_ORGANIZATION = 10
 PER_PROJECT = 4
 STOP_S = 5.0
 """How long the answers to what is under way are waited for at the end; what had none is sent again."""
+# Far longer than one message may take, so that it is sent twice only after a crash.
 _LEASE_S = 60.0
 _LOOK_S = 2.0
 _RULES_EVERY_S = 10.0
@@ -96,6 +97,7 @@ class WebhookSender:
 
     async def __aexit__(self, *error: object) -> None:
         if self._tasks:
+            # What is not answered by then keeps its lease and is sent again: a receiver may hear twice, never not at all.
             await asyncio.wait(self._tasks, timeout=0 if any(error) else STOP_S)
         for task in list(self._tasks):
             task.cancel()
@@ -177,11 +179,13 @@ async def _send_message(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str |
     except AddressRefused as error:
         return f"refused: {error}"
     except (httpx2.HTTPError, httpx2.InvalidURL, ProctorError, OSError, ValueError) as error:
+        # Whatever went wrong with one receiver is the error of this delivery, and no reason to stop sending the others.
         return f"{type(error).__name__}: {error}"
 
 
 def sign_message(secret: str, timestamp: str, body: bytes) -> str:
     """Return what proves that a message came from here, in hexadecimal."""
+    # The time is signed along, so that a receiver can refuse a message that somebody recorded and sends again later.
     return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 

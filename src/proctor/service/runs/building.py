@@ -16,14 +16,17 @@ from proctor.decide.selection import select
 from proctor.formats.mcplab_library import Library
 from proctor.formats.suites import read_suite
 from proctor.model.case import Suite
+from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
 from proctor.model.result import Ending
 from proctor.model.run import RunHeader
-from proctor.runner.run import RunSettings
+from proctor.runner.settings import RunSettings
 from proctor.service.access.secrets import read_secrets
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.hub import Hub
+from proctor.service.runs.names import read_tags
 from proctor.service.runs.policy import ProjectPolicy
+from proctor.service.runs.prices import read_project_prices
 from proctor.service.suites.mcplab_library import LIBRARY_KEY, library_of
 from proctor.service.suites.mcplab_rules import plan_sent_suite
 from proctor.store.bodies import to_json
@@ -46,23 +49,27 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the agents of the suite itself are driven, each scenario with each of them."""
     library: Json = None
     """What the references of an MCPLab suite refer to, as the settings of the project said when it was sent."""
+    prices: PriceList | None = None
+    """What models cost, as the settings of the project said when it was sent."""
+    from_cases: dict[str, dict[str, str]] | None = None
+    """The cases of the project that are driven, by id, each with the ids inside its document that were changed. None: a suite was sent."""
 
 
 def read_kept_suite(row: Row) -> Suite:
-    """The suite of a run as it is driven: only the chosen cases, each with each of the suite's own agents. Raises `InputError`."""
+    """Return the suite of a run as it is driven: only the chosen cases, each with each of the suite's own agents. Raises `InputError`."""
     suite = read_chosen_suite(row)
     return plan_sent_suite(suite).suite if asked_of(row).own_agents else suite
 
 
 def read_chosen_suite(row: Row) -> Suite:
-    """The suite of a run as it was sent, with only the chosen cases. Raises `InputError`."""
+    """Return the suite of a run as it was sent, with only the chosen cases. Raises `InputError`."""
     asked = asked_of(row)
     suite = read_suite(row["document"], dialect=row["dialect"], name=row["suite_name"], library=lambda: library_of(asked.library))
     return select(suite, asked.selection)
 
 
 def source_of(row: Row) -> SuiteSource:
-    """How to get the suite of a run as it is driven."""
+    """Return how to get the suite of a run as it is driven."""
     asked = asked_of(row)
     return SuiteSource(
         text=row["document"],
@@ -72,16 +79,18 @@ def source_of(row: Row) -> SuiteSource:
         in_project=True,
         selection=asked.selection,
         own_agents=asked.own_agents,
+        prices=None if asked.prices is None else msgspec.json.encode(asked.prices),
     )
 
 
 def library_for(project: Row) -> Callable[[], Library]:
-    """What the references of an MCPLab suite refer to, once one is read. Raises `InputError` then."""
+    """Return what the references of an MCPLab suite refer to, once one is read. Raises `InputError` then."""
     return lambda: library_of((project["settings"] or {}).get(LIBRARY_KEY))
 
 
-def decided(asked: Asked, suite: Suite, project: Row) -> Asked:
-    """What was asked for, with what is not said in it: whether the suite's own agents are driven, and what its references refer to."""
+def fill_what_is_unsaid(asked: Asked, suite: Suite, project: Row) -> Asked:
+    """Return what was asked for, completed: what models cost, whether the suite's own agents are driven, what its references mean."""
+    asked = msgspec.structs.replace(asked, prices=read_project_prices(project))
     if suite.dialect != "mcplab":
         return asked
     named = asked.target is not None or asked.inline_target is not None
@@ -90,12 +99,12 @@ def decided(asked: Asked, suite: Suite, project: Row) -> Asked:
 
 
 def asked_of(row: Row) -> Asked:
-    """How a run is to be driven."""
+    """Return how a run is to be driven."""
     return msgspec.convert(row["settings"] or {}, Asked)
 
 
 def header_of(row: Row) -> RunHeader:
-    """What a run was started with."""
+    """Return what a run was started with."""
     asked = asked_of(row)
     return RunHeader(
         run_id=row["id"],
@@ -106,11 +115,13 @@ def header_of(row: Row) -> RunHeader:
         repeat=asked.repeat,
         planned=asked.attempts or None,
         note=row["note"],
+        name=row["name"] or "",
+        tags=tuple(read_tags(row["tags"])),
     )
 
 
 def ending_of(row: Row) -> Ending:
-    """How a run ended, as its row says: one that waits for its turn is going on too."""
+    """Return how a run ended, as its row says: one that waits for its turn is going on too."""
     status = row["status"]
     return status if status in ("completed", "cancelled", "failed") else "running"
 

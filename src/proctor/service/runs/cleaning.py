@@ -12,6 +12,7 @@ from proctor.model.evidence import Json
 from proctor.model.run import RunEntry
 from proctor.service.redaction import redact, redact_text
 
+# A shorter secret would be found all over innocent text, and take it along.
 _SHORTEST = 4
 
 
@@ -32,6 +33,7 @@ class Cleaner:
             sound: Json = json.loads(json.dumps(value), parse_constant=lambda _: None)
             data = json.dumps(sound, ensure_ascii=False).encode("utf-8", errors="replace")
         for secret in self._secrets:
+            # In the encoded entry as a whole: a secret may also stand in a name, or be a part of a longer text.
             data = data.replace(_in_json(secret), REDACTED.encode())
         return data
 
@@ -43,4 +45,5 @@ class Cleaner:
 
 
 def _in_json(secret: str) -> bytes:
+    # As JSON spells it: a secret with a quote or a backslash stands escaped in the entry.
     return json.dumps(secret, ensure_ascii=False).encode("utf-8", errors="replace")[1:-1]

@@ -23,7 +23,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.runs.requests import find_run
 from proctor.store.pages import Row
-from proctor.store.run_rows import UNFINISHED, get_status, list_events_after
+from proctor.store.run_rows import UNFINISHED, get_last_number, get_status, list_events_after
 
 LAST = ("completed", "cancelled", "failed")
 """Kinds of the event after which there is none."""
@@ -33,11 +33,19 @@ BEAT_EVERY_S = 15.0
 _AT_ONCE = 100
 
 
-async def has_more(hub: Hub, caller: Caller, id: str, after: int) -> bool:
-    """Whether there is anything to tell after an event, or will be. Refused when there is no such run."""
+async def find_followed_run(hub: Hub, caller: Caller, id: str, after: int) -> str | None:
+    """Return the id of the run if there is anything to tell after an event, or will be. Refused when there is no such run."""
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
-        return run["status"] in UNFINISHED or bool(await list_events_after(connection, id, after, limit=1))
+        more = run["status"] in UNFINISHED or await list_events_after(connection, run["id"], after, limit=1)
+    return run["id"] if more else None
+
+
+async def find_last_event(hub: Hub, caller: Caller, id: str) -> int:
+    """The number of the last event of a run so far, for who has read the run and wants to know what happens from then on."""
+    async with hub.database.reading() as connection:
+        await find_run(connection, caller, id)
+        return await get_last_number(connection, id)
 
 
 async def events(
@@ -45,6 +53,7 @@ async def events(
 ) -> AsyncIterator[dict[str, Json] | None]:
     """Events of a run after a number, until it has ended; None when nothing happened for a while. Who may see the run is asked before."""
     quiet = 0.0
+    # Watched before the first look: what happens between a look and the wait wakes it.
     with hub.run_signals.watch(id) as watch:
         while not stopping():
             async with hub.database.reading() as connection:
@@ -54,9 +63,10 @@ async def events(
             for row in found:
                 after = row["number"]
                 quiet = 0.0
-                yield _shown(row)
+                yield _show_event(row)
                 if row["kind"] in LAST:
                     return
+            # There may be more than one page of them; who reads slowly is not made to wait in between.
             if found:
                 continue
             if status not in UNFINISHED:
@@ -68,5 +78,5 @@ async def events(
                 yield None
 
 
-def _shown(row: Row) -> dict[str, Json]:
+def _show_event(row: Row) -> dict[str, Json]:
     return {"id": row["number"], "kind": row["kind"], "at": row["at"], **(row["body"] or {})}

@@ -13,8 +13,9 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from proctor.actions.check_stream import prepared
-from proctor.actions.judges import JudgeSection, open_home_judge, open_judge
+from proctor.actions.check_stream import prepare_once
+from proctor.actions.judge_settings import JudgeSection
+from proctor.actions.judges import JudgeSource, open_home_judge, open_judge
 from proctor.actions.mcplab_plan import Plan
 from proctor.actions.run_policy import McplabOptions, Policy, Seat, TargetLike
 from proctor.actions.surroundings import Surroundings
@@ -67,7 +68,7 @@ class ProjectPolicy(Policy):
 
     def find_judge(self, suite: Suite) -> Seat:
         """Return the judge that the suite or the project names, within bounds; else that of the service."""
-        if not any(case.judged for case in prepared(suite).cases):
+        if not any(case.judged for case in prepare_once(suite).cases):
             return Seat()
         workspace, plain = self.find_workspace(suite), suite.dialect != "mcplab"
         if workspace.judge is None:
@@ -78,8 +79,14 @@ class ProjectPolicy(Policy):
             _check_judge(workspace, workspace.judge, self.references)
             # A memory of its own: nobody else's replies serve it, and it spoils nobody else's.
             folder = get_folder(self._service_home, self._project["id"])
-            transport = self._outbound.model_transport
-            opened = open_judge(None, workspace, self.references, self.variables, home=folder, transport=transport, plain=plain)
+            source = JudgeSource(
+                workspace=workspace,
+                references=self.references,
+                environment=self.variables,
+                home=folder,
+                transport=self._outbound.model_transport,
+            )
+            opened = open_judge(None, source, plain=plain)
         return Seat(judge=opened.judge, opened=opened) if opened is not None else Seat()
 
     def admit_suite(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> None:
@@ -87,6 +94,10 @@ class ProjectPolicy(Policy):
         with self.blame("target"):
             if not own_agents and not isinstance(target, Mapping) and not self.find_workspace(suite).targets:
                 raise InputError("no target is described: send one, or describe `targets` in the suite or in the settings of the project")
+
+    def may_read(self, file: Path) -> bool:
+        """Return that no file of variables counts: a suite that was sent has the secrets of its project."""
+        return False
 
     def admit_target(self, name: str, settings: Section | Mapping[str, Json]) -> Section:
         """Return the settings as they may be built; refuse what the rules of the service forbid."""

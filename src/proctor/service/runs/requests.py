@@ -23,26 +23,30 @@ from proctor.model.case import MOST_REPEATS, Case, Suite
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note as noted
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_writer
+from proctor.service.access.permissions import list_seen, query_seen, require_run_reader, require_writer
 from proctor.service.changes import LARGEST_SETTINGS, check_fields
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.run_signals import QUEUED
-from proctor.service.runs.building import Asked, asked_of, build_project_run, decided, library_for
+from proctor.service.runs.building import Asked, asked_of, build_project_run, fill_what_is_unsaid, library_for
+from proctor.service.runs.names import check_names, find_meant_run, has_tag, mentions, read_tags, write_tags
 from proctor.service.suites.documents import read_sent_suite, refusal_of
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.bodies import to_json
+from proctor.store.many import clean_text
 from proctor.store.pages import Row
 from proctor.store.run_rows import add_events
 from proctor.store.tables import cases, projects, runs
 from proctor.store.tenants import find_row, insert_row
 
 MOST_AT_ONCE = 64
+"""Attempts of one run at the same time: its agent and this process serve others too."""
 MOST_ATTEMPTS = 50_000
 MOST_CASES = 100
 MOST_QUEUED = 1_000
+"""Runs of one organization that may wait; more would only wait longer."""
 LONGEST_NOTE = 4_000
 LONGEST_SELECTION = 4_000
 
@@ -52,72 +56,132 @@ _SHOWN = (
     "id", "project_id", "suite_name", "dialect", "target", "status", "outcome", "error", "note",
     "cancel_requested", "created_at", "started_at", "completed_at", "updated_at",
 )  # fmt: skip
+_LISTED = (*_SHOWN, "name", "tags", "settings", "counts")
+"""The columns that a list of runs shows."""
 
 
-async def start_run(
-    hub: Hub,
-    caller: Caller,
-    *,
-    project_id: str,
-    suite: Document | None = None,
-    cases: list[str] | None = None,
-    dialect: str | None = None,
-    target: str | dict[str, Json] | None = None,
-    repeat: int = 1,
-    concurrency: int = 4,
-    timeout_s: float = 120.0,
-    selection: str | None = None,
-    note: str = "",
-) -> dict[str, Json]:
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be driven, and how: a suite, or cases of the project."""
+
+    project_id: str
+    suite: Document | None = None
+    """A suite of any dialect, as text or as JSON."""
+    cases: list[str] | None = None
+    """Ids of cases of the project, instead of a suite."""
+    dialect: str | None = None
+    """Of the suite; None: recognised by shape."""
+    target: str | dict[str, Json] | None = None
+    """A target by its name, or as such; None: the only one there is, or an MCPLab suite's own agents."""
+    repeat: int = 1
+    concurrency: int = 4
+    timeout_s: float = 120.0
+    """How long one attempt may take."""
+    selection: str | None = None
+    """Which cases, as `-k` of the command line."""
+    note: str = ""
+    name: str = ""
+    """What to call the run; several may have one name, and the newest is meant."""
+    tags: list[str] = []
+
+
+class PreparedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that could be put in the queue."""
+
+    suite: Suite
+    text: str
+    chosen: Suite
+    """The suite with only the cases that are driven."""
+    target: str
+    asked: Asked
+
+
+class RunSuite(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run drives: a suite as it was sent, or cases of the project as one."""
+
+    suite: Suite
+    text: str
+    from_cases: dict[str, dict[str, str]] | None = None
+    """The cases it is made of; see `Asked`."""
+
+
+async def start_run(hub: Hub, caller: Caller, spec: RunSpec) -> dict[str, Json]:
     """Put a run in the queue: of a suite, or of cases of the project by their ids."""
     require_writer(caller, "runs are started")
-    _check(suite, cases, repeat, concurrency, timeout_s, selection, note)
-    project = await _project(hub, caller, project_id)
-    if suite is not None:
-        read, text = await read_sent_suite(suite, dialect=dialect, field="suite", library=library_for(project))
+    check_spec(spec)
+    project = await find_startable_project(hub, caller, spec.project_id)
+    sent = await read_run_suite(hub, caller, project, spec)
+    row = await _queue_run(hub, caller, project, spec, await prepare_run(hub, caller, project, spec, sent))
+    hub.run_signals.wake(QUEUED)
+    return show_run(row)
+
+
+async def read_run_suite(hub: Hub, caller: Caller, project: Row, spec: RunSpec) -> RunSuite:
+    """Return the suite of a run that is asked for. Raises `Refusal` with every problem in it."""
+    if spec.suite is not None:
+        read, text = await read_sent_suite(spec.suite, dialect=spec.dialect, field="suite", library=library_for(project))
+        sent = RunSuite(suite=read, text=text)
     else:
-        read, text = await _suite_of_cases(hub, caller, project, cases or [], alone=target is None)
-    await asyncio.to_thread(refuse_secrets_in_suite, read, "suite")
-    asked = decided(_asked(target, repeat, concurrency, timeout_s, selection), read, project)
-    chosen = _selected(read, selection)
+        sent = await _join_cases(hub, caller, project, spec.cases or [], alone=spec.target is None)
+    await asyncio.to_thread(refuse_secrets_in_suite, sent.suite, "suite")
+    return sent
+
+
+async def prepare_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, sent: RunSuite) -> PreparedRun:
+    """Return what is to be queued, once everything that it needs was built. Raises `Refusal`."""
+    asked = fill_what_is_unsaid(_read_driving(spec), sent.suite, project)
+    chosen = _select_cases(sent.suite, spec.selection)
+    # Built to learn what cannot work, while the sender still listens; the worker builds it again.
     built = await build_project_run(hub, caller.organization_id, project, chosen, asked)
     await built.close()
-    attempts = built.count_attempts(repeat)
+    attempts = built.count_attempts(spec.repeat)
     if attempts > MOST_ATTEMPTS:
         told = f"{attempts} attempts; expected at most {MOST_ATTEMPTS}"
         raise Refusal("VALIDATION_ERROR", "the run is too large", fields={"repeat": [told]})
-    asked = msgspec.structs.replace(asked, attempts=attempts)
-    row = await _queue(hub, caller, project, read, text, built.target.name, asked, note)
-    hub.run_signals.wake(QUEUED)
-    return shown_run(row)
+    asked = msgspec.structs.replace(asked, attempts=attempts, from_cases=sent.from_cases)
+    return PreparedRun(suite=sent.suite, text=sent.text, chosen=chosen, target=built.target.name, asked=asked)
+
+
+class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are listed; what is None does not count."""
+
+    project_id: str | None = None
+    status: str | None = None
+    name: str | None = None
+    tag: str | None = None
+    query: str | None = None
+    """Looked for in the names of runs and suites, and in notes."""
+
+
+_EVERY_RUN = RunSearch()
 
 
 async def list_runs(
-    hub: Hub,
-    caller: Caller,
-    *,
-    project_id: str | None = None,
-    status: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    hub: Hub, caller: Caller, wanted: RunSearch = _EVERY_RUN, *, limit: int | None = None, cursor: str | None = None
 ) -> dict[str, Json]:
-    """A page of the runs that the caller may see."""
+    """Return a page of the runs that the caller may see."""
     require_run_reader(caller)
+    beside = [] if wanted.tag is None else [has_tag(clean_text(wanted.tag))]
+    if wanted.query:
+        beside.append(mentions(wanted.query))
     async with hub.database.reading() as connection:
-        query = list_seen(runs, caller, project_id=project_id, status=status)
-        return shown_page(await paged(connection, query, runs, limit=limit, cursor=cursor), shown_run)
+        # Without the suites, which may be megabytes each.
+        query = list_seen(
+            runs, caller, columns=_LISTED, beside=beside, project_id=wanted.project_id, status=wanted.status, name=wanted.name
+        )
+        return show_page(await fetch_page_or_refuse(connection, query, runs, limit=limit, cursor=cursor), show_run)
 
 
 async def get_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One run."""
+    """Return one run."""
     async with hub.database.reading() as connection:
-        return shown_run(await find_run(connection, caller, id))
+        return show_run(await find_run(connection, caller, id))
 
 
 async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """End a run: at once while it waits, else within a second. What is finished stays. One that has ended is left as it is."""
     require_writer(caller, "runs are cancelled")
     now, at = hub.clock(), hub.now()
+    # Nobody drives a run that waits, or whose lease has run out: it can be ended here. Whoever drives it is only told.
     mine = (runs.c.organization_id == caller.organization_id, runs.c.id == id)
     idle = sa.or_(runs.c.status == "queued", sa.and_(runs.c.status == "running", runs.c.leased_until < now))
     async with hub.database.writing() as connection:
@@ -138,28 +202,24 @@ async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     if found is None:
         raise not_found("run", id)
     hub.run_signals.wake(id)
-    return shown_run(dict(found))
+    return show_run(dict(found))
 
 
-def require_run_reader(caller: Caller) -> None:
-    """Organization keys, and project keys for the whole project, read runs."""
-    require_reader(caller)
-    if caller.agent_ids is not None:
-        raise Refusal("FORBIDDEN", "a key that is restricted to some agents does not read runs")
-
-
-async def find_run(connection: AsyncConnection, caller: Caller, id: str) -> Row:
-    """A run that the caller may see; refused as not there otherwise."""
+async def find_run(connection: AsyncConnection, caller: Caller, id: str, *, beside: Row | None = None) -> Row:
+    """Return a run that the caller may see, by its id or a word that means it (`names.py`); refused as not there otherwise."""
     require_run_reader(caller)
-    return await find_seen(connection, runs, caller, "run", id)
+    found = (await connection.execute(query_seen(runs, caller, id=id))).mappings().first()
+    return dict(found) if found is not None else await find_meant_run(connection, caller, id, beside=beside)
 
 
-def shown_run(row: Row) -> dict[str, Json]:
-    """A run as it goes over the wire."""
+def show_run(row: Row) -> dict[str, Json]:
+    """Return a run as it goes over the wire."""
     asked = asked_of(row)
     counts: dict[str, int] = row["counts"] or {}
     return {
         **{name: row[name] for name in _SHOWN},
+        "name": row["name"] or "",
+        "tags": read_tags(row["tags"]),
         "repeat": asked.repeat,
         "concurrency": asked.concurrency,
         "timeout_s": asked.timeout_s,
@@ -170,38 +230,44 @@ def shown_run(row: Row) -> dict[str, Json]:
     }
 
 
-def _check(
-    suite: Document | None, cases: list[str] | None, repeat: int, concurrency: int, timeout_s: float, selection: str | None, note: str
-) -> None:
+def check_spec(spec: RunSpec) -> None:
+    """Refuse fields of a request that cannot be used, whatever the suite is."""
     fields: dict[str, list[str]] = {}
-    if (suite is None) == (cases is None):
+    if (spec.suite is None) == (spec.cases is None):
         fields["suite"] = ["expected either `suite`, a document, or `cases`, ids of cases of the project"]
-    if cases is not None and not 1 <= len(cases) <= MOST_CASES:
+    if spec.cases is not None and not 1 <= len(spec.cases) <= MOST_CASES:
         fields["cases"] = [f"expected 1 to {MOST_CASES} ids"]
-    for name, value, most in (("repeat", repeat, MOST_REPEATS), ("concurrency", concurrency, MOST_AT_ONCE)):
+    for name, value, most in (("repeat", spec.repeat, MOST_REPEATS), ("concurrency", spec.concurrency, MOST_AT_ONCE)):
         if not 1 <= value <= most:
             fields[name] = [f"expected 1 to {most}"]
-    if not 0 < timeout_s <= LONGEST_ATTEMPT_S:
+    if not 0 < spec.timeout_s <= LONGEST_ATTEMPT_S:
         fields["timeout_s"] = [f"expected a number above 0, at most {LONGEST_ATTEMPT_S:g}"]
-    if selection is not None and len(selection) > LONGEST_SELECTION:
+    if spec.selection is not None and len(spec.selection) > LONGEST_SELECTION:
         fields["selection"] = [f"expected at most {LONGEST_SELECTION} characters"]
     if fields:
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields=fields)
-    check_fields({"note": note}, names=(), texts=("note",))
+    check_fields({"note": spec.note}, names=(), texts=("note",))
+    check_names(spec.name, spec.tags)
 
 
-def _asked(target: str | dict[str, Json] | None, repeat: int, concurrency: int, timeout_s: float, selection: str | None) -> Asked:
-    named, inline = (target, None) if isinstance(target, str) else (None, target)
+def _read_driving(spec: RunSpec) -> Asked:
+    named, inline = (spec.target, None) if isinstance(spec.target, str) else (None, spec.target)
     if inline is not None:
         if len(to_json(inline)) > LARGEST_SETTINGS:
             raise Refusal("VALIDATION_ERROR", "the target is too large", fields={"target": [f"expected at most {LARGEST_SETTINGS} bytes"]})
         refuse_plain_secrets(inline, "target")
     return Asked(
-        target=named, inline_target=inline, repeat=repeat, concurrency=concurrency, timeout_s=timeout_s, selection=selection or None
+        target=named,
+        inline_target=inline,
+        repeat=spec.repeat,
+        concurrency=spec.concurrency,
+        timeout_s=spec.timeout_s,
+        selection=spec.selection or None,
     )
 
 
-async def _project(hub: Hub, caller: Caller, project_id: str) -> Row:
+async def find_startable_project(hub: Hub, caller: Caller, project_id: str) -> Row:
+    """Return the project of a run to be started. Raises `Refusal` for one that is not there, or is paused."""
     async with hub.database.reading() as connection:
         project = await find_row(connection, projects, caller.organization_id, project_id)
     if project is None:
@@ -211,7 +277,7 @@ async def _project(hub: Hub, caller: Caller, project_id: str) -> Row:
     return project
 
 
-def _selected(suite: Suite, selection: str | None) -> Suite:
+def _select_cases(suite: Suite, selection: str | None) -> Suite:
     try:
         chosen = select(suite, selection)
     except InputError as error:
@@ -222,14 +288,15 @@ def _selected(suite: Suite, selection: str | None) -> Suite:
     return chosen
 
 
-async def _suite_of_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *, alone: bool) -> tuple[Suite, str]:
-    """The documents of these cases as one suite, and its text; an id that two of them use gets the name of its document in front.
+async def _join_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *, alone: bool) -> RunSuite:
+    """Return the documents of these cases as one suite; an id that two of them use gets the name of its document in front.
 
     A single MCPLab document for which no target is named (`alone`) stays what it is, with its own agents and servers.
     """
     joined: list[Case] = []
     taken: set[str] = set()
     settings: dict[str, Json] = {}
+    renamed: dict[str, dict[str, str]] = {}
     for id in dict.fromkeys(ids):
         async with hub.database.reading() as connection:
             row = await find_row(connection, cases, caller.organization_id, id, project_id=project["id"])
@@ -239,29 +306,36 @@ async def _suite_of_cases(hub: Hub, caller: Caller, project: Row, ids: list[str]
             row["document"], dialect=row["dialect"], name=row["name"], field="cases", library=library_for(project)
         )
         if alone and suite.dialect == "mcplab" and len(set(ids)) == 1:
-            return suite, text
+            return RunSuite(suite=suite, text=text, from_cases={id: {}})
+        renamed[id] = {}
         for case in suite.cases:
             name = case.id if case.id not in taken else make_unique(f"{row['name']}/{case.id}", taken)
             taken.add(name)
+            if name != case.id:
+                renamed[id][case.id] = name
             joined.append(msgspec.structs.replace(case, id=name, settings=_with_named_servers(case.settings)))
         for key in WORKSPACE_KEYS:
             if key in suite.settings:
                 both = isinstance(settings.get(key), dict) and isinstance(suite.settings[key], dict) and key != "judge"
                 settings[key] = {**suite.settings[key], **settings[key]} if both else settings.get(key, suite.settings[key])
     whole = Suite(name=project["name"], cases=tuple(joined), settings=settings)
-    return whole, await asyncio.to_thread(write_native, whole)
+    return RunSuite(suite=whole, text=await asyncio.to_thread(write_native, whole), from_cases=renamed)
 
 
 def _with_named_servers(settings: dict[str, Json]) -> dict[str, Json]:
-    """The settings of a case with the servers of MCPLab by their ids: which they are is said by the target, and each may be named often."""
+    """Return the settings of a case with the servers of MCPLab by their ids alone.
+
+    The target says which servers they are, and several cases may name the same one.
+    """
     servers: Json = settings.get("mcp_servers")
     if not isinstance(servers, list):
         return settings
     return {**settings, "mcp_servers": [{"id": each["id"]} if isinstance(each, dict) and "id" in each else each for each in servers]}
 
 
-async def _queue(hub: Hub, caller: Caller, project: Row, suite: Suite, text: str, target: str, asked: Asked, note: str) -> Row:
+async def _queue_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, run: PreparedRun) -> Row:
     at = hub.now()
+    # Counted without a lock: many senders at once may overfill the queue by a few, which is no harm.
     waiting = sa.select(sa.func.count()).where(runs.c.organization_id == caller.organization_id, runs.c.status == "queued")
     async with hub.database.writing() as connection:
         if int((await connection.execute(waiting)).scalar_one()) >= MOST_QUEUED:
@@ -273,18 +347,20 @@ async def _queue(hub: Hub, caller: Caller, project: Row, suite: Suite, text: str
                 "id": new_id("run"),
                 "organization_id": caller.organization_id,
                 "project_id": project["id"],
-                "suite_name": suite.name[:200],
-                "dialect": suite.dialect,
-                "document": text,
-                "target": target,
-                "settings": msgspec.to_builtins(asked),
+                "suite_name": run.suite.name[:200],
+                "dialect": run.suite.dialect,
+                "document": run.text,
+                "target": run.target,
+                "settings": msgspec.to_builtins(run.asked),
                 "status": "queued",
                 "counts": {},
-                "note": note,
+                "note": spec.note,
+                "name": spec.name or None,
+                "tags": write_tags(spec.tags),
                 "created_at": at,
                 "updated_at": at,
             },
         )
-        await add_events(connection, row["id"], [("queued", {"attempts": asked.attempts})], at)
-        await noted(connection, hub, caller, "create", "run", row["id"], {"suite": row["suite_name"], "attempts": asked.attempts})
+        await add_events(connection, row["id"], [("queued", {"attempts": run.asked.attempts})], at)
+        await noted(connection, hub, caller, "create", "run", row["id"], {"suite": row["suite_name"], "attempts": run.asked.attempts})
     return row

@@ -1,4 +1,4 @@
-"""What came of a run: its attempts, reports of it, and how it compares with another one.
+"""What came of a run: its attempts, and reports of it.
 
 Everything can be read while the run goes on: it is then what is finished so far.
 """
@@ -6,35 +6,38 @@ Everything can be read while the run goes on: it is then what is finished so far
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 import sqlalchemy as sa
 
-from proctor.actions.compare import compare_entries, how_much, tell_incomplete
 from proctor.actions.history import TARGET, case_result, result_of
 from proctor.errors import InputError
 from proctor.evidence.account import find_known
 from proctor.model.account import Known
 from proctor.model.case import Case, Suite
-from proctor.model.evidence import Json
-from proctor.model.result import RunResult
+from proctor.model.evidence import Evidence, Json
+from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.evaluation_events import render_otlp
+from proctor.report.exchange import with_exchange
 from proctor.report.html import render_html
 from proctor.report.json_text import CaseEncoder, render_json
 from proctor.report.junit import render_junit
 from proctor.report.markdown import render_markdown
-from proctor.scoring.paired import LEAST_ALPHA
+from proctor.report.ranges import add_ranges
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.building import ending_of, header_of, read_kept_suite
 from proctor.service.runs.requests import find_run
+from proctor.store.bodies import from_json, to_json
 from proctor.store.list_queries import list_query
-from proctor.store.pages import Row
-from proctor.store.run_rows import iterate_entries, read_entry
+from proctor.store.pages import Row, count_rows, find_cursor
+from proctor.store.run_rows import iterate_entries, read_entry, read_summary
 from proctor.store.tables import run_entries
 
 REPORTS = {
@@ -48,6 +51,10 @@ REPORTS = {
 """Every format of a report, and its media type."""
 MOST_SHOWN = 2_000
 """Attempts whose evidence a page can show; that of a larger run shows the verdicts."""
+RANGES_S = 5.0
+"""How long one report looks for the characters that its verdicts are about; attempts that are left then come without."""
+LARGEST_REMEMBERED = 1_000_000
+"""Characters of a suite that is remembered once it was read."""
 _SHOWN = ("case", "attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms")
 
 
@@ -60,83 +67,124 @@ async def list_run_results(
     case: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
+    position: int | None = None,
 ) -> dict[str, Json]:
-    """A page of the attempts of a run, newest first, without assertions and evidence."""
-    async with hub.database.reading() as connection:
-        await find_run(connection, caller, id)
-        query = list_query(run_entries, {"run_id": id, "outcome": outcome, "case_id": case})
-        return shown_page(await paged(connection, query, run_entries, limit=limit, cursor=cursor), _shown)
+    """Return a page of the attempts of a run, newest first, without assertions and evidence.
 
-
-async def get_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> dict[str, Json]:
-    """One attempt with its assertions, their verdicts, and the evidence."""
+    It begins at `cursor`, or at a position counted from the newest attempt. `_meta` has the position, where one was asked for, and how many
+    attempts there are.
+    """
+    if position is not None and cursor is not None:
+        raise Refusal("BAD_REQUEST", "a page begins at a cursor or at a position", hint="leave one of them out")
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
-        query = sa.select(run_entries).where(run_entries.c.run_id == id, run_entries.c.id == result_id)
+        query = list_query(run_entries, {"run_id": run["id"], "outcome": outcome, "case_id": case})
+        counts: dict[str, int] = run["counts"] or {}
+        # A case has few attempts; of the run as a whole the worker has kept count.
+        known = sum(counts.values()) if outcome is None else counts.get(outcome, 0)
+        total = known if case is None else await count_rows(connection, query)
+        place = None if position is None else min(position, total)
+        if place:
+            cursor = await find_cursor(connection, query, run_entries, place, total)
+        page = show_page(await fetch_page_or_refuse(connection, query, run_entries, limit=limit, cursor=cursor), _show_result)
+    begin = place if place is not None else 0 if cursor is None else None
+    return {**page, "_meta": {**page["_meta"], "position": begin, "total": total}}
+
+
+class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt as it is kept."""
+
+    summary: dict[str, Json]
+    """As in a list of attempts."""
+    result: CaseResult
+    entry: RunEntry
+
+
+async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> ReadResult:
+    """One attempt with its case, its verdicts and its evidence, for doors that show it in their own way."""
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, id)
+        query = sa.select(run_entries).where(run_entries.c.run_id == run["id"], run_entries.c.id == result_id)
         row = (await connection.execute(query)).mappings().first()
     if row is None:
         raise not_found("result", result_id)
     entry = read_entry(row["body"])
-    suite = await asyncio.to_thread(_suite, run)
+    suite = await asyncio.to_thread(suite_of_run, run)
     case = next((case for case in suite.cases if case.id == entry.case), None) or Case(id=entry.case)
-    document: Json = msgspec.json.decode(CaseEncoder().encode(case_result(case, entry)))
-    evidence = None if entry.evidence is None else _plain(entry.evidence)
-    return {**_shown(dict(row)), "result": document, "evidence": evidence}
+    return ReadResult(summary=_show_result(dict(row)), result=case_result(case, entry), entry=entry)
+
+
+async def get_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> dict[str, Json]:
+    """One attempt with its assertions, their verdicts, and the evidence."""
+    # Beside the event loop: the places that verdicts are about are looked for.
+    return await asyncio.to_thread(write_read_result, await read_run_result(hub, caller, id, result_id))
+
+
+def write_read_result(read: ReadResult) -> dict[str, Json]:
+    """One attempt as it goes over the wire."""
+    document: Json = msgspec.json.decode(CaseEncoder().encode(with_exchange(read.result, read.entry.evidence)))
+    evidence = None if read.entry.evidence is None else write_plain(read.entry.evidence)
+    return {**read.summary, "result": document, "evidence": evidence}
 
 
 async def run_report(hub: Hub, caller: Caller, id: str, format: str) -> bytes:
     """A report of a run; `format` is one of `REPORTS`."""
     if format not in REPORTS:
         raise Refusal("VALIDATION_ERROR", "the format is not known", fields={"format": [f"expected one of {', '.join(REPORTS)}"]})
-    accounts: dict[tuple[str, int], Known] = {}
-
-    def only_account(entry: RunEntry) -> RunEntry:
-        """Return everything but the evidence, of which what is known is kept: a long run would not fit into memory with it."""
-        if entry.evidence is not None:
-            accounts[entry.case, entry.attempt] = find_known(entry.evidence, TARGET)
-        return msgspec.structs.replace(entry, evidence=None)
-
-    if format == "html":
-        run, entries = await _kept(hub, caller, id, evidence_up_to=MOST_SHOWN)
-    else:
-        run, entries = await _kept(hub, caller, id, trim=_with_trace if format == "otlp" else only_account)
-    return await asyncio.to_thread(_rendered, run, entries, format, accounts)
-
-
-async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: float = 0.05) -> dict[str, Json]:
-    """A run compared with `base`, joined by case: what changed, and whether it is more than chance."""
-    if not LEAST_ALPHA <= alpha < 1:
-        told = [f"expected a number from {LEAST_ALPHA:g} to less than 1"]
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"alpha": told})
-    candidate, after = await _kept(hub, caller, id, trim=_measured)
-    first, before = await _kept(hub, caller, base, trim=_measured)
-
-    def work() -> dict[str, Json]:
-        base_header, header, suite = header_of(first), header_of(candidate), _suite(candidate)
-        found = compare_entries((base_header, before), (header, after), suite, alpha=alpha)
-        missing_before = how_much(base_header, _suite(first), before, ending_of(first))
-        return _plain(tell_incomplete(found, base=missing_before, candidate=how_much(header, suite, after, ending_of(candidate))))
-
-    return await asyncio.to_thread(work)
-
-
-async def _kept(
-    hub: Hub, caller: Caller, id: str, *, evidence_up_to: int = 0, trim: Callable[[RunEntry], RunEntry] | None = None
-) -> tuple[Row, list[RunEntry]]:
-    """A run and what was kept of it: with evidence where there are not more attempts than that, or what `trim` leaves of each."""
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
-        whole = trim is not None or sum((run["counts"] or {}).values()) <= evidence_up_to
-        entries = [entry if trim is None else trim(entry) async for entry in iterate_entries(connection, id, evidence=whole)]
-    return run, entries
+    suite = await asyncio.to_thread(suite_of_run, run)
+    short = sum((run["counts"] or {}).values()) <= MOST_SHOWN
+    seen = _SeenEvidence(suite, exchanges=short and format in ("json", "jsonl"))
+    trim = None if format == "html" else _with_trace if format == "otlp" else seen.take
+    entries = await read_entries(hub, run["id"], evidence=short or trim is not None, trim=trim)
+    return await asyncio.to_thread(_render_run, run, suite, entries, format, seen)
 
 
-def _measured(entry: RunEntry) -> RunEntry:
-    """What two runs are compared by."""
-    seen = entry.evidence
-    if seen is None:
-        return entry
-    return msgspec.structs.replace(entry, evidence=type(seen)(duration_ms=seen.duration_ms, usage=seen.usage), verdicts=())
+class _SeenEvidence:
+    """What a report tells of evidence that it does not hold: a long run would not fit into memory with it."""
+
+    def __init__(self, suite: Suite, *, exchanges: bool) -> None:
+        self._cases = {case.id: case for case in suite.cases} if exchanges else None
+        self._told: dict[tuple[str, int], tuple[Known, CaseResult | None]] = {}
+        self._ranges_until = time.monotonic() + RANGES_S
+
+    def take(self, entry: RunEntry) -> RunEntry:
+        """Return everything but the evidence, of which what is known and what was asked and answered is remembered."""
+        seen = entry.evidence
+        if seen is None:
+            return entry
+        told = None
+        if self._cases is not None:
+            found = case_result(self._cases.get(entry.case) or Case(id=entry.case), entry)
+            told = with_exchange(found, seen, ranges=time.monotonic() < self._ranges_until)
+        self._told[entry.case, entry.attempt] = (find_known(seen, TARGET), told)
+        user = seen.simulated_user
+        return msgspec.structs.replace(entry, evidence=None if user is None else Evidence(simulated_user=user))
+
+    def add_to(self, result: RunResult) -> RunResult:
+        """Return the result with what was remembered."""
+        if not self._told:
+            return result
+        nothing = (None, None)
+        return msgspec.structs.replace(
+            result, cases=tuple(self._add(case, *self._told.get((case.id, case.attempt), nothing)) for case in result.cases)
+        )
+
+    @staticmethod
+    def _add(case: CaseResult, account: Known | None, told: CaseResult | None) -> CaseResult:
+        if told is None:
+            return msgspec.structs.replace(case, account=account)
+        return msgspec.structs.replace(case, account=account, exchange=told.exchange, ranges=told.ranges)
+
+
+async def read_entries(hub: Hub, id: str, *, evidence: bool = True, trim: Callable[[RunEntry], RunEntry] | None = None) -> list[RunEntry]:
+    """Return what was kept of a run, or what `trim` leaves of each attempt."""
+    async with hub.database.reading() as connection:
+        if trim is None:
+            return [entry async for entry in iterate_entries(connection, id, evidence=evidence)]
+        # Beside the event loop: what is told of evidence may take a while to find.
+        return [await asyncio.to_thread(trim, entry) async for entry in iterate_entries(connection, id, evidence=evidence)]
 
 
 def _with_trace(entry: RunEntry) -> RunEntry:
@@ -145,19 +193,24 @@ def _with_trace(entry: RunEntry) -> RunEntry:
     return entry if seen is None else msgspec.structs.replace(entry, evidence=type(seen)(metadata=seen.metadata))
 
 
-def _suite(run: Row) -> Suite:
+@functools.lru_cache(maxsize=8)
+def _read_suite(document: str, dialect: str, suite_name: str, settings: bytes) -> Suite:
+    """Return the suite of a run. Pages ask for the same one again and again, and reading a thousand cases takes most of a second."""
+    return read_kept_suite({"document": document, "dialect": dialect, "suite_name": suite_name, "settings": from_json(settings)})
+
+
+def suite_of_run(run: Row) -> Suite:
+    """The suite of a run as it was driven; without its cases where it cannot be read any more."""
     try:
-        return read_kept_suite(run)
+        read = _read_suite if len(run["document"]) <= LARGEST_REMEMBERED else _read_suite.__wrapped__
+        return read(run["document"], run["dialect"], run["suite_name"], to_json(run["settings"]))
     except InputError:
         # Read when it came; a newer version may read it no more. What was decided can still be told.
         return Suite(name=run["suite_name"], dialect=run["dialect"])
 
 
-def _rendered(run: Row, entries: list[RunEntry], format: str, accounts: Mapping[tuple[str, int], Known]) -> bytes:
-    result = result_of(header_of(run), _suite(run), entries, ending_of(run))
-    if accounts:
-        told = (msgspec.structs.replace(case, account=accounts.get((case.id, case.attempt))) for case in result.cases)
-        result = msgspec.structs.replace(result, cases=tuple(told))
+def _render_run(run: Row, suite: Suite, entries: list[RunEntry], format: str, seen: _SeenEvidence) -> bytes:
+    result = seen.add_to(result_of(header_of(run), suite, entries, ending_of(run)))
     if format == "jsonl":
         encode = CaseEncoder().encode
         return b"".join(encode(case) + b"\n" for case in result.cases)
@@ -165,17 +218,32 @@ def _rendered(run: Row, entries: list[RunEntry], format: str, accounts: Mapping[
     if format == "otlp":
         return b"".join(render_otlp(result, by_attempt))
     if format == "html":
+        result = msgspec.structs.replace(result, cases=tuple(_add_ranges(result.cases, by_attempt)))
         return render_html(result, by_attempt).encode("utf-8", errors="replace")
     render: Callable[[RunResult], str] = {"json": render_json, "junit": render_junit, "markdown": render_markdown}[format]
     return render(result).encode("utf-8", errors="replace")
 
 
-def _shown(row: Row) -> dict[str, Json]:
-    entry = read_entry(row["body"])
+def _add_ranges(cases: Iterable[CaseResult], entries: Mapping[tuple[str, int], RunEntry]) -> Iterator[CaseResult]:
+    """Yield attempts with the characters that decided, for as long as there is time; without any the others count as looked at."""
+    end = time.monotonic() + RANGES_S
+    for case in cases:
+        entry = entries.get((case.id, case.attempt))
+        if entry is None or entry.evidence is None:
+            yield case
+        elif time.monotonic() < end:
+            yield add_ranges(case, entry.evidence)
+        else:
+            yield msgspec.structs.replace(case, ranges=((),) * len(case.verdicts))
+
+
+def _show_result(row: Row) -> dict[str, Json]:
+    entry = read_summary(row["body"])
     told = {name: getattr(entry, name) for name in _SHOWN}
     return {"id": row["id"], "run_id": row["run_id"], **told, "created_at": row["created_at"]}
 
 
-def _plain(value: msgspec.Struct) -> Json:
+def write_plain(value: msgspec.Struct) -> Json:
+    """Return a value as JSON has it."""
     # There and back: numbers that are none (a rate of nothing) are null in JSON.
     return msgspec.json.decode(msgspec.json.encode(value))

@@ -51,6 +51,7 @@ class RunTurns:
         return None
 
     def _place(self, project: WaitingProject) -> tuple[int, int, str]:
+        # Who was never served comes first, for one turn: then it has the highest number of all. So nobody saves up turns by staying away.
         served = self._organizations.get(project.organization_id, 0), self._projects.get(project.project_id, 0)
         return (*served, project.since)
 

@@ -34,7 +34,9 @@ from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
 from proctor.runner.events import Event
-from proctor.runner.run import Runner, RunOutcome, RunSettings
+from proctor.runner.ports import RunPorts
+from proctor.runner.run import Runner, RunOutcome
+from proctor.runner.settings import RunSettings
 from proctor.service.decisions.messages import make_undecided_result
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.hub import Hub, new_id, stamp
@@ -47,6 +49,7 @@ from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.pages import Row
 from proctor.store.run_rows import (
     LeaseLost,
+    RunLease,
     RunRows,
     end_run,
     is_cancel_requested,
@@ -65,6 +68,7 @@ IDLE_S = 1.0
 """How often an idle worker looks for runs that were queued elsewhere."""
 PATIENCE_S = 3.0
 """How long a run waits before others make room for it: by then an idle worker would have taken it."""
+# Every attempt that is finished sets the count back, so only a run that ends its workers comes to it.
 MOST_CLAIMS = 5
 TURN_S = 60.0
 """After how long a run makes room for one of another project that waits."""
@@ -118,6 +122,7 @@ async def _place(hub: Hub, stop: asyncio.Event, turns: RunTurns) -> None:
                 _LOG.warning("a run could not be driven on", extra={"reason": str(error)})
                 busy = False
             except Exception:
+                # A bug in one run must not cost the service a place for runs.
                 _LOG.exception("a run could not be driven on")
                 busy = False
             if not busy and not stop.is_set():
@@ -148,14 +153,13 @@ class _Drive:
             if self._row["cancel_requested"]:
                 return await self._end("cancelled")
             if self._row["claims"] > MOST_CLAIMS:
-                told = f"given up: taken up {MOST_CLAIMS} times without one attempt being finished"
-                return await self._end("failed", error=told)
+                return await self._end("failed", error=f"given up: taken up {MOST_CLAIMS} times without one attempt being finished")
             # Made ready in a task of its own, too: what somebody sent may take long, and the run is to be held meanwhile.
             building = asyncio.create_task(self._ready(), name=f"ready {self._id}")
             try:
-                why = await self._watched(building)
+                why = await self._watch_until_over(building)
             finally:
-                await _left(building)
+                await _end_task(building)
             try:
                 ready = building.result()
             except (InputError, Refusal) as error:
@@ -181,9 +185,7 @@ class _Drive:
         hub = self._hub
         rows = RunRows(
             hub.database,
-            self._id,
-            owner=self._owner,
-            lease_s=hub.settings.lease_s,
+            RunLease(run_id=self._id, owner=self._owner, lasts_s=hub.settings.lease_s),
             clock=hub.clock,
             now=hub.now,
             new_id=new_id,
@@ -191,26 +193,30 @@ class _Drive:
             told=lambda: hub.run_signals.wake(self._id),
         )
         async with hub.database.reading() as connection:
+            # Who held the run before may have kept some of it: only the rest is driven.
             done = await list_done_attempts(connection, self._id)
         rows.add_event("running", {"attempts": asked_of(self._row).attempts, "finished": len(done), "claims": self._row["claims"]})
         settings = msgspec.structs.replace(settings_of(asked_of(self._row)), open_s=OPEN_S)
         self._runner = runner = Runner(
-            cases=ready.cases,
-            target=ready.target,
-            log=rows,
+            ready.cases,
+            RunPorts(
+                target=ready.target,
+                log=rows,
+                listener=self._listener(rows, cleaner),
+                now=wall_clock,
+                judge=ready.seat.judge,
+                decides=self._decides(ready, settings),
+                speaker_for=ready.users.make_speaker_for(wall_clock) if ready.users is not None else None,
+            ),
             run_id=self._id,
             settings=settings,
-            listener=self._listener(rows, cleaner),
-            now=wall_clock,
-            judge=ready.seat.judge,
-            decides=self._decides(ready, settings),
         )
         # In a task of its own: a runner that is cancelled ends with what it has, and swallows that it was.
         running = asyncio.create_task(runner.run(done), name=f"run {self._id}")
         try:
-            why = await self._watched(running)
+            why = await self._watch_until_over(running)
         finally:
-            await _left(running)
+            await _end_task(running)
             await rows.wait_until_written()
         await self._finish(running, why, cleaner)
 
@@ -221,12 +227,10 @@ class _Drive:
 
     def _listener(self, rows: RunRows, cleaner: Cleaner) -> Callable[[Event], None]:
         def listen(event: Event) -> None:
-            # How attempts ended is told with the attempts, in one transaction.
-            if event.kind == "planned":
-                return  # the run itself says how many attempts there will be
             if event.kind in ("finished", "stopping"):
                 self._got_on = True
-                return
+            if event.kind in ("planned", "finished", "stopping"):
+                return  # the run says how many attempts there will be, and each attempt how it ended, in its own transaction
             body: dict[str, Json] = {"case": event.case, "attempt": event.attempt}
             if event.message:
                 body["message"] = cleaner.clean_text(event.message)[:500]
@@ -234,8 +238,8 @@ class _Drive:
 
         return listen
 
-    async def _watched(self, running: _Task) -> Why | None:
-        """Until it has ended, or until there is a reason to end it."""
+    async def _watch_until_over(self, running: _Task) -> Why | None:
+        """Wait until the run has ended, or until there is a reason to end it, which is returned."""
         with self._hub.run_signals.watch(self._id) as watch:
             while not running.done():
                 await _first(asyncio.wait({running}), watch.wait(LOOK_EVERY_S), self._stop.wait())
@@ -255,6 +259,7 @@ class _Drive:
             if now - self._held_at >= lease_s / 3:
                 async with hub.database.writing() as connection:
                     cancelled = await renew_lease(connection, self._id, self._owner, hub.clock() + lease_s)
+                # Since before it was written: what this worker believes to hold is never longer than what the database says.
                 self._held_at = now
             else:
                 async with hub.database.reading() as connection:
@@ -285,7 +290,7 @@ class _Drive:
         return False
 
     async def _leave(self, why: Why | None) -> None:
-        """The run has not begun, or was ended before it could: it is given back, cancelled, or somebody else's."""
+        """Give a run back that has not begun, or end it where that was asked for; leave it where it is somebody else's."""
         if why == "cancelled":
             return await self._end("cancelled")
         if why == "stopping":
@@ -317,6 +322,7 @@ class _Drive:
         except Exception as error:
             _LOG.exception("a run failed", extra={"run": self._id})
             return await self._end("failed", error=f"internal_error: a bug in proctor: {type(error).__name__}")
+        # Before what was asked of it: a run that got to its end while it was to be left has nothing left to do.
         if outcome.ended == "completed":
             return await self._end("completed")
         if why is not None:
@@ -327,7 +333,7 @@ class _Drive:
 
     async def _end(self, status: Literal["completed", "cancelled", "failed"], *, error: str | None = None) -> None:
         hub = self._hub
-        counts, outcome = await self._tallied(status)
+        counts, outcome = await self._count_attempts(status)
         values = {"status": status, "outcome": outcome if status == "completed" else None, "error": error, "counts": counts}
         body: dict[str, Json] = {"counts": counts, "outcome": values["outcome"], "error": error}
         async with hub.database.writing() as connection:
@@ -335,8 +341,8 @@ class _Drive:
         hub.counters.add("runs_finished")
         hub.run_signals.wake(self._id)
 
-    async def _tallied(self, status: Literal["completed", "cancelled", "failed"]) -> tuple[dict[str, int], str]:
-        """How many attempts ended how, and what the run as a whole is."""
+    async def _count_attempts(self, status: Literal["completed", "cancelled", "failed"]) -> tuple[dict[str, int], str]:
+        """Return how many attempts ended how, and what the run as a whole is."""
         entries: list[RunEntry] = []
         async with self._hub.database.reading() as connection:
             async for entry in iterate_entries(connection, self._id, evidence=False):
@@ -346,6 +352,7 @@ class _Drive:
         try:
             result = await asyncio.to_thread(lambda: result_of(header_of(self._row), read_kept_suite(self._row), entries, status))
         except InputError:
+            # It could be read when it came; a newer version may read it no more.
             return counts, "error"
         return counts, result.outcome
 
@@ -356,15 +363,15 @@ class _RunDecisions(SuiteDecisions):
     async def decide_one(
         self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
     ) -> CaseResult:
-        """The result of a case, whatever happens."""
+        """Return the result of a case, whatever happens."""
         try:
             return await super().decide_one(case, evidence, attempt=attempt, clock=clock, ask=ask)
         except Refusal as error:
             return make_undecided_result(case, "not_decided", error.message, attempt=attempt)
 
 
-async def _left(running: _Task) -> None:
-    """The task has ended when this returns, the target of a runner closed; also when whoever waits is cancelled meanwhile."""
+async def _end_task(running: _Task) -> None:
+    """Wait until the task has ended and its target is closed, also when whoever waits is cancelled meanwhile."""
     while not running.done():
         running.cancel()
         try:

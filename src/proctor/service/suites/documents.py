@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 
 from proctor.errors import InputError
 from proctor.formats.suites import DIALECTS, read_suite
@@ -21,6 +24,12 @@ from proctor.service.suites.mcplab_library import ALONE
 LONGEST_DOCUMENT = 1_000_000
 """Characters of one document."""
 _MOST_PROBLEMS = 100
+
+
+_LARGE = 20_000
+"""Characters of a document from which on it waits for its turn to be read."""
+# One at a time: read, a document takes a hundred times its size, and what many of them took at once stays with the process.
+_LARGE_READER = ThreadPoolExecutor(1, thread_name_prefix="suite")
 
 
 async def read_sent_suite(
@@ -39,16 +48,29 @@ async def read_sent_suite(
         close = nearest(dialect, DIALECTS)
         told = f"expected one of {', '.join(DIALECTS)}" + (f"; nearest: {', '.join(close)}" if close else "")
         raise Refusal("VALIDATION_ERROR", "the dialect is not known", fields={"dialect": [told]})
-    text = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False, indent=2)
-    if len(text) > LONGEST_DOCUMENT:
+    text = document if isinstance(document, str) else await asyncio.to_thread(_write_text, document)
+    if text is None or len(text) > LONGEST_DOCUMENT:
         raise Refusal("VALIDATION_ERROR", "the document is too large", fields={field: [f"expected at most {LONGEST_DOCUMENT} characters"]})
+    # PostgreSQL cannot keep it, and no format of a suite needs it.
     if "\0" in text:
         raise Refusal("VALIDATION_ERROR", "the document cannot be used", fields={field: ["has a NUL character"]})
     try:
-        suite = await asyncio.to_thread(read_suite, text, dialect=dialect, name=name, library=library)
+        # In a thread, since a large document takes long. Its patterns are read in a process of their own (`decisions/pattern_process.py`).
+        read = partial(read_suite, text, dialect=dialect, name=name, library=library)
+        pool = _LARGE_READER if len(text) > _LARGE else None
+        suite = await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, read)
     except InputError as error:
         raise refusal_of(error, field) from None
     return suite, text
+
+
+def _write_text(document: dict[str, Json] | list[Json]) -> str | None:
+    """Return a document as text that people read, without indentation where that alone makes it too large; None when even so it is."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    if len(text) > LONGEST_DOCUMENT:
+        return None
+    indented = json.dumps(document, ensure_ascii=False, indent=2)
+    return indented if len(indented) <= LONGEST_DOCUMENT else text
 
 
 def shown_problems(problems: tuple[Problem, ...]) -> list[dict[str, Json]]:

@@ -64,7 +64,7 @@ def library_of(described: Json) -> Library:
     cases: Json = held.get("test_cases") or []
     if not isinstance(cases, list):
         raise _wrong(f"test_cases: expected a list, found {kind_of(cases)}")
-    over_http, started = _parted(held.get("servers"))
+    over_http, started = _split_servers(held.get("servers"))
     library = read_library(
         servers=_document(over_http, "servers"),
         agents=_document(held.get("agents"), "agents"),
@@ -73,15 +73,17 @@ def library_of(described: Json) -> Library:
     return msgspec.structs.replace(library, hint=_IN_THE_PROJECT, servers={**library.servers, **started})
 
 
-def _parted(servers: Json) -> tuple[Json, dict[str, Entry]]:
+def _split_servers(servers: Json) -> tuple[Json, dict[str, Entry]]:
     """Servers as MCPLab has them, and those that are started."""
     if isinstance(servers, Mapping):
         named = cast(Mapping[str, Json], servers)
-        started = {id: _started(id, entry) for id, entry in named.items() if _is_started(entry)}
+        started = {id: _describe_started_server(id, entry) for id, entry in named.items() if _is_started(entry)}
         return {id: entry for id, entry in named.items() if id not in started}, started
     if isinstance(servers, list):
         entries = cast(list[Json], servers)
-        found = [_started(str(entry.get("id") or entry.get("name") or ""), entry) for entry in entries if _is_started(entry)]
+        found = [
+            _describe_started_server(str(entry.get("id") or entry.get("name") or ""), entry) for entry in entries if _is_started(entry)
+        ]
         if any(not entry["id"] for entry in found):
             raise _wrong("servers: a server that is started needs 'id'")
         return [entry for entry in entries if not _is_started(entry)], {entry["id"]: entry for entry in found}
@@ -92,7 +94,7 @@ def _is_started(entry: Json) -> bool:
     return isinstance(entry, Mapping) and "command" in entry
 
 
-def _started(id: str, entry: Mapping[str, Json]) -> Entry:
+def _describe_started_server(id: str, entry: Mapping[str, Json]) -> Entry:
     return {**{key: value for key, value in entry.items() if key != "name"}, "id": id, "transport": STARTED}
 
 

@@ -37,6 +37,7 @@ def plan_sent_suite(suite: Suite) -> Plan:
         raise InputError(
             f"{len(selected)} agents would be driven; expected at most {MOST_AGENTS}: select some with run_defaults.selected_agents"
         )
+    # Before planning, which makes a row of every combination.
     if len(suite.cases) * len(selected) > MOST_COMBINATIONS:
         raise InputError(f"{len(suite.cases)} scenarios with {len(selected)} agents; expected at most {MOST_COMBINATIONS} combinations")
     found = plan(suite)

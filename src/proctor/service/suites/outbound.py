@@ -4,21 +4,23 @@ Whoever may send a suite is not whoever runs the service. So everything such a s
 guarded transport (`network/guard.py`): the public internet, and what an administrator listed in `allowed_addresses`. What would run or read
 something on this machine needs to be listed in `allowed_commands`, word for word:
 
-    COMMAND ARG ...           an MCP server over stdio; `*` as the last word stands for any further arguments
+    COMMAND ARG ...           an MCP server over stdio, or a program as the target; `*` as the last word stands for any further arguments
     callable MODULE:FUNCTION  a Python function as the target
     recorded FILE             recorded evidence as the target
 
-A server that is allowed gets no working folder and no variables from a suite except credentials, by the ending of their name: others can
-make any program run anything (`PATH`, `LD_PRELOAD`, `NODE_OPTIONS`). `${NAME}` stands for a secret of the project, and for nothing else.
+A server or program that is allowed gets no working folder and no variables from a suite except credentials, by the ending of their name:
+others can make any program run anything (`PATH`, `LD_PRELOAD`, `NODE_OPTIONS`). `${NAME}` stands for a secret of the project, and for
+nothing else.
 """
 
 from __future__ import annotations
 
 import shlex
+import ssl
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from proctor.errors import InputError
+from proctor.errors import InputError, SpecError
 from proctor.formats.references import References
 from proctor.formats.workspace import Section
 from proctor.model.evidence import Json
@@ -55,16 +57,18 @@ class Outbound:
 
         self._guard = guard or Guard(settings.allowed_addresses)
         self._commands = [_words(entry) for entry in settings.allowed_commands]
+        self._certificates: ssl.SSLContext | None = None
 
     def transport(self, certificates: bool) -> httpx2.AsyncBaseTransport:
         """How targets connect."""
-        import ssl  # these come with the client
-
-        import httpx2
+        import httpx2  # these speak HTTP, which most processes of a service do not
 
         from proctor.network.guard import GuardedTransport
 
-        verify = True if certificates else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if certificates and self._certificates is None:
+            # Read once: it takes 80 ms, and a model has a transport for each of its connections.
+            self._certificates = httpx2.create_ssl_context(trust_env=False)
+        verify = self._certificates if certificates and self._certificates else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         return GuardedTransport(self._guard, verify=verify, limits=httpx2.Limits(max_connections=200, max_keepalive_connections=100))
 
     def model_transport(self, certificates: bool) -> httpx2.AsyncBaseTransport:
@@ -93,13 +97,18 @@ class Outbound:
             for line in _local(kind, settings):
                 self._check_command(line, f"target {name!r}")
             # What an administrator listed is as good as what stands in the workspace.
+            # Trusted from here on, which lets it name files and functions.
             return Section.of(settings, path=section.node.path)
+        if kind == "command":
+            self._check_program(f"target {name!r}", settings)
+            # Not trusted: it gets nothing of the environment of the service.
+            return Section.of(settings, path=section.node.path, trusted=False)
         for field in _ADDRESSES.get(str(kind), ()):
             self.check_address(settings.get(field), f"target {name!r}, {field}")
         if kind == "mcp_agent":
             servers = _servers(settings.get("servers"))
             if len(servers) > MOST_SERVERS:
-                raise _refused(f"target {name!r}", f"{len(servers)} MCP servers; expected at most {MOST_SERVERS}")
+                raise _make_refusal(f"target {name!r}", f"{len(servers)} MCP servers; expected at most {MOST_SERVERS}")
             for place, server in servers:
                 self.check_server(f"target {name!r}, server {place}", server)
         return section
@@ -119,20 +128,28 @@ class Outbound:
             self.check_address(auth.get("token_url") if isinstance(auth, dict) else None, f"{what}, token_url", field=field)
             return
         if transport != "stdio":
-            raise _refused(what, f"the transport {transport!r} cannot be used here; expected http, sse or stdio", field)
+            raise _make_refusal(what, f"the transport {transport!r} cannot be used here; expected http, sse or stdio", field)
         args: Json = server.get("args") or []
         if not isinstance(server.get("command"), str) or not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-            raise _refused(what, "expected `command`, a text, and `args`, a list of texts", field)
+            raise _make_refusal(what, "expected `command`, a text, and `args`, a list of texts", field)
         self._check_command([server["command"], *args], what, field)
-        if server.get("cwd") is not None:
-            raise _refused(what, "`cwd` cannot be set here", field)
-        variables: Json = server.get("env") or {}
-        if not isinstance(variables, dict):
-            raise _refused(what, "expected `env`, an object of texts", field)
-        for variable in variables:
-            if not str(variable).upper().endswith(_CREDENTIALS):
-                told = f"the variable {variable!r} cannot be set here; only credentials can: {', '.join(_CREDENTIALS)}"
-                raise _refused(what, told, field)
+        _check_child_settings(what, server, field)
+
+    def _check_program(self, what: str, settings: Mapping[str, Json]) -> None:
+        """Refuse a program that may not be started; what it is told is no part of what an administrator allows."""
+        from proctor.targets.command import split_command  # few suites name a program
+
+        command: Json = settings.get("command")
+        words = command if isinstance(command, list) else [command]
+        if not words or not all(isinstance(word, str) for word in words):
+            raise _make_refusal(what, "expected `command`, a text or a list of texts")
+        try:
+            line = list(split_command(words))
+        except SpecError as error:
+            raise _make_refusal(what, error.message) from None
+        check_wait(settings.get("timeout_s"), what)
+        self._check_command(line, what)
+        _check_child_settings(what, settings, "target")
 
     def _check_command(self, line: list[str], what: str, field: str = "target") -> None:
         for allowed in self._commands:
@@ -153,13 +170,27 @@ class Outbound:
         try:
             self._guard.check_url(address)
         except AddressRefused as error:
-            raise _refused(what, str(error), field) from None
+            raise _make_refusal(what, str(error), field) from None
+
+
+def _check_child_settings(what: str, settings: Mapping[str, Json], field: str) -> None:
+    """Refuse to start a child process in a folder of the suite's choice, or with variables that are no credentials."""
+    if settings.get("cwd") is not None:
+        raise _make_refusal(what, "`cwd` cannot be set here", field)
+    variables: Json = settings.get("env") or {}
+    if not isinstance(variables, dict):
+        raise _make_refusal(what, "expected `env`, an object of texts", field)
+    for variable in variables:
+        # A list of what is allowed, not of what is dangerous: the latter is never complete.
+        if not str(variable).upper().endswith(_CREDENTIALS):
+            told = f"the variable {variable!r} cannot be set here; only credentials can: {', '.join(_CREDENTIALS)}"
+            raise _make_refusal(what, told, field)
 
 
 def check_wait(seconds: Json, what: str, *, field: str = "target") -> None:
     """Refuse to wait longer than an attempt may take; what is no number is refused when it is read."""
     if isinstance(seconds, (int, float)) and seconds > LONGEST_ATTEMPT_S:
-        raise _refused(what, f"timeout_s: expected at most {LONGEST_ATTEMPT_S:g} seconds, found {show(seconds, 40)}", field)
+        raise _make_refusal(what, f"timeout_s: expected at most {LONGEST_ATTEMPT_S:g} seconds, found {show(seconds, 40)}", field)
 
 
 def _words(entry: str) -> list[str]:
@@ -182,5 +213,5 @@ def _servers(value: Json) -> list[tuple[str, Mapping[str, Json]]]:
     return [(str(place), entry) for place, entry in entries if isinstance(entry, dict)]
 
 
-def _refused(what: str, why: str, field: str = "target") -> Refusal:
+def _make_refusal(what: str, why: str, field: str = "target") -> Refusal:
     return Refusal("VALIDATION_ERROR", f"{what}: {why}", fields={field: [why]})

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import msgspec
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
@@ -18,57 +20,65 @@ from proctor.patterns.engine import compile_pattern
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
-from proctor.service.changes import check_fields, required
+from proctor.service.changes import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.plain_secrets import refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.store.clearing import delete_cases
+from proctor.store.many import clean_text
 from proctor.store.pages import Row, clamp_limit
 from proctor.store.tables import case_versions, cases
 from proctor.store.tenants import change_row, find_row, insert_row
 
 Document = str | dict[str, Json] | list[Json]
+LONGEST_QUERY = 200
 _SHOWN = ("id", "project_id", "agent_id", "name", "dialect", "version", "active", "sample", "created_at", "updated_at")
 
 
-async def create_case(
-    hub: Hub,
-    caller: Caller,
-    *,
-    project_id: str,
-    document: Document,
-    agent_id: str | None = None,
-    name: str | None = None,
-    dialect: str | None = None,
-    active: bool = True,
-    when: dict[str, Json] | None = None,
-    sample: float = 1.0,
-) -> dict[str, Json]:
+class CaseSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What a case is made of."""
+
+    project_id: str
+    document: Document
+    agent_id: str | None = None
+    """None for every agent of the project."""
+    name: str | None = None
+    """None: as the document says."""
+    dialect: str | None = None
+    """None: recognised by shape."""
+    active: bool = True
+    when: dict[str, Json] | None = None
+    """Which traces it is for; all that is named must hold."""
+    sample: float = 1.0
+    """The share of those traces that is evaluated."""
+
+
+async def create_case(hub: Hub, caller: Caller, spec: CaseSpec) -> dict[str, Json]:
     """Create a case of a project, for one agent or for all of them."""
     require_writer(caller, "cases are created")
-    _check_values(name, when, sample)
-    suite, text = await read_sent_suite(document, dialect=dialect, name=name)
+    _check_values(spec.name, spec.when, spec.sample)
+    suite, text = await read_sent_suite(spec.document, dialect=spec.dialect, name=spec.name)
     await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
     now = hub.now()
     async with hub.database.writing() as connection:
-        await check_place(connection, caller, project_id, agent_id)
+        await check_place(connection, caller, spec.project_id, spec.agent_id)
         row = await insert_row(
             connection,
             cases,
             {
                 "id": new_id("case"),
                 "organization_id": caller.organization_id,
-                "project_id": project_id,
-                "agent_id": agent_id,
-                "name": (name or _choose_name(suite))[:200],
+                "project_id": spec.project_id,
+                "agent_id": spec.agent_id,
+                "name": (spec.name or _choose_name(suite))[:200],
                 "dialect": suite.dialect,
                 "document": text,
                 "version": 1,
-                "active": active,
-                "when_matches": when,
-                "sample": sample,
+                "active": spec.active,
+                "when_matches": spec.when,
+                "sample": spec.sample,
                 "created_at": now,
                 "updated_at": now,
             },
@@ -85,14 +95,18 @@ async def list_cases(
     project_id: str | None = None,
     agent_id: str | None = None,
     active: bool | None = None,
+    query: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """Return a page of the cases that the caller may see, without their documents."""
+    """Return a page of the cases that the caller may see, without their documents; `query` is looked for in their names."""
     require_reader(caller)
+    if query is not None and len(query) > LONGEST_QUERY:
+        raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {LONGEST_QUERY} characters"]})
+    named = () if not query else (sa.func.lower(cases.c.name).contains(clean_text(query).lower(), autoescape=True),)
     async with hub.database.reading() as connection:
-        query = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active)
-        return shown_page(await paged(connection, query, cases, limit=limit, cursor=cursor), _show_case)
+        found = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active, beside=named)
+        return show_page(await fetch_page_or_refuse(connection, found, cases, limit=limit, cursor=cursor), _show_case)
 
 
 async def get_case(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
@@ -103,14 +117,19 @@ async def get_case(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
-    """Change what is named in `changes`: name, agent_id, document, dialect, active, when, sample."""
+    """Change what is named in `changes`: name, agent_id, document, dialect, active, when, sample.
+
+    With `expected_version` only a case of that version is changed, so that nobody overwrites what somebody else wrote meanwhile.
+    """
     require_writer(caller, "cases are changed")
-    required(changes, "name", "document", "active", "sample")
+    refuse_emptying(changes, "name", "document", "active", "sample")
     _check_values(changes.get("name"), changes.get("when"), changes.get("sample", 1.0))
     async with hub.database.reading() as connection:
         before = await find_row(connection, cases, caller.organization_id, id)
     if before is None:
         raise not_found("case", id)
+    expected: int | None = changes.get("expected_version")
+    _check_version(before, expected)
     values: dict[str, Json] = {name: changes[name] for name in ("name", "agent_id", "active", "sample") if name in changes}
     if "when" in changes:
         values["when_matches"] = changes["when"]
@@ -122,16 +141,17 @@ async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
         await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
         values |= {"document": text, "dialect": suite.dialect}
         warnings = shown_problems(suite.warnings)
-    row = await _write_case(hub, caller, id, values, action)
+    row = await _write_case(hub, caller, id, values, action, expected)
     return {**_show_whole_case(row), "warnings": warnings}
 
 
-async def _write_case(hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str) -> Row:
+async def _write_case(hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str, expected: int | None) -> Row:
     now = hub.now()
     async with hub.database.writing() as connection:
         before = await find_row(connection, cases, caller.organization_id, id)
         if before is None:
             raise not_found("case", id)
+        _check_version(before, expected)
         if values.get("agent_id") is not None:
             await check_place(connection, caller, before["project_id"], values["agent_id"])
         another = any(values.get(name, before[name]) != before[name] for name in ("document", "dialect"))
@@ -188,6 +208,12 @@ async def get_version(hub: Hub, caller: Caller, id: str, version: int) -> dict[s
 async def _keep_version(connection: AsyncConnection, row: Row, now: str) -> None:
     kept = {"case_id": row["id"], **{name: row[name] for name in ("version", "dialect", "document")}, "created_at": now}
     await connection.execute(case_versions.insert().values(kept))
+
+
+def _check_version(row: Row, expected: int | None) -> None:
+    if expected is not None and row["version"] != expected:
+        told = f"the case has version {row['version']} by now, and the change was made to version {expected}"
+        raise Refusal("CONFLICT", told, fields={"expected_version": [f"is {row['version']} by now"]}, hint="read it again, and change that")
 
 
 def _choose_name(suite: Suite) -> str:

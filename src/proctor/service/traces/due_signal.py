@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 from proctor.store.database import Database
 
+# Weak, so that a database that was closed and forgotten takes its signal along.
 _SIGNALS: WeakKeyDictionary[Database, asyncio.Event] = WeakKeyDictionary()
 
 

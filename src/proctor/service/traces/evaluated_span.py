@@ -57,9 +57,11 @@ def find_place(pieces: Sequence[bytes]) -> Place:
     try:
         for piece in pieces:
             for span in _read_spans(expand_bytes(piece)):
+                # A log record may arrive after its span; it must not replace what the span itself said.
                 if not span.is_bare or span.id not in spans:
                     spans[span.id] = span
     except (StoreError, msgspec.MsgspecError, RecursionError):
+        # A place is only an extra of what is exported. Whoever evaluates the trace finds what is wrong with it, and says so.
         return Place()
     return _choose_place(list(spans.values()))
 
@@ -90,6 +92,7 @@ def _choose_place(spans: list[_Span]) -> Place:
     spans = [span for span in spans if not span.is_bare] or spans
     if not spans:
         return Place()
+    # Only where all have a start: one without would count as the earliest, and be taken for the root.
     if all(span.start_ns for span in spans):
         spans.sort(key=lambda span: span.start_ns)
     known = {span.id for span in spans}

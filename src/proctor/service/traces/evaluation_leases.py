@@ -30,6 +30,7 @@ BATCH_BYTES = 16_000_000
 """How many bytes of traces are leased at once, so that a batch of large ones does not fill the memory."""
 _MOST_TEXTS = 500
 """How many documents of cases are remembered between batches."""
+# A lease of next to nothing, as a setting may say, must not make the beat spin.
 _SHORTEST_BEAT_S = 0.05
 
 
@@ -46,6 +47,7 @@ class EvaluationLeases:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        # By version: a changed document is a new version, so a text that is remembered needs no look whether it still holds.
         self._texts: OrderedDict[CaseKey, CaseText] = OrderedDict()
         self.owner = new_id("wrk")
         """The name under which this worker holds leases."""
@@ -71,6 +73,7 @@ class EvaluationLeases:
             async with self._hub.database.reading() as connection:
                 due = await find_next_due(connection, self._hub.clock())
         except StoreError:
+            # `start_batch` meets the same database in a moment and tells of it; here it only means that there is nothing to do yet.
             return at_most_s
         return at_most_s if due is None else min(at_most_s, max(0.01, due - self._hub.clock()))
 
@@ -86,6 +89,7 @@ class EvaluationLeases:
             batch = await self._read_batch(ids)
         except BaseException:
             self.held -= set(ids)
+            # The first error is the one to tell. A lease that cannot be given back runs out.
             with contextlib.suppress(StoreError):
                 await self.give_back(ids)
             raise
@@ -128,6 +132,7 @@ class EvaluationLeases:
             # Three times within a lease: two renewals may fail before others take the traces over.
             await asyncio.sleep(max(_SHORTEST_BEAT_S, self._hub.settings.lease_s / 3))
             with contextlib.suppress(StoreError):
+                # A renewal that fails is no reason to stop: the next beat tries again, and whoever finishes writes only what is still ours.
                 if self.held:
                     async with self._hub.database.writing() as connection:
                         until = self._hub.clock() + self._hub.settings.lease_s

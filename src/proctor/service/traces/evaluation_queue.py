@@ -41,6 +41,8 @@ class EvaluationQueue:
     async def lease_next(self, turn: BatchRequest) -> list[str]:
         """Lease what is due, and now and then abandoned traces, and return the ids."""
         self._resting = {agent: until for agent, until in self._resting.items() if until > turn.now}
+        # Every second time: abandoned traces may end the worker again, so they must neither come before all healthy
+        # work nor wait until there is none.
         self._look_behind = not self._look_behind
         if self._look_behind and (ids := await self._lease_abandoned(turn)):
             return ids
@@ -50,8 +52,11 @@ class EvaluationQueue:
         # Those who rest have their turn all the same when nobody else wants anything.
         chosen = chosen or await self._lease_due(turn)
         if not chosen:
+            # Nothing is due, and in this turn nobody has looked for abandoned traces yet.
             return [] if self._look_behind else await self._lease_abandoned(turn)
         self.has_more = len(chosen) >= turn.limit
+        # Where all agents had a turn the next round begins one agent later, so that nobody is always first. Where there were more agents
+        # than fit, it goes on behind the last of them.
         first_round = list(dict.fromkeys(agent for _, agent in chosen))
         self.last_agent = first_round[0 if len(first_round) < MOST_AGENTS else -1]
         return [id for id, _ in chosen]
@@ -72,9 +77,11 @@ class EvaluationQueue:
 
     async def _lease_abandoned(self, turn: BatchRequest) -> list[str]:
         async with self._hub.database.reading() as connection:
+            # A look first, which holds up no writer: nearly always there is nothing.
             if not await has_abandoned(connection, turn.now):
                 return []
         async with self._hub.database.writing() as connection:
             ids = await lease_abandoned(connection, turn, FEW_TRACES)
+        # Only a few were taken, on purpose; whether there are more is found out at once.
         self.has_more = True
         return ids

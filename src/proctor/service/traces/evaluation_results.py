@@ -68,6 +68,7 @@ class ResultWriter:
         except (StoreError, IntegrityError) as error:
             if is_gone(error):
                 raise
+            # Without its results, which the database refuses: the trace must leave the queue, or it would be evaluated for ever.
             await self._write([make_finished(job.row, make_failed("store_error", str(error)[:_LONGEST_ERROR]))], [])
 
     def _make_rows(self, jobs: Sequence[TraceJob], now: str) -> list[dict[str, Any]]:

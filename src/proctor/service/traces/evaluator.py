@@ -67,6 +67,7 @@ async def evaluate_traces(hub: Hub, stop: asyncio.Event) -> None:
                 taken = await evaluator.start_batch()
             except StoreError as error:
                 _LOG.warning("traces cannot be evaluated now", extra={"error": str(error)})
+                # The worker stays: the database may be back at the next look, and nobody else would start it again.
                 taken = 0
             if not taken:
                 await wait_for_either(stop, due, await evaluator.get_idle_s())
@@ -95,7 +96,9 @@ class Evaluator:
         self._decider = decider
         self._judge = judge
         self._was_busy = False
+        # There is one process to decide in, and it takes one batch at a time; the other batch is being read or written meanwhile.
         self._deciding = asyncio.Lock()
+        # Given back as soon as a batch is decided, so that a slow write does not keep the next batch from being leased.
         self._room = asyncio.Semaphore(_BATCHES_AT_ONCE)
         self._under_way: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
@@ -107,6 +110,7 @@ class Evaluator:
     @contextlib.asynccontextmanager
     async def open(cls, hub: Hub, decider: BatchDecider, *, judge: Judge | None = None) -> AsyncGenerator[Evaluator]:
         """Yield a worker, and leave none of its leases, tasks and processes behind."""
+        # A judge that was handed in belongs to whoever did so, who also closes it.
         own = None if judge is not None else open_workspace_judge(hub, os.environ)
         evaluator = cls(hub, decider, judge or own)
         beat = asyncio.create_task(evaluator.leases.keep_renewing())
@@ -121,6 +125,7 @@ class Evaluator:
             await evaluator.turns.abandon()
             await evaluator._decider.close()
             with contextlib.suppress(StoreError):
+                # Given back, not abandoned: a service that stops is no fault of the traces, and no attempt is counted.
                 await evaluator.leases.give_back(evaluator.leases.held)
             if own is not None:
                 await own.close()
@@ -216,10 +221,12 @@ class Evaluator:
     async def _make_jobs(self, batch: LeasedBatch) -> list[TraceJob]:
         """Return a job for each trace; one that cannot be decided has its decision already, which says why."""
         jobs: list[TraceJob] = []
+        # A copy: the next batch may push some of them out while traces of this one still wait for the judge.
         texts = self.leases.texts
         wanted: dict[str, list[int]] = {}
         agents: dict[str, Agent | None] = {}
         for row in batch.rows:
+            # A batch has many traces of few agents.
             if row["agent_id"] not in agents:
                 agents[row["agent_id"]] = await find_agent(self._hub, row["organization_id"], row["agent_id"])
                 wanted[row["agent_id"]] = _list_positions(batch, row)
@@ -244,6 +251,7 @@ class Evaluator:
         decisions = await self._ask_decider(batch, jobs)
         if decisions is None:
             await self.leases.give_back([job.row["id"] for job in jobs])
+            # With the lock of `_evaluate` in hand: the other batch would find no process either.
             await asyncio.sleep(START_AGAIN_S)
             return
         for job, decision in zip(jobs, decisions, strict=False):
@@ -278,6 +286,7 @@ class Evaluator:
         self.leases.queue.postpone_agents(
             {job.row["agent_id"] for job in undone if job.decision is not None}, now + max(0.0, now - started)
         )
+        # Where the batch ran out of time before some agents had their turn, the next one begins with these, and not where leasing left off.
         served = [job.row["agent_id"] for job in jobs if job.decision is not None and not job.decision.undone]
         if served and {job.row["agent_id"] for job in undone} - set(served):
             self.leases.queue.last_agent = served[-1]
@@ -296,9 +305,11 @@ class Evaluator:
         except StoreError as error:
             _LOG.warning("a judged trace could not be written", extra={"trace": id, "error": str(error)})
             with contextlib.suppress(StoreError):
+                # If not even that can be written, the lease runs out, since it is not renewed from here on.
                 await self.leases.give_back([id])
         except Exception:
             _LOG.exception("a trace could not be judged", extra={"trace": id})
+            # Counted as an attempt: a trace that the judge's way fails on every time has an end.
             await self.leases.abandon([id])
         finally:
             self.leases.held.discard(id)

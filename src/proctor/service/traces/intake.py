@@ -27,7 +27,7 @@ from proctor.service.agent import Agent
 from proctor.service.hub import Hub, new_id
 from proctor.service.redaction import may_hold_a_secret, names_a_secret, redact, redact_text
 from proctor.service.refusals import Place, Refusal
-from proctor.service.traces.routing import PLATFORM_ATTRIBUTE, Address, find_agent_of
+from proctor.service.traces.routing import PLATFORM_ATTRIBUTE, Address, require_agent
 from proctor.service.traces.unknown_agents import resolve_or_make
 from proctor.store.bodies import pack
 from proctor.store.many import clean_json, clean_text
@@ -67,7 +67,7 @@ async def run_here(work: Callable[..., Any], *arguments: Any) -> Any:
 async def read_body(hub: Hub, caller: Caller, document: Json, *, request_id: str | None = None, run: Run = run_here) -> Intake:
     """Return the trace in a Mibo body of any generation. What takes long for a large one is done by `run`. Raises `Refusal`."""
     external_id, address = await run(_check_body, document, request_id)
-    agent = await find_agent_of(hub, caller, address)
+    agent = await require_agent(hub, caller, address)
     return Intake(arrivals=[await run(_make_arrival, caller, agent, external_id, document, hub.clock())])
 
 
@@ -131,6 +131,7 @@ async def _resolve_groups(hub: Hub, caller: Caller, received: Received) -> list[
             found.append(None)
             continue
         address = _read_resource_address(group.resource)
+        # A request may hold thousands of groups of a few services. Refusals are remembered as well: an unknown name is asked for once.
         one = known.get(address)
         if one is None:
             try:
@@ -158,10 +159,12 @@ def _make_intake(
             if bucket is None:
                 bucket = buckets[key] = _Bucket(agent)
             bucket.add(resource, span, received.count(span))
+    # One id cannot name several traces: then each is known by its own, and the header counts for none.
     whole = _read_external_id(request_id, {}) if request_id is not None and len(buckets) == 1 else None
     now = hub.clock()
     arrivals = [bucket.make_arrival(hub, caller, whole or trace_id, now, flush) for (_, trace_id), bucket in buckets.items()]
     if whole is not None:
+        # As Mibo defines it: what is posted again with the same `x-request-id` replaces the trace.
         arrivals[0].replaces = True
     counts = [bucket.count for bucket in buckets.values()]
     return Intake(arrivals=arrivals, spans_of=counts, refused_spans=received.refused, reasons=received.reasons)
@@ -180,11 +183,13 @@ class _Bucket:
         self.ended = False
 
     def add(self, resource: dict[str, Json], span: Span, count: int) -> None:
+        # By identity: the spans of a group share one object, and comparing contents for every span would cost more than it saves.
         if resource is not self.last:
             self.groups.append(SpanGroup(resource, []))
             self.last = resource
         self.groups[-1].spans.append(span)
         self.count += count
+        # A span that only a log record told of has no parent either. Only a root that has ended says that the run is over.
         if span.parent_id is None and span.end_ns:
             self.ended = True
 
@@ -233,6 +238,7 @@ def redact_spans(spans: list[Span]) -> list[Span]:
                 clean = False
         if span.events:
             clean = False
+    # Joining can only find too much, across the border of two texts, and that leads to the careful way.
     if clean and not may_hold_a_secret("\n".join(texts)):
         return spans
     return [_redact_span(span) for span in spans]
@@ -269,7 +275,9 @@ def _read_address(document: dict[str, Json], metadata: dict[str, Json], *, secon
     external = document.get("externalMetadata")
     places = (metadata, external if isinstance(external, dict) else {})
     ref = next(
-        (text for place in places for key in ("chatflowId", "workflowId", "workflow_id") if (text := _read_text(place.get(key)))), None
+        # Mibo's second generation routes by what the platforms call themselves: Flowise sends `chatflowId`, n8n sends `workflowId`.
+        (text for place in places for key in ("chatflowId", "workflowId", "workflow_id") if (text := _read_text(place.get(key)))),
+        None,
     )
     return Address(platform_id=named, external_ref=ref, generation="second")
 
@@ -315,6 +323,7 @@ def _check_span(span: dict[str, Any], place: str) -> None:
     if parent is not None and not isinstance(parent, str):
         raise _refuse_field(f"{place}.parent_span_id", f"expected text or null, found {kind_of(parent)}")
     try:
+        # Read only to find out whether it can be: what is kept is the body as it came. Refused now, the sender hears of it.
         read_span(span, place)
     except EvidenceError as error:
         raise _refuse_field(place, error.message) from None

@@ -63,6 +63,7 @@ class JudgeTurns(Generic[T]):
 
     async def _work_in_turn(self) -> None:
         while self._queues:
+            # A dictionary keeps the order of insertion: its first agent is the one that has waited longest, which costs no search.
             agent, queue = next(iter(self._queues.items()))
             item = queue.popleft()
             # To the end of the round, or out of it.

@@ -47,7 +47,9 @@ async def judge_trace(judge: Judge, task: Task, wanted: Sequence[tuple[int, Case
             told = f"the judge did not answer within {JUDGE_S:g} s"
         except Exception as error:
             _LOG.exception("the judge failed", extra={"trace": task.id})
+            # The type alone: what a client raises may quote its request, and by that a key.
             told = f"the judge failed: {type(error).__name__}"
+        # An error, not an exception: the other cases of this trace are decided, and whoever reads the result sees why this one was not.
         return [Opinion(outcome="error", code="judge_unavailable", reason=told)] * len(questions)
 
     found: list[Finding] = []

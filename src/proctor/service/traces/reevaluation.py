@@ -33,6 +33,7 @@ async def request_reevaluation(hub: Hub, caller: Caller, wanted: ReevaluationReq
     """Have traces evaluated again, against the cases as they are now. A changed case by itself only counts for new traces."""
     require_writer(caller, "traces are evaluated again")
     async with hub.database.writing() as connection:
+        # What is still open is evaluated anyhow, once it is complete.
         query = sa.update(traces).where(traces.c.organization_id == caller.organization_id, traces.c.status != "open")
         query = query.where(*await _match_places(connection, caller, wanted))
         if wanted.trace_ids is not None:
@@ -41,6 +42,7 @@ async def request_reevaluation(hub: Hub, caller: Caller, wanted: ReevaluationReq
             query = query.where(traces.c.created_at >= read_moment(wanted.since, "since"))
         if wanted.until is not None:
             query = query.where(traces.c.created_at < read_moment(wanted.until, "until"))
+        # Leases are left alone. Whoever is evaluating one of these finds another `due_at` at the end, and leaves it due.
         done = await connection.execute(query.values(due_at=hub.clock(), attempts=0))
         details: dict[str, Json] = {"traces": done.rowcount, "case_id": wanted.case_id, "agent_id": wanted.agent_id}
         await note(connection, hub, caller, "reevaluate", "traces", wanted.case_id or wanted.agent_id or "all", details)

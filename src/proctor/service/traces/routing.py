@@ -1,5 +1,7 @@
 """Finds the agent that a trace belongs to.
 
+Only the agents of the key's project are looked at; a key of the organization looks at all of its organization.
+
 Current generation, in this order: the one agent a key is restricted to; the agent that is named (`platformId`, `metadata.mibo.platform_id`,
 or the resource attribute `mibo.platform_id`); for OTLP the agent whose service name is the resource's `service.name`. What resolves to
 nothing is refused with a hint, unless its service name makes its agent (`unknown_agents.py`). The second generation (`data` bodies) also
@@ -20,6 +22,8 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 
 PLATFORM_ATTRIBUTE = "mibo.platform_id"
+# Agents are remembered for two seconds, too long for whoever made one just now. Not zero: a flood of unknown names costs five queries a
+# second, not one each.
 _ASKED_AGAIN_S = 0.2
 _HINT = (
     "name the agent with platformId, with metadata.mibo.platform_id, or with a key that is restricted to one agent; "
@@ -40,10 +44,15 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     generation: Literal["second", "current"] = "current"
 
 
-async def find_agent_of(hub: Hub, caller: Caller, address: Address) -> Agent:
-    """Return the agent of a trace. Raises `Refusal`."""
+def require_sender(caller: Caller) -> None:
+    """Refuse everybody who does not send traces."""
     if caller.kind not in ("organization", "project"):
         raise Refusal("FORBIDDEN", f"a {caller.kind} key does not send traces")
+
+
+async def require_agent(hub: Hub, caller: Caller, address: Address) -> Agent:
+    """Return the agent of a trace. Raises `Refusal`."""
+    require_sender(caller)
     found = _choose_agent(await load_agents(hub, caller.organization_id), caller, address)
     if isinstance(found, Refusal):
         # Made just now, perhaps.
@@ -56,18 +65,20 @@ async def find_agent_of(hub: Hub, caller: Caller, address: Address) -> Agent:
 
 
 def _choose_agent(known: Mapping[str, Agent], caller: Caller, address: Address) -> Agent | Refusal:
-    seen = [agent for agent in known.values() if caller.project_id is None or agent.project_id == caller.project_id]
+    # The same rule as `access/permissions.py` has for queries: what is not of the key's project does not exist for it.
+    of_project = [agent for agent in known.values() if caller.project_id is None or agent.project_id == caller.project_id]
     if caller.agent_ids is not None and len(caller.agent_ids) == 1:
-        only = next((agent for agent in seen if agent.id == caller.agent_ids[0]), None)
+        only = next((agent for agent in of_project if agent.id == caller.agent_ids[0]), None)
         return only or Refusal("NOT_FOUND", "the agent that the key is restricted to is gone")
-    allowed = seen if caller.agent_ids is None else [agent for agent in seen if agent.id in caller.agent_ids]
+    of_key = of_project if caller.agent_ids is None else [agent for agent in of_project if agent.id in caller.agent_ids]
     if address.platform_id is not None:
-        named = next((agent for agent in seen if agent.id == address.platform_id), None)
+        # Looked for in the whole project, so that a restricted key hears that it may not, and not that there is none.
+        named = next((agent for agent in of_project if agent.id == address.platform_id), None)
         if named is None:
             return Refusal("NOT_FOUND", f"there is no agent {address.platform_id[:100]!r}")
-        return named if named in allowed else Refusal("FORBIDDEN", "the key is not allowed for this agent")
+        return named if named in of_key else Refusal("FORBIDDEN", "the key is not allowed for this agent")
     for field, value in (("service_name", address.service_name), ("external_ref", address.external_ref)):
-        matching = [agent for agent in allowed if getattr(agent, field) == value] if value else []
+        matching = [agent for agent in of_key if getattr(agent, field) == value] if value else []
         if len(matching) == 1:
             return matching[0]
         if matching:

@@ -21,8 +21,9 @@ from proctor.service.access.permissions import find_seen, list_seen, query_seen,
 from proctor.service.agent import Agent
 from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence
 from proctor.service.hub import Hub, stamp
-from proctor.service.paging import paged, shown_page
+from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal
+from proctor.service.traces.result_ranges import add_result_ranges
 from proctor.store.bodies import from_json, unpack
 from proctor.store.list_queries import ListQuery
 from proctor.store.many import clean_text
@@ -39,6 +40,7 @@ _RESULT = (
     "code", "created_at", "updated_at",
 )  # fmt: skip
 _LONGEST_QUERY = 200
+_NO_CASE = "no active case is about this trace, so nothing was decided on it"
 _MOST_RESULTS = 1_000
 _METADATA = re.compile(r"([\w.-]{1,100})=(.{0,500})", re.DOTALL)
 
@@ -55,35 +57,71 @@ class TraceFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Before this time; ISO 8601."""
 
 
+class TraceSearch(TraceFilter, frozen=True, kw_only=True):
+    """What traces are looked for."""
+
+    status: str | None = None
+    external_id: str | None = None
+    query: str | None = None
+    """Looked for in what was asked and in the external id."""
+    metadata: Sequence[str] = ()
+    """Texts `name=value`; all of them must hold."""
+    case_id: str | None = None
+    """Only traces that this case was decided on; with `outcome`, those on which it came out so."""
+
+
+class ResultSearch(TraceFilter, frozen=True, kw_only=True):
+    """What results are looked for."""
+
+    case_id: str | None = None
+    trace_id: str | None = None
+    code: str | None = None
+    """Why a case as a whole has its outcome."""
+
+
+_EVERY_TRACE = TraceSearch()
+_EVERY_RESULT = ResultSearch()
+
+
 async def list_traces(
-    hub: Hub,
-    caller: Caller,
-    wanted: TraceFilter | None = None,
-    *,
-    status: str | None = None,
-    external_id: str | None = None,
-    query: str | None = None,
-    metadata: Sequence[str] = (),
-    limit: int | None = None,
-    cursor: str | None = None,
+    hub: Hub, caller: Caller, wanted: TraceSearch = _EVERY_TRACE, *, limit: int | None = None, cursor: str | None = None
 ) -> dict[str, Json]:
-    """Return a page of traces. `query` is looked for in what was asked and in the external id; `metadata` are texts `name=value`."""
+    """Return a page of traces."""
     require_reader(caller)
+    search = make_trace_query(caller, wanted, _TRACE)
+    async with hub.database.reading() as connection:
+        return show_page(await fetch_page_or_refuse(connection, search, traces, limit=limit, cursor=cursor), _show_trace)
+
+
+def make_trace_query(caller: Caller, wanted: TraceSearch, columns: tuple[str, ...]) -> ListQuery:
+    """Return the list of the traces that are looked for. Raises `Refusal` for a filter that cannot be used."""
     beside: list[sa.ColumnElement[bool]] = []
+    query = wanted.query
     if query:
         if len(query) > _LONGEST_QUERY:
             raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {_LONGEST_QUERY} characters"]})
         low = clean_text(query).lower()
         places = (traces.c.input_text, traces.c.external_id)
         beside.append(sa.or_(*(sa.func.lower(place).contains(low, autoescape=True) for place in places)))
-    for pair in metadata:
+    for pair in wanted.metadata:
         found = _METADATA.fullmatch(pair)
         if found is None:
             raise Refusal("VALIDATION_ERROR", "the filter cannot be used", fields={"metadata": ["expected name=value"]})
         beside.append(traces.c.metadata[found[1]].as_string() == clean_text(found[2]))
-    search = _make_query(traces, caller, wanted, _TRACE, beside, status=status, external_id=external_id)
+    if wanted.case_id is not None:
+        # Of a trace the outcome is the worst of all its cases; who names a case asks for the outcome of that one.
+        of_case = [results.c.trace_id == traces.c.id, results.c.case_id == wanted.case_id]
+        of_case += [] if wanted.outcome is None else [results.c.outcome == wanted.outcome]
+        beside.append(sa.exists().where(*of_case))
+        wanted = msgspec.structs.replace(wanted, outcome=None)
+    return _make_query(traces, caller, wanted, columns, beside, status=wanted.status, external_id=wanted.external_id)
+
+
+async def find_trace(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Return one trace as in a list, without what was received."""
+    require_reader(caller)
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, search, traces, limit=limit, cursor=cursor), _show_trace)
+        return _show_trace(await find_seen(connection, traces, caller, "trace", id))
 
 
 async def get_trace(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
@@ -103,21 +141,13 @@ async def get_trace(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def list_results(
-    hub: Hub,
-    caller: Caller,
-    wanted: TraceFilter | None = None,
-    *,
-    case_id: str | None = None,
-    trace_id: str | None = None,
-    code: str | None = None,
-    limit: int | None = None,
-    cursor: str | None = None,
+    hub: Hub, caller: Caller, wanted: ResultSearch = _EVERY_RESULT, *, limit: int | None = None, cursor: str | None = None
 ) -> dict[str, Json]:
     """Return a page of results of traces."""
     require_reader(caller)
-    search = _make_query(results, caller, wanted, _RESULT, (), case_id=case_id, trace_id=trace_id, code=code)
+    search = _make_query(results, caller, wanted, _RESULT, (), case_id=wanted.case_id, trace_id=wanted.trace_id, code=wanted.code)
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, search, results, limit=limit, cursor=cursor), _show_result)
+        return show_page(await fetch_page_or_refuse(connection, search, results, limit=limit, cursor=cursor), _show_result)
 
 
 async def get_result(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
@@ -125,18 +155,17 @@ async def get_result(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, results, caller, "result", id)
-    return {**_show_result(row), "result": await asyncio.to_thread(unpack, row["body"])}
+    return {**_show_result(row), "result": await add_result_ranges(hub, row, await asyncio.to_thread(unpack, row["body"]))}
 
 
 def _make_query(
     table: sa.Table,
     caller: Caller,
-    wanted: TraceFilter | None,
+    wanted: TraceFilter,
     columns: tuple[str, ...],
     beside: Sequence[sa.ColumnElement[bool]],
     **equal: object,
 ) -> ListQuery:
-    wanted = wanted or TraceFilter()
     equal |= {"project_id": wanted.project_id, "agent_id": wanted.agent_id, "outcome": wanted.outcome}
     along: list[sa.ColumnElement[bool]] = []
     if wanted.since is not None:
@@ -164,18 +193,26 @@ def _read_received(pieces: list[bytes], agent: Row | None) -> tuple[Json, Json]:
         return None, None
     received = documents[0] if len(documents) == 1 else (documents or None)
     try:
-        evidence = read_agent_evidence(pieces, None if agent is None else _make_agent(agent))
+        evidence = read_agent_evidence(pieces, None if agent is None else make_agent(agent))
     except (EvidenceError, StoreError):
         return received, None
     return received, msgspec.to_builtins(evidence)
 
 
-def _make_agent(row: Row) -> Agent:
+def make_agent(row: Row) -> Agent:
+    """Return an agent from its row."""
     return Agent(**{name: row[name] for name in Agent.__struct_fields__ if name != "settings"}, settings=row["settings"] or {})
 
 
 def _show_trace(row: Row) -> dict[str, Json]:
-    return {name: row[name] for name in _TRACE}
+    return {**{name: row[name] for name in _TRACE}, "not_judged": _explain_not_judged(row)}
+
+
+def _explain_not_judged(row: Row) -> str | None:
+    """Explain why a trace that was evaluated has no verdict, or return None: `evaluated` alone does not say that anything was decided."""
+    if row["status"] != "evaluated" or row["outcome"] is not None:
+        return None
+    return row["no_run"] or _NO_CASE
 
 
 def _show_result(row: Row) -> dict[str, Json]:

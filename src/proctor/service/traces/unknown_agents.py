@@ -20,7 +20,7 @@ from proctor.service.agent import Agent
 from proctor.service.changes import LONGEST_NAME
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.traces.routing import Address, NoAgentFound, find_agent_of
+from proctor.service.traces.routing import Address, NoAgentFound, require_agent
 from proctor.store.many import clean_text
 from proctor.store.pages import Row
 from proctor.store.tables import agents, organizations, projects
@@ -36,12 +36,13 @@ MADE_BY: dict[str, Json] = {"made_by": "trace"}
 async def resolve_or_make(hub: Hub, caller: Caller, address: Address) -> Agent:
     """Return the agent of a trace, made if need be. Raises `Refusal`."""
     try:
-        return await find_agent_of(hub, caller, address)
+        return await require_agent(hub, caller, address)
     except NoAgentFound:
         if address.service_name is None or not _may_make(hub, caller):
             raise
     await _make_agent(hub, caller, address.service_name)
-    return await find_agent_of(hub, caller, address)
+    # Found by the rules for all traces, not taken as it was made: another server may have made it, or it may be paused.
+    return await require_agent(hub, caller, address)
 
 
 def _may_make(hub: Hub, caller: Caller) -> bool:
@@ -60,6 +61,7 @@ async def _make_agent(hub: Hub, caller: Caller, name: str) -> None:
         await _lock_organization(connection, hub, caller)
         there = {"service_name": name} if caller.project_id is None else {"service_name": name, "project_id": caller.project_id}
         if (await connection.execute(query_owned(agents, caller.organization_id, **there).limit(1))).first() is None:
+            # Counted once more with the lock in hand: what the look into memory saw may be old.
             made = query_owned(agents, caller.organization_id).where(
                 *(agents.c.settings[key].as_string() == value for key, value in MADE_BY.items())
             )

@@ -40,9 +40,11 @@ async def repair_waits(hub: Hub) -> int:
         "longest_delivery_s": max(ATTEMPTS_AFTER_S),
     }
     async with hub.database.reading() as connection:
+        # A look first: it takes no lock, and nearly always there is nothing to repair.
         if not await has_future_waits(connection, **bounds):
             return 0
     async with hub.database.writing() as connection:
         found = await make_due(connection, **bounds)
+    # The evaluator sleeps until the time that has just been changed.
     get_due_signal(hub.database).set()
     return found

@@ -2,15 +2,17 @@
 
 `ok`: everything works. `degraded`: it works, and somebody should look (the disk fills up, traces wait long, another program holds the
 database). `failing`: what is sent cannot be kept. Each reason has a stable word. Looking takes at most about a second whatever the database
-does, and many who ask at once share one look.
+does, and many who ask at once share one look. Time in which the event loop was held up by other requests is not the database's: it makes
+the service `degraded` (busy), never the database unreachable.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -19,11 +21,15 @@ from proctor.errors import StoreError
 from proctor.service.hub import Hub
 from proctor.store.tables import traces
 
+T = TypeVar("T")
 Degree = Literal["ok", "degraded", "failing"]
 LOOK_S = 1.0
 """How long looking at the database may take, and how long what was found holds."""
 DISK_FULL_BYTES = 8_000_000
 DISK_LOW_BYTES = 200_000_000
+BUSY_S = 0.5
+"""How much longer looking may take when the event loop is held up."""
+STEP_S = 0.05
 BEHIND_S = 60.0
 """From when on traces that could have been evaluated have waited long."""
 
@@ -31,7 +37,9 @@ BEHIND_S = 60.0
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is not as it should be."""
 
-    code: Literal["database_unreachable", "database_locked", "database_not_written", "disk_full", "disk_low", "queue_behind"]
+    code: Literal[
+        "database_unreachable", "database_locked", "database_not_written", "disk_full", "disk_low", "queue_behind", "service_busy"
+    ]
     message: str
     degree: Degree
 
@@ -56,6 +64,7 @@ class HealthWatch:
 
     async def get_health(self) -> ServiceHealth:
         """Return how the service is."""
+        # Whoever waits for the lock finds what the one before has found: a storm of probes costs one look a second.
         async with self._looking:
             now = asyncio.get_running_loop().time()
             if self._found is None or now - self._looked_at >= self._look_s:
@@ -64,39 +73,94 @@ class HealthWatch:
             return self._found
 
 
+def find_watch(state: Any, hub: Hub) -> HealthWatch:
+    """Return the one watch of an application, made when somebody asks for the first time."""
+    watch: HealthWatch | None = getattr(state, "health_watch", None)
+    if watch is None:
+        watch = state.health_watch = HealthWatch(hub)
+    return watch
+
+
 async def find_health(hub: Hub, *, look_s: float = LOOK_S) -> ServiceHealth:
     """Find out how a service is."""
     reasons = list(_check_disk(hub))
+    now = asyncio.get_running_loop().time
+    until = now() + look_s
     read = await _check_reading(hub, look_s)
     if isinstance(read, Reason):
         reasons.append(read)
     else:
-        reasons += await _check_writing(hub, look_s)
+        reasons += await _check_writing(hub, look_s, is_late=now() > until)
         if read is not None and hub.clock() - read > BEHIND_S:
             told = f"a trace that could have been evaluated has waited for {hub.clock() - read:.0f} s"
             reasons.append(Reason(code="queue_behind", message=told, degree="degraded"))
     degrees = [reason.degree for reason in reasons]
     status: Degree = "failing" if "failing" in degrees else "degraded" if degrees else "ok"
-    return ServiceHealth(status=status, database="unreachable" if isinstance(read, Reason) else "reachable", reasons=tuple(reasons))
+    unreachable = isinstance(read, Reason) and read.code == "database_unreachable"
+    return ServiceHealth(status=status, database="unreachable" if unreachable else "reachable", reasons=tuple(reasons))
+
+
+class _HeldUp(Exception):
+    """The event loop was held up for so long that nobody can say whether an answer came in time."""
+
+
+async def _wait_fairly(work: Coroutine[Any, Any, T], look_s: float) -> T:
+    """Return what work gives within that time; delays of the event loop itself do not count. Raises `TimeoutError`, `_HeldUp`."""
+    now = asyncio.get_running_loop().time
+    started = now()
+    held_up_s = 0.0
+    task = asyncio.ensure_future(work)
+    try:
+        while True:
+            before = now()
+            await asyncio.wait({task}, timeout=STEP_S)
+            if task.done():
+                return task.result()
+            held_up_s += max(0.0, now() - before - 2 * STEP_S)
+            if now() - started - held_up_s >= look_s:
+                raise TimeoutError
+            if now() - started >= look_s + BUSY_S:
+                raise _HeldUp
+    finally:
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else asks how it ended
+        task.cancel()
+
+
+def _say_busy() -> Reason:
+    told = "other requests hold the service up; it could not look at everything in time"
+    return Reason(code="service_busy", message=told, degree="degraded")
 
 
 async def _check_reading(hub: Hub, look_s: float) -> Reason | float | None:
     """Return why the database cannot be read; else when the trace that waits longest was due, if any does."""
-    try:
-        async with asyncio.timeout(look_s), hub.database.reading() as connection:
+
+    async def read() -> float | None:
+        async with hub.database.reading() as connection:
             first = sa.select(sa.func.min(traces.c.due_at)).where(traces.c.due_at.is_not(None))
             return (await connection.execute(first)).scalar_one_or_none()
+
+    try:
+        return await _wait_fairly(read(), look_s)
+    except _HeldUp:
+        return _say_busy()
     except TimeoutError:
         return Reason(code="database_unreachable", message=f"the database did not answer within {look_s:g} s", degree="failing")
     except StoreError as error:
         return Reason(code="database_unreachable", message=_drop_details(error), degree="failing")
 
 
-async def _check_writing(hub: Hub, look_s: float) -> list[Reason]:
+async def _check_writing(hub: Hub, look_s: float, *, is_late: bool) -> list[Reason]:
     away = hub.database.get_outage()
     if away is not None:
         return [Reason(code="database_not_written", message=_drop_details(away), degree="failing")]
-    if await hub.database.is_locked(within_s=look_s / 2):
+    if is_late:
+        return [_say_busy()]
+    try:
+        # Half of the time: the look at reading comes before it, and both together must stay near the bound.
+        locked = await _wait_fairly(hub.database.is_locked(within_s=look_s / 2), look_s * 0.7)
+    except (_HeldUp, TimeoutError):
+        return [_say_busy()]  # the thread that looks had no turn; the database was just read
+    if locked:
         return [Reason(code="database_locked", message="another program holds the lock for writing", degree="degraded")]
     return []
 

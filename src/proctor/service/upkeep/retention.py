@@ -56,6 +56,7 @@ async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
             too_much = await sum_kept_bytes(connection) - hub.settings.retention_bytes
         while too_much > 0 and (gone := await _delete_oldest(hub, batch, at_least=too_much)):
             swept.add_batch(gone)
+            # Summed up once and then counted down: to measure the whole database after every batch would be quadratic.
             too_much -= sum(kept.size for kept in gone)
     return swept
 

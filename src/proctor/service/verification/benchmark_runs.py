@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Unpack
 
@@ -10,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.paging import paged
+from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
 from proctor.service.verification.benchmarks import take_snapshot
@@ -18,7 +19,7 @@ from proctor.service.verification.declaration import Operation
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, UPLOAD
 from proctor.service.verification.run_records import add_run, change_run, end_task_run, list_criterion_runs_of, list_task_runs_of, lock_run
-from proctor.service.verification.states import keep_state, read_upload
+from proctor.service.verification.states import keep_state, pack_upload
 from proctor.service.verification.task_runs import complete_task_run, end_overdue_tasks
 from proctor.store.bodies import unpack
 from proctor.store.pages import Row
@@ -32,7 +33,7 @@ async def list_benchmark_runs(hub: Hub, caller: Caller, *, benchmark_id: str | N
     authorize(caller)
     async with hub.database.reading() as connection:
         query = records_of(caller.organization_id, RUN.kind, parent_id=benchmark_id)
-        page = await paged(connection, query, records, **paging)
+        page = await fetch_page_or_refuse(connection, query, records, **paging)
     return resources.make_page(page, [RUN.show(row) for row in page.rows])
 
 
@@ -61,12 +62,13 @@ async def get_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json
 async def put_benchmark_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Upload the state that all tasks of a run share; with an organization key only, as an agent must not grade itself."""
     authorize(caller, "the state of a run is uploaded")
-    kept = read_upload(given)
+    kept, blob = await asyncio.to_thread(pack_upload, given)
     async with hub.database.writing() as connection:
         run = await lock_run(connection, hub, caller, id)
         if run["body"]["status"] == "active":
-            return {"benchmark_run_id": id, **await keep_state(connection, hub, caller, run, kept)}
-    raise _finished(run)
+            return {"benchmark_run_id": id, **await keep_state(connection, hub, caller, run, kept, blob)}
+    # Outside of the transaction, so that tasks which `lock_run` found to be over their time stay ended.
+    raise _refuse_finished(run)
 
 
 @Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/complete", gives=RUN.whole, tool="complete")
@@ -77,9 +79,10 @@ async def complete_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str,
         run = await lock_run(connection, hub, caller, id)
         tasks = await list_task_runs_of(connection, caller.organization_id, id)
     if run["body"]["status"] != "active":
-        raise _finished(run)
+        raise _refuse_finished(run)
     for task in tasks:
         if task["body"]["status"] == "active":
+            # One transaction each: verifying may take long, and what is verified already stays if a later one fails.
             await complete_task_run(hub, caller, task["id"])
     return await get_benchmark_run(hub, caller, id)
 
@@ -96,7 +99,7 @@ async def cancel_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, J
                     await end_task_run(connection, hub, caller, task, "cancelled")
             run = await change_run(connection, hub, caller, run, status="cancelled", phase="completed", completed_at=hub.now())
             return await _show_in_full(connection, caller, run)
-    raise _finished(run)
+    raise _refuse_finished(run)
 
 
 @Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/publish", gives=RUN.whole, tool="publish")
@@ -145,5 +148,5 @@ async def _show_in_full(connection: AsyncConnection, caller: Caller, run: Row) -
     return {**RUN.show(run), "task_runs": [{**TASK_RUN.show(task), "criterion_runs": by_task[task["id"]]} for task in tasks]}
 
 
-def _finished(run: Row) -> Refusal:
+def _refuse_finished(run: Row) -> Refusal:
     return Refusal("CONFLICT", f"the benchmark run is {run['body']['status']} already")

@@ -30,8 +30,8 @@ from proctor.service.verification.fields import (
     number,
     one_of,
     read_fields,
-    shown,
-    shown_id,
+    read_only,
+    read_only_id,
     whole,
 )
 from proctor.service.verification.resources import Paging, authorize, require_record
@@ -85,9 +85,11 @@ BENCHMARK = Resource(
             null=False,
             compute=lambda row: row["slug"],
         ),
-        "version": shown("integer", "the newest published one", null=True),
-        "published": shown("boolean", "whether there is a published version", compute=lambda row: row["body"].get("version") is not None),
-        "reference": shown("string", "slug@version of the newest published version", null=True, compute=_name_newest),
+        "version": read_only("integer", "the newest published one", null=True),
+        "published": read_only(
+            "boolean", "whether there is a published version", compute=lambda row: row["body"].get("version") is not None
+        ),
+        "reference": read_only("string", "slug@version of the newest published version", null=True, compute=_name_newest),
         "visibility": _VISIBILITY,
     },
 )
@@ -97,10 +99,10 @@ VERSION = Resource(
     name="BenchmarkVersion",
     about="A published version, which never changes.",
     fields={
-        "benchmark_id": shown_id("benchmark", "what it is a version of"),
-        "version": shown("integer", "1 for the first"),
-        "name": shown("string", "of the benchmark at that time"),
-        "reference": shown("string", "slug@version", compute=lambda row: row["slug"]),
+        "benchmark_id": read_only_id("benchmark", "what it is a version of"),
+        "version": read_only("integer", "1 for the first"),
+        "name": read_only("string", "of the benchmark at that time"),
+        "reference": read_only("string", "slug@version", compute=lambda row: row["slug"]),
     },
     parent="benchmark_id",
 )

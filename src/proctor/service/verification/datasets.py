@@ -6,6 +6,7 @@ that data. Linking a dataset to a sandbox makes a branch: a copy that names its 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Unpack
 
@@ -26,8 +27,8 @@ from proctor.service.verification.fields import (
     Field,
     id_of,
     one_of,
-    shown,
-    shown_id,
+    read_only,
+    read_only_id,
     text,
 )
 from proctor.service.verification.resources import Paging, authorize, require_record
@@ -54,9 +55,9 @@ DATASET = Resource(
         "description": DESCRIPTION,
         # REST says `type`, the MCP tool says `format`.
         "type": Field(one_of("FHIR", "Files"), "FHIR or Files, in any case", default="FHIR", null=False, also="format"),
-        "format": shown("string", "the type in the words of the MCP tool", compute=lambda row: _FORMATS[row["body"]["type"]]),
+        "format": read_only("string", "the type in the words of the MCP tool", compute=lambda row: _FORMATS[row["body"]["type"]]),
         "config": Field(CONFIG, "settings"),
-        "parent_id": shown_id("dataset", "of a branch: what it is a copy of", null=True),
+        "parent_id": read_only_id("dataset", "of a branch: what it is a copy of", null=True),
         "data": Field(OBJECT_OR_LIST, "of a FHIR dataset: a Bundle", full=True),
     },
 )
@@ -80,18 +81,18 @@ async def list_datasets(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> d
     return await resources.list_plain(hub, caller, DATASET, **paging)
 
 
-@Operation(DATASET, "POST /datasets", takes=DATASET.new, gives=DATASET.whole, creates=True, tool="create")
+@Operation(DATASET, "POST /datasets", takes=DATASET.new, gives=DATASET.whole, large=True, creates=True, tool="create")
 async def create_dataset(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
     """Create a dataset."""
     authorize(caller)
-    body = DATASET.read(given)
+    body, blob = await asyncio.to_thread(_read_packed, given, partial=False)
     data = body.pop("data")
     async with hub.database.writing() as connection:
-        row = await resources.keep_record(connection, hub, caller, DATASET, body, blob=None if data is None else pack(data))
+        row = await resources.keep_record(connection, hub, caller, DATASET, body, blob=blob)
     return show_dataset(row, data)
 
 
-@Operation(DATASET, "GET /datasets/{dataset_id}", gives=DATASET.whole, tool="get")
+@Operation(DATASET, "GET /datasets/{dataset_id}", gives=DATASET.whole, large=True, tool="get")
 async def get_dataset(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read a dataset with its data."""
     authorize(caller)
@@ -100,15 +101,15 @@ async def get_dataset(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
         return show_dataset(row, await _read_data(connection, caller, id))
 
 
-@Operation(DATASET, "PATCH /datasets/{dataset_id}", takes=DATASET.changes, gives=DATASET.whole, tool="update")
+@Operation(DATASET, "PATCH /datasets/{dataset_id}", takes=DATASET.changes, gives=DATASET.whole, large=True, tool="update")
 async def update_dataset(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Change a dataset; branches that were made of it keep what they have."""
     authorize(caller)
-    changes = DATASET.read(given, partial=True)
+    changes, blob = await asyncio.to_thread(_read_packed, given, partial=True)
     columns: dict[str, Any] = {}
     if "data" in changes:
-        data = changes.pop("data")
-        columns["blob"] = None if data is None else pack(data)
+        del changes["data"]
+        columns["blob"] = blob
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "dataset", id, lock=True)
         row = await resources.rewrite_record(connection, hub, caller, DATASET, row, changes, **columns)
@@ -125,6 +126,13 @@ async def delete_dataset(hub: Hub, caller: Caller, id: str) -> None:
         tasks = await find_tasks_with(connection, caller, entities)
         await resources.remove_records(connection, hub, caller, DATASET, [id, *entities])
         await check_tasks(connection, caller, tasks, "the dataset cannot be deleted")
+
+
+def _read_packed(given: Mapping[str, Json], *, partial: bool) -> tuple[dict[str, Json], bytes | None]:
+    """Return the fields of a request, and its data as it is kept. Takes long for much of it."""
+    body = DATASET.read(given, partial=partial)
+    data = body.get("data")
+    return body, None if data is None else pack(data)
 
 
 async def branch_dataset(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row) -> Row:
@@ -201,7 +209,7 @@ async def _find_entity(connection: AsyncConnection, caller: Caller, dataset_id: 
 
 async def _read_data(connection: AsyncConnection, caller: Caller, id: str) -> Json:
     blob = await read_blob(connection, caller.organization_id, id)
-    return None if blob is None else unpack(blob)
+    return None if blob is None else await asyncio.to_thread(unpack, blob)
 
 
 def show_dataset(row: Row, data: Json = _NO_DATA) -> dict[str, Json]:

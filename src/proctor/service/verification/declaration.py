@@ -20,7 +20,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
 
 from proctor.model.evidence import Json
-from proctor.service.verification.fields import Field, Shape, Table, read_fields, shown
+from proctor.service.verification.fields import Field, Shape, Table, read_fields, read_only
 from proctor.store.pages import Row
 
 Call = TypeVar("Call", bound=Callable[..., Awaitable[Any]])
@@ -29,10 +29,10 @@ _STAMPS = ("organization_id", "created_at", "updated_at")
 
 
 STAMPS: Table = {
-    "id": shown("string", "its id"),
-    "organization_id": shown("string", "whose it is", in_tool=False),
-    "created_at": shown("string", "when it was made"),
-    "updated_at": shown("string", "when it was changed last", in_tool=False),
+    "id": read_only("string", "its id"),
+    "organization_id": read_only("string", "whose it is", in_tool=False),
+    "created_at": read_only("string", "when it was made"),
+    "updated_at": read_only("string", "when it was changed last", in_tool=False),
 }
 """What every record has."""
 
@@ -155,6 +155,8 @@ class Operation:
     """What it answers with; without it something is deleted."""
     pages: bool = False
     """Whether it gives a page of them."""
+    large: bool = False
+    """Whether what it gives may be so large that looking at all of it again would keep others waiting."""
     within: str | None = None
     """Of a list: the id of what it can be narrowed to."""
     creates: bool = False

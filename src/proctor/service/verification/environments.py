@@ -14,7 +14,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
-from proctor.service.verification.fields import DESCRIPTION, NAME, nested
+from proctor.service.verification.fields import DESCRIPTION, NAME, nested_field
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.simulators import SIMULATOR
 from proctor.store.pages import Row
@@ -34,7 +34,7 @@ ENVIRONMENT = Resource(
     fields={
         "name": NAME,
         "description": DESCRIPTION,
-        "simulators": nested(
+        "simulators": nested_field(
             SIMULATOR.whole.pick("InEnvironment", "A simulator of an environment.", "id", "type", "name"), "what belongs together"
         ),
     },

@@ -22,6 +22,9 @@ from proctor.store.pages import Row
 
 LONGEST_TEXT = 10_000
 _LONGEST_TAG, _MOST_TAGS = 200, 100
+_LONGEST_OBJECT = 1_000_000
+_MOST_TOLD = 50
+"""Fields that nobody knows which are named in an answer."""
 T = TypeVar("T")
 Schema = dict[str, Json]
 """A JSON Schema of one value, without names for parts of it."""
@@ -121,7 +124,7 @@ def read_fields(table: Table, given: Mapping[str, Json], what: str, *, partial: 
     found: dict[str, Json] = {}
     given = _use_first_names(table, given)
     for name in given:
-        if name not in table:
+        if name not in table and len(wrong) < _MOST_TOLD:
             near = nearest(name, table)
             wrong[name] = [f"unknown field of a {what}" + (f"; nearest: {', '.join(near)}" if near else "")]
     for name, field in table.items():
@@ -225,7 +228,7 @@ def _read_flag(value: Json) -> bool:
 def _read_object(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, got {kind_of(value)}")
-    return _check_keepable(cast(dict[str, Json], value))
+    return _check_keepable(cast(dict[str, Json], value), _LONGEST_OBJECT)
 
 
 def _read_config(value: Json) -> dict[str, Json]:
@@ -281,14 +284,16 @@ def _strip_marks(word: str) -> str:
     return "".join(letter for letter in word[:100].lower() if letter.isalnum())
 
 
-def _check_keepable(value: T) -> T:
-    """Return the same value; what no encoding and no other program can carry is refused."""
+def _check_keepable(value: T, longest: int | None = None) -> T:
+    """Return the same value; what no encoding and no other program can carry is refused, and so is what is longer than `longest`."""
     try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+        written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"it cannot be kept as JSON: {error}") from None
+    if longest is not None and len(written) > longest:
+        raise ValueError(f"expected at most {longest} bytes of JSON, got {len(written)}")
     return value
 
 
@@ -299,18 +304,18 @@ def _refuse(value: Json) -> Json:
     raise ValueError("only the service writes it")
 
 
-def shown(type: str, about: str = "", *, null: bool = False, **more: Any) -> Field:
+def read_only(type: str, about: str = "", *, null: bool = False, **more: Any) -> Field:
     """Return a field that callers read and never write; `more` is of the field, or else of its schema."""
     of_field = {name: more.pop(name) for name in ("default", "full", "joined", "compute", "in_tool") if name in more}
     return Field(Kind({"type": type, **more}, _refuse), about, null=null, written=False, **of_field)
 
 
-def shown_id(kind: str, about: str = "", *, null: bool = False) -> Field:
+def read_only_id(kind: str, about: str = "", *, null: bool = False) -> Field:
     """Return the id of another record, which callers read and never write."""
     return Field(Kind({"type": "string"}, _refuse, refers=kind), about, null=null, written=False)
 
 
-def nested(shape: Shape, about: str = "", *, many: bool = True, full: bool = False) -> Field:
+def nested_field(shape: Shape, about: str = "", *, many: bool = True, full: bool = False) -> Field:
     """Return a field with other records in it, or without `many` with one."""
     kind = Kind({"type": "array" if many else "object"}, _refuse, shape=shape)
     return Field(kind, about, null=False, written=False, full=full, joined=True)

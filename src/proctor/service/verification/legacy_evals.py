@@ -16,7 +16,7 @@ from proctor.service.hub import Hub
 from proctor.service.verification import benchmark_runs, criteria, criterion_runs, resources
 from proctor.service.verification.criteria import CRITERION
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
-from proctor.service.verification.fields import LONGEST_TEXT, Field, Kind, shown, shown_id, text
+from proctor.service.verification.fields import LONGEST_TEXT, Field, Kind, read_only, read_only_id, text
 from proctor.service.verification.resources import Paging, authorize
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN
 from proctor.store.bodies import from_json, to_json
@@ -70,8 +70,8 @@ EVAL_RUN = Resource(
     ),
     fields={
         "task_run_id": CRITERION_RUN.fields["task_run_id"],
-        "eval_id": shown_id("criterion", "what was decided"),
-        "result": shown("string", "pass or fail"),
+        "eval_id": read_only_id("criterion", "what was decided"),
+        "result": read_only("string", "pass or fail"),
         **{name: CRITERION_RUN.fields[name] for name in ("passed", "score", "details", "started_at", "completed_at")},
     },
 )
@@ -82,8 +82,8 @@ OLDER_RUN = Resource(
     tag="legacy",
     fields={
         **RUN.fields,
-        "run_id": shown_id("benchmark_run", "the same as its id"),
-        "status": shown("string", "pending, running, completed, cancelled or failed"),
+        "run_id": read_only_id("benchmark_run", "the same as its id"),
+        "status": read_only("string", "pending, running, completed, cancelled or failed"),
     },
 )
 
@@ -180,6 +180,7 @@ def _show_older(run: Mapping[str, Json]) -> dict[str, Json]:
 def _older_status(run: Mapping[str, Json]) -> Json:
     if run["status"] == "active":
         return "pending" if run["phase"] == "created" else "running"
+    # The older states have no word for a run that ran out of time.
     return "failed" if run["status"] == "timed_out" else run["status"]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.service.verification import benchmark_runs, criterion_runs, task_runs
+from proctor.service.verification import benchmark_runs, criterion_runs, leaderboard, task_runs
 from proctor.service.verification.benchmarks import BENCHMARK, VERSION
 from proctor.service.verification.criteria import CRITERION
 from proctor.service.verification.datasets import DATASET, ENTITY
@@ -17,7 +17,7 @@ from proctor.service.verification.solvers import SOLVER
 from proctor.service.verification.tasks import TASK
 
 # The nouns of running get their operations from these.
-_ = (benchmark_runs, task_runs, criterion_runs)
+_ = (benchmark_runs, task_runs, criterion_runs, leaderboard)
 NOUNS: tuple[Resource, ...] = (
     *(ENVIRONMENT, SIMULATOR, DATASET, ENTITY, BENCHMARK, VERSION, TASK, CRITERION, PLAYGROUND, SANDBOX, EVENT),
     *(RUN, TASK_RUN, CRITERION_RUN, SOLVER, PUBLIC_RUN, EVAL, EVAL_RUN, OLDER_RUN),

@@ -19,7 +19,7 @@ from proctor.service.verification import resources
 from proctor.service.verification.datasets import DATASET, branch_dataset, show_dataset
 from proctor.service.verification.declaration import Operation, Resource
 from proctor.service.verification.environments import list_simulators_of
-from proctor.service.verification.fields import Field, id_of, nested, shown, shown_id
+from proctor.service.verification.fields import Field, id_of, nested_field, read_only, read_only_id
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.store.pages import Row
 from proctor.store.records import children, delete_records, find_record, link, linked
@@ -32,9 +32,9 @@ SANDBOX = Resource(
     tag="playgrounds",
     fields={
         "simulator_id": Field(id_of("simulator"), "the simulator it is an instance of", required=True, null=False),
-        "playground_id": shown_id("playground", "none: it stands alone", null=True),
-        "status": shown("string", "active or teardown", default="active"),
-        "credentials": shown("object", "how to reach it; none: nothing runs behind it", null=True),
+        "playground_id": read_only_id("playground", "none: it stands alone", null=True),
+        "status": read_only("string", "active or teardown", default="active"),
+        "credentials": read_only("object", "how to reach it; none: nothing runs behind it", null=True),
     },
     parent="playground_id",
 )
@@ -46,8 +46,8 @@ PLAYGROUND = Resource(
     tag="playgrounds",
     fields={
         "environment_id": Field(id_of("environment"), "the environment it is an instance of", required=True, null=False),
-        "status": shown("string", "active or teardown", default="active"),
-        "sandboxes": nested(SANDBOX.whole, "one per simulator", full=True),
+        "status": read_only("string", "active or teardown", default="active"),
+        "sandboxes": nested_field(SANDBOX.whole, "one per simulator", full=True),
     },
     parent="environment_id",
 )
@@ -56,7 +56,7 @@ EVENT = Resource(
     prefix="ev",
     name="SandboxEvent",
     about="Something that happened in a sandbox.",
-    fields={"sandbox_id": shown_id("sandbox", "where it happened")},
+    fields={"sandbox_id": read_only_id("sandbox", "where it happened")},
     parent="sandbox_id",
 )
 BRANCHES = "sandbox_dataset"

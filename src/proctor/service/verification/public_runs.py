@@ -15,13 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.keys import issue_key
+from proctor.service.access.keys import KeySpec, issue_key
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.benchmark_runs import read_version_snapshot
 from proctor.service.verification.benchmarks import find_published_version
 from proctor.service.verification.declaration import Operation, Resource
-from proctor.service.verification.fields import Field, Shape, nested, shown, shown_id, text
+from proctor.service.verification.fields import Field, Shape, nested_field, read_only, read_only_id, text
 from proctor.service.verification.playgrounds import SANDBOX, list_sandboxes_of
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
 from proctor.service.verification.run_records import add_run, list_task_runs_of
@@ -40,23 +40,25 @@ _RUN_SANDBOX = Shape(
     "A sandbox of a run.",
     {
         **{name: SANDBOX.whole.fields[name] for name in ("id", "simulator_id", "status", "credentials")},
-        "playground_id": shown_id("playground"),
-        "type": shown("string", null=True),
+        "playground_id": read_only_id("playground"),
+        "type": read_only("string", null=True),
     },
 )
 _REFERENCE = Shape(
-    "Reference", "Which benchmark was run.", {"slug": shown("string"), "version": shown("integer", null=True), "name": shown("string")}
+    "Reference",
+    "Which benchmark was run.",
+    {"slug": read_only("string"), "version": read_only("integer", null=True), "name": read_only("string")},
 )
 _HEAD = Shape(
     "RunHead",
     "A run.",
     {
-        "benchmark_run_id": shown_id("benchmark_run"),
-        "benchmark": nested(_REFERENCE, many=False),
-        "scored": shown("boolean"),
-        "phase": shown("string"),
-        "status": shown("string"),
-        "sandboxes": nested(_RUN_SANDBOX),
+        "benchmark_run_id": read_only_id("benchmark_run"),
+        "benchmark": nested_field(_REFERENCE, many=False),
+        "scored": read_only("boolean"),
+        "phase": read_only("string"),
+        "status": read_only("string"),
+        "sandboxes": nested_field(_RUN_SANDBOX),
     },
 )
 _TASK_FIELDS = ("id", "task_id", "name", "phase")
@@ -65,8 +67,8 @@ _TO_DO = Shape(
     "A task of a run that was just made.",
     {
         **{name: TASK_RUN.whole.fields[name] for name in _TASK_FIELDS},
-        "start_url": shown("string", "where it is started"),
-        "complete_url": shown("string", "where it is completed"),
+        "start_url": read_only("string", "where it is started"),
+        "complete_url": read_only("string", "where it is completed"),
     },
 )
 _DONE = TASK_RUN.whole.pick("TaskDone", "How a task of a run stands.", *_TASK_FIELDS, "status", "verdict", "score")
@@ -75,22 +77,24 @@ _STARTED = _HEAD.extend(
     "StartedRun",
     "A run that was just made; the token is shown this once.",
     {
-        "bearer_token": shown("string"),
-        "bearer_token_expires_at": shown("string"),
-        "endpoints": shown("object", additionalProperties={"type": "string"}),
-        "task_runs": nested(_TO_DO),
+        "bearer_token": read_only("string"),
+        "bearer_token_expires_at": read_only("string"),
+        "endpoints": read_only("object", additionalProperties={"type": "string"}),
+        "task_runs": nested_field(_TO_DO),
     },
 )
-_STATUS = _HEAD.extend("RunStatus", "How a run stands.", {**{name: RUN.fields[name] for name in _FIGURES}, "task_runs": nested(_DONE)})
+_STATUS = _HEAD.extend(
+    "RunStatus", "How a run stands.", {**{name: RUN.fields[name] for name in _FIGURES}, "task_runs": nested_field(_DONE)}
+)
 _STARTED_TASK = Shape(
     "StartedTaskRun",
     "A task that was just started, and what is to be done.",
     {
-        "task_run_id": shown_id("task_run"),
+        "task_run_id": read_only_id("task_run"),
         **{name: TASK_RUN.fields[name] for name in ("benchmark_run_id", "task_id", "name", "phase", "status")},
         "task_item": TASK.fields["task_item"],
         "timeout": TASK_RUN.fields["timeout"],
-        "started_at": shown("string"),
+        "started_at": read_only("string"),
     },
 )
 _WITHHELD = ("details", "evidence", "code")
@@ -105,13 +109,13 @@ _VERIFIED = Shape(
     "VerifiedTaskRun",
     "A task run that was just verified.",
     {
-        "task_run_id": shown_id("task_run"),
+        "task_run_id": read_only_id("task_run"),
         **{
             name: TASK_RUN.fields[name]
             for name in ("benchmark_run_id", "task_id", "phase", "status", "verdict", "score", "axes", "outcome")
         },
-        "scored": shown("boolean"),
-        "criterion_runs": nested(_CHECK),
+        "scored": read_only("boolean"),
+        "criterion_runs": nested_field(_CHECK),
     },
 )
 PUBLIC_RUN = Resource(
@@ -142,10 +146,13 @@ async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
         run, tasks = await add_run(
             connection, hub, owner, snapshot, scored=fields["scored"], agent=fields["agent"], solver_id=caller.solver_id
         )
+        # The one thing by which the solver's own organization finds a run that belongs to somebody else.
         if owner.organization_id != caller.organization_id:
             await link(connection, run["id"], RUN_BY, caller.organization_id, hub.now())
         name = f"run {run['id']}"
-        _, token = await issue_key(connection, hub, owner, "run", name, benchmark_run_id=run["id"], expires_at=expires_at)
+        _, token = await issue_key(
+            connection, hub, owner, KeySpec(kind="run", name=name, benchmark_run_id=run["id"], expires_at=expires_at)
+        )
         return {
             **_show_head(run),
             "bearer_token": token,
@@ -184,6 +191,7 @@ async def start_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, 
 async def complete_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Complete a task, which verifies it at once; with the run's token."""
     found = await verify_task_run(hub, caller, id)
+    # An agent that were told why it failed could try until it passes; its owner is told everything.
     withheld = _WITHHELD if found["scored"] and caller.kind == "run" else ()
     checks = [{name: entry[name] for name in _CHECKED if name not in withheld} for entry in found["criterion_runs"]]
     return _pick(_VERIFIED, {**found, "task_run_id": id, "criterion_runs": checks})

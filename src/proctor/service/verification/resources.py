@@ -15,11 +15,11 @@ from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
-from proctor.service.paging import paged
+from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.declaration import Resource
 from proctor.store.pages import Page, Row
-from proctor.store.records import add_record, change_record, delete_records, find_record, records_of
+from proctor.store.records import NewRecord, add_record, change_record, delete_records, find_record, records_of
 from proctor.store.tables import records
 
 
@@ -57,7 +57,7 @@ async def list_rows(
             assert parent is not None  # it is the id of a record
             await require_record(connection, caller, parent, parent_id)
         query = records_of(caller.organization_id, resource.kind, parent_id=parent_id)
-        found = await paged(connection, query, records, **paging)
+        found = await fetch_page_or_refuse(connection, query, records, **paging)
     return found, [resource.show(row) for row in found.rows]
 
 
@@ -128,17 +128,19 @@ async def keep_record(
     try:
         row = await add_record(
             connection,
-            id=id or new_id(resource.prefix),
-            organization_id=caller.organization_id,
-            kind=resource.kind,
+            NewRecord(
+                id=id or new_id(resource.prefix),
+                organization_id=caller.organization_id,
+                kind=resource.kind,
+                body=body,
+                parent_id=parent_id,
+                slug=slug,
+                blob=blob,
+            ),
             now=hub.now(),
-            body=body,
-            parent_id=parent_id,
-            slug=slug,
-            blob=blob,
         )
     except IntegrityError:
-        raise _taken(resource, slug) from None
+        raise _refuse_taken_slug(resource, slug) from None
     await note(connection, hub, caller, "create", resource.kind, row["id"])
     return row
 
@@ -160,7 +162,7 @@ async def rewrite_record(
             connection, caller.organization_id, row["id"], now=hub.now(), body={**row["body"], **changes}, **columns
         )
     except IntegrityError:
-        raise _taken(resource, str(columns.get("slug"))) from None
+        raise _refuse_taken_slug(resource, str(columns.get("slug"))) from None
     assert changed is not None  # it was locked
     await note(connection, hub, caller, action, resource.kind, row["id"], {"fields": sorted(changes)} if changes else None)
     return changed
@@ -172,5 +174,5 @@ async def remove_records(connection: AsyncConnection, hub: Hub, caller: Caller, 
     await note(connection, hub, caller, "delete", resource.kind, ids[0])
 
 
-def _taken(resource: Resource, slug: str | None) -> Refusal:
+def _refuse_taken_slug(resource: Resource, slug: str | None) -> Refusal:
     return Refusal("CONFLICT", f"there is already a {resource.called} called {slug!r}")

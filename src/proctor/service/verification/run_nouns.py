@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from proctor.service.verification.declaration import Resource, ToolWords
-from proctor.service.verification.fields import FLAG, OBJECT, Field, Shape, id_of, nested, shown, shown_id, text, whole
+from proctor.service.verification.fields import FLAG, OBJECT, Field, Shape, id_of, nested_field, read_only, read_only_id, text, whole
 
-_PHASE = shown("string", "created, started or completed", default="created")
-_TIMES = {"started_at": shown("string", "when it was started", null=True), "completed_at": shown("string", "when it ended", null=True)}
+_PHASE = read_only("string", "created, started or completed", default="created")
+_TIMES = {
+    "started_at": read_only("string", "when it was started", null=True),
+    "completed_at": read_only("string", "when it ended", null=True),
+}
 _ONE_STATE = (
     "the end state to verify on: {fhir: {resources: [...]}, hl7: {outbound: [...]}, portal: {collection: [rows]}, "
     "files: [{path, content}], voice: {turns: [{speaker, text}]}, x12: {responses: [...]}}"
@@ -16,9 +19,9 @@ KEPT_STATE = Shape(
     "KeptState",
     "What was uploaded.",
     {
-        "families": shown("array", "which systems it is of", items={"type": "string"}),
-        "bytes": shown("integer", "as it is kept, compressed"),
-        "updated_at": shown("string", "when it was uploaded"),
+        "families": read_only("array", "which systems it is of", items={"type": "string"}),
+        "bytes": read_only("integer", "as it is kept, compressed"),
+        "updated_at": read_only("string", "when it was uploaded"),
     },
 )
 CRITERION_RUN = Resource(
@@ -33,16 +36,16 @@ CRITERION_RUN = Resource(
         "What each criterion came to in a completed task run: passed, score, a sentence, and the evidence field by field.",
     ),
     fields={
-        "task_run_id": shown_id("task_run", "the task run it belongs to"),
-        "criterion_id": shown_id("criterion", "what was decided"),
-        "passed": shown("boolean", "whether it holds"),
-        "score": shown("number", "0 to 1"),
-        "details": shown("string", "why, in a sentence", null=True),
-        "evidence": shown("object", "what was found, field by field", null=True),
-        "outcome": shown("string", "pass, fail, skip, or error when it could not be decided"),
-        "code": shown("string", "the reason as a code, where there is one", null=True),
+        "task_run_id": read_only_id("task_run", "the task run it belongs to"),
+        "criterion_id": read_only_id("criterion", "what was decided"),
+        "passed": read_only("boolean", "whether it holds"),
+        "score": read_only("number", "0 to 1"),
+        "details": read_only("string", "why, in a sentence", null=True),
+        "evidence": read_only("object", "what was found, field by field", null=True),
+        "outcome": read_only("string", "pass, fail, skip, or error when it could not be decided"),
+        "code": read_only("string", "the reason as a code, where there is one", null=True),
         **_TIMES,
-        "started_at": shown("string", "when it was begun"),
+        "started_at": read_only("string", "when it was begun"),
     },
     parent="task_run_id",
 )
@@ -59,20 +62,20 @@ TASK_RUN = Resource(
         "and criterion runs.",
     ),
     fields={
-        "benchmark_run_id": shown_id("benchmark_run", "the benchmark run it belongs to"),
-        "task_id": shown_id("task", "what was to be done"),
-        "name": shown("string", "of the task"),
-        "playground_id": shown_id("playground", "where it was done", null=True),
-        "status": shown("string", "active, completed, cancelled, failed or timed_out", default="active"),
+        "benchmark_run_id": read_only_id("benchmark_run", "the benchmark run it belongs to"),
+        "task_id": read_only_id("task", "what was to be done"),
+        "name": read_only("string", "of the task"),
+        "playground_id": read_only_id("playground", "where it was done", null=True),
+        "status": read_only("string", "active, completed, cancelled, failed or timed_out", default="active"),
         "phase": _PHASE,
-        "verdict": shown("string", "pass, partial or fail; null until it is known", null=True),
-        "score": shown("number", "0 to 1; null until it is known", null=True),
-        "axes": shown("object", "score and weight by axis", default={}),
-        "outcome": shown("string", "pass, fail, skip, or error when it could not be decided; null until it is known", null=True),
-        "timeout": shown("number", "seconds it may take", null=True),
+        "verdict": read_only("string", "pass, partial or fail; null until it is known", null=True),
+        "score": read_only("number", "0 to 1; null until it is known", null=True),
+        "axes": read_only("object", "score and weight by axis", default={}),
+        "outcome": read_only("string", "pass, fail, skip, or error when it could not be decided; null until it is known", null=True),
+        "timeout": read_only("number", "seconds it may take", null=True),
         **_TIMES,
-        "criterion_runs": nested(CRITERION_RUN.whole, "what each criterion came to", full=True),
-        "snapshot": shown("object", "the task as it was when the run was made", null=True, full=True),
+        "criterion_runs": nested_field(CRITERION_RUN.whole, "what each criterion came to", full=True),
+        "snapshot": read_only("object", "the task as it was when the run was made", null=True, full=True),
     },
     parent="benchmark_run_id",
 )
@@ -94,18 +97,18 @@ RUN = Resource(
     fields={
         "benchmark_id": Field(id_of("benchmark"), "the benchmark", required=True, null=False),
         "version": Field(whole(most=10**9), "a published version; left out: the benchmark as it is now", shown=False),
-        "status": shown("string", "active, completed, cancelled or failed", default="active"),
+        "status": read_only("string", "active, completed, cancelled or failed", default="active"),
         "phase": _PHASE,
         "scored": Field(FLAG, "withhold details and evidence from the agent (default false)", default=False, null=False),
-        "verdict": shown("string", "pass, partial or fail; null until it is known", null=True),
-        "score": shown("number", "0 to 1; null until it is known", null=True),
-        "outcome": shown("string", "pass, fail, skip, or error when it could not be decided; null until it is known", null=True),
+        "verdict": read_only("string", "pass, partial or fail; null until it is known", null=True),
+        "score": read_only("number", "0 to 1; null until it is known", null=True),
+        "outcome": read_only("string", "pass, fail, skip, or error when it could not be decided; null until it is known", null=True),
         "agent": Field(text(200), "who is examined"),
-        "published": shown("boolean", "whether it is on the leaderboard", default=False),
-        "benchmark": shown("object", "slug, version and name; no version: as it was when the run was made"),
-        "solver_id": shown_id("solver", "whose key started it", null=True),
+        "published": read_only("boolean", "whether it is on the leaderboard", default=False),
+        "benchmark": read_only("object", "slug, version and name; no version: as it was when the run was made"),
+        "solver_id": read_only_id("solver", "whose key started it", null=True),
         **_TIMES,
-        "task_runs": nested(TASK_RUN_OF_RUN, "one per task", full=True),
+        "task_runs": nested_field(TASK_RUN_OF_RUN, "one per task", full=True),
     },
     parent="benchmark_id",
 )

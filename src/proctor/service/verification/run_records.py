@@ -23,7 +23,7 @@ from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
 from proctor.service.verification.verifying import Verified, score_run
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
-from proctor.store.records import add_record, change_record, children, find_record, read_blob
+from proctor.store.records import NewRecord, add_record, change_record, children, find_record, read_blob
 
 # --- making -----------------------------------------------------------------------------------------------------------
 
@@ -45,14 +45,16 @@ async def add_run(
     now = hub.now()
     run = await add_record(
         connection,
-        id=new_id(RUN.prefix),
-        organization_id=caller.organization_id,
-        kind=RUN.kind,
-        now=now,
-        parent_id=snapshot["id"],
-        body=RUN.fill(
-            scored=scored, agent=agent, solver_id=solver_id, benchmark={name: snapshot[name] for name in ("slug", "version", "name")}
+        NewRecord(
+            id=new_id(RUN.prefix),
+            organization_id=caller.organization_id,
+            kind=RUN.kind,
+            parent_id=snapshot["id"],
+            body=RUN.fill(
+                scored=scored, agent=agent, solver_id=solver_id, benchmark={name: snapshot[name] for name in ("slug", "version", "name")}
+            ),
         ),
+        now=now,
     )
     rows = [await _add_task_run(connection, hub, caller, run, snapshot, number) for number in range(len(tasks))]
     await note(connection, hub, caller, "create", RUN.kind, run["id"], {"benchmark_id": snapshot["id"]})
@@ -72,13 +74,15 @@ async def _add_task_run(
     body = TASK_RUN.fill(task_id=task["id"], name=task["name"], playground_id=playground_id, timeout=timeout, position=position)
     return await add_record(
         connection,
-        id=new_id(TASK_RUN.prefix),
-        organization_id=caller.organization_id,
-        kind=TASK_RUN.kind,
+        NewRecord(
+            id=new_id(TASK_RUN.prefix),
+            organization_id=caller.organization_id,
+            kind=TASK_RUN.kind,
+            parent_id=run["id"],
+            body=body,
+            blob=pack(task),
+        ),
         now=run["created_at"],
-        parent_id=run["id"],
-        body=body,
-        blob=pack(task),
     )
 
 
@@ -111,6 +115,7 @@ def _sort_by_position(rows: list[Row]) -> list[Row]:
 async def lock_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> Row:
     """Lock a benchmark run, so that nobody else changes it, and end its tasks that are over their time."""
     run = await require_record(connection, caller, RUN.kind, id, lock=True)
+    # With the lock in hand, and read again afterwards: ending the last task may have ended the run as well.
     if await end_overdue(connection, hub, caller, run):
         run = await require_record(connection, caller, RUN.kind, id, lock=True)
     return run
@@ -121,6 +126,7 @@ async def lock_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, i
     found = await require_record(connection, caller, TASK_RUN.kind, id)
     if caller.kind == "run" and found["parent_id"] != caller.benchmark_run_id:
         raise not_found("task run", id)
+    # The benchmark run before the task run, as everybody does: in the other order two callers could wait for each other.
     run = await lock_run(connection, hub, caller, found["parent_id"])
     return await require_record(connection, caller, TASK_RUN.kind, id, lock=True), run
 
@@ -171,12 +177,14 @@ async def keep_verified(
     criterion_runs = [
         await add_record(
             connection,
-            id=new_id(CRITERION_RUN.prefix),
-            organization_id=caller.organization_id,
-            kind=CRITERION_RUN.kind,
+            NewRecord(
+                id=new_id(CRITERION_RUN.prefix),
+                organization_id=caller.organization_id,
+                kind=CRITERION_RUN.kind,
+                parent_id=row["id"],
+                body={**criterion, "started_at": started_at, "completed_at": now, "position": position},
+            ),
             now=now,
-            parent_id=row["id"],
-            body={**criterion, "started_at": started_at, "completed_at": now, "position": position},
         )
         for position, criterion in enumerate(verified.criteria)
     ]
@@ -190,6 +198,7 @@ async def finalize(connection: AsyncConnection, hub: Hub, caller: Caller, run: R
     tasks = [row["body"] for row in await children(connection, caller.organization_id, TASK_RUN.kind, run["id"])]
     if run["body"]["status"] != "active" or any(task["status"] == "active" for task in tasks):
         return run
+    # A cancelled task says nothing about the agent. One that ran out of time does, and counts as failed.
     decided = [task for task in tasks if task["status"] != "cancelled"]
     figures = score_run(decided) if decided else {}
     started = min((task["started_at"] for task in tasks if task["started_at"]), default=None)

@@ -7,12 +7,12 @@ from typing import Unpack
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.keys import create_key, get_key, list_keys, revoke_key
+from proctor.service.access.keys import KeySpec, create_key, get_key, list_keys, revoke_key
 from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation, Resource
-from proctor.service.verification.fields import Field, Kind, Shape, matching, read_fields, shown, shown_id, text
+from proctor.service.verification.fields import Field, Kind, Shape, matching, read_fields, read_only, read_only_id, text
 from proctor.service.verification.resources import Paging, authorize, require_record
 
 _ALIAS = matching(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,98}[A-Za-z0-9])?", "letters, digits, hyphens, dots and underscores, at most 100")
@@ -42,19 +42,19 @@ _KEY = Shape(
     "SolverKey",
     "A key of a solver, masked.",
     {
-        "id": shown("string"),
-        "name": shown("string"),
-        "prefix": shown("string"),
-        "suffix": shown("string"),
-        "solver_id": shown_id("solver"),
-        "created_at": shown("string"),
+        "id": read_only("string"),
+        "name": read_only("string"),
+        "prefix": read_only("string"),
+        "suffix": read_only("string"),
+        "solver_id": read_only_id("solver"),
+        "created_at": read_only("string"),
         # Verial writes this one name in camelCase.
-        "createdAt": shown("string"),
-        "last_used_at": shown("string", null=True),
-        "revoked_at": shown("string", null=True),
+        "createdAt": read_only("string"),
+        "last_used_at": read_only("string", null=True),
+        "revoked_at": read_only("string", null=True),
     },
 )
-_FRESH_KEY = _KEY.extend("FreshSolverKey", "A key of a solver, in full; this once.", {"key": shown("string")})
+_FRESH_KEY = _KEY.extend("FreshSolverKey", "A key of a solver, in full; this once.", {"key": read_only("string")})
 
 
 @Operation(SOLVER, "GET /solvers", gives=SOLVER.summary, pages=True)
@@ -115,7 +115,7 @@ async def create_solver_key(hub: Hub, caller: Caller, id: str, given: Mapping[st
     authorize(caller)
     solver = await get_solver(hub, caller, id)
     name = read_fields(_NEW_KEY.fields, given or {}, "key")["name"] or solver["alias"]
-    row, plain = await create_key(hub, caller, "solver", name, solver_id=id)
+    row, plain = await create_key(hub, caller, KeySpec(kind="solver", name=name, solver_id=id))
     return {**_show_key(row), "key": plain}
 
 

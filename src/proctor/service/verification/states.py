@@ -9,6 +9,7 @@ is kept without secrets, compressed, and again in full when it is replaced.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import cast
 
@@ -27,8 +28,10 @@ from proctor.service.redaction import redact
 from proctor.service.verification.fields import invalid
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
-from proctor.store.records import add_record, change_record, children, find_by_slug
+from proctor.store.records import NewRecord, add_record, change_record, children, find_by_slug
 
+_MOST_TOLD = 50
+"""Parts that nobody knows which are named in an answer."""
 _BESIDE = ("now", "context", "timezone")
 
 
@@ -58,19 +61,26 @@ def read_upload(given: Mapping[str, Json]) -> dict[str, Json]:
     return kept
 
 
+def pack_upload(given: Mapping[str, Json]) -> tuple[dict[str, Json], bytes]:
+    """Return an upload without its secrets, and as it is kept. Takes long for a large one. Raises `Refusal`."""
+    kept = read_upload(given)
+    return kept, pack(kept)
+
+
 def _find_unknown(given: Mapping[str, Json], known: tuple[str, ...], prefix: str) -> dict[str, list[str]]:
     # A family that is misspelt would count as not recorded.
     found: dict[str, list[str]] = {}
     for name in given:
-        if name not in known:
+        if name not in known and len(found) < _MOST_TOLD:
             near = nearest(name, known) or known
             found[f"{prefix}{name}"] = [f"unknown part of a state; nearest: {', '.join(near)}"]
     return found
 
 
-async def keep_state(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, kept: Mapping[str, Json]) -> dict[str, Json]:
-    """Keep the state of a run that is locked; one it had is replaced."""
-    blob = pack(kept)
+async def keep_state(
+    connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, kept: Mapping[str, Json], blob: bytes
+) -> dict[str, Json]:
+    """Keep the state of a run that is locked, packed in `blob`; one it had is replaced."""
     families = sorted(name for name, value in kept["state"].items() if value is not None)
     before = await find_by_slug(connection, caller.organization_id, "state", run["id"])
     # The number tells two uploads of the same moment apart.
@@ -78,14 +88,16 @@ async def keep_state(connection: AsyncConnection, hub: Hub, caller: Caller, run:
     if before is None:
         row = await add_record(
             connection,
-            id=new_id("st"),
-            organization_id=caller.organization_id,
-            kind="state",
+            NewRecord(
+                id=new_id("st"),
+                organization_id=caller.organization_id,
+                kind="state",
+                body=body,
+                parent_id=run["id"],
+                slug=run["id"],
+                blob=blob,
+            ),
             now=hub.now(),
-            body=body,
-            parent_id=run["id"],
-            slug=run["id"],
-            blob=blob,
         )
     else:
         row = await change_record(connection, caller.organization_id, before["id"], now=hub.now(), body=body, blob=blob)
@@ -97,7 +109,12 @@ async def keep_state(connection: AsyncConnection, hub: Hub, caller: Caller, run:
 async def read_uploaded_state(connection: AsyncConnection, organization_id: str, task_run: Row) -> Uploaded:
     """Return what a task run is verified on; evidence without anything in it where nothing was uploaded."""
     rows = await children(connection, organization_id, "state", [task_run["parent_id"], task_run["id"]], blobs=True)
+    # The state of the whole run first, so that what the task's own state says is laid over it.
     rows.sort(key=lambda row: row["parent_id"] == task_run["id"])
+    return await asyncio.to_thread(_read_rows, rows)
+
+
+def _read_rows(rows: list[Row]) -> Uploaded:
     whole: dict[str, Json] = {}
     families: dict[str, Json] = {}
     for row in rows:

@@ -6,6 +6,7 @@ result, unless somebody else was first; where another state was uploaded meanwhi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Unpack
 
@@ -18,7 +19,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation
-from proctor.service.verification.fields import shown
+from proctor.service.verification.fields import read_only
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, TASK_RUN_OF_RUN, UPLOAD
 from proctor.service.verification.run_records import (
@@ -34,7 +35,7 @@ from proctor.service.verification.run_records import (
     read_task_snapshot,
     refuse_finished,
 )
-from proctor.service.verification.states import keep_state, read_upload, read_uploaded_state
+from proctor.service.verification.states import keep_state, pack_upload, read_uploaded_state
 from proctor.service.verification.tasks import TASK
 from proctor.service.verification.verifying import verify
 from proctor.store.pages import Row
@@ -44,7 +45,7 @@ _TRIES = 3
 _STARTED = TASK_RUN.summary.extend(
     "TaskRunToDo", "A task run that was just started, and what is to be done.", {"task_item": TASK.fields["task_item"]}
 )
-_COMPLETED = TASK_RUN_OF_RUN.extend("CompletedTaskRun", "A task run that was just verified.", {"scored": shown("boolean")})
+_COMPLETED = TASK_RUN_OF_RUN.extend("CompletedTaskRun", "A task run that was just verified.", {"scored": read_only("boolean")})
 
 
 @Operation(TASK_RUN, "GET /task-runs", gives=TASK_RUN.summary, pages=True, within="benchmark_run_id", tool="list")
@@ -92,6 +93,7 @@ async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             await note(connection, hub, caller, "start", TASK_RUN.kind, id)
             snapshot = await read_task_snapshot(connection, caller.organization_id, id)
             return {**TASK_RUN.show(changed), "task_item": snapshot.get("task_item")}
+    # Outside of the transaction, which it would undo: what `lock_task_run` found to be over its time stays written down.
     raise refusal
 
 
@@ -99,13 +101,13 @@ async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Upload the state a task run is verified on; with an organization key only, as an agent must not grade itself."""
     authorize(caller, "the state of a run is uploaded")
-    kept = read_upload(given)
+    kept, blob = await asyncio.to_thread(pack_upload, given)
     async with hub.database.writing() as connection:
         row, _ = await lock_task_run(connection, hub, caller, id)
         if row["body"]["status"] == "active":
-            return {"task_run_id": id, **await keep_state(connection, hub, caller, row, kept)}
+            return {"task_run_id": id, **await keep_state(connection, hub, caller, row, kept, blob)}
     # Raised outside: that it is over its time, if it is, stays written down.
-    raise _finished(row)
+    raise _refuse_finished(row)
 
 
 @Operation(TASK_RUN, "POST /task-runs/{task_run_id}/complete", gives=_COMPLETED, tool="complete")
@@ -138,6 +140,7 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             run = await require_record(connection, caller, RUN.kind, row["parent_id"], lock=True)
             row = await require_record(connection, caller, TASK_RUN.kind, id, lock=True)
             refuse_finished(row)
+            # Verified without a lock, since that may take long. Where another state was uploaded meanwhile, that one counts.
             if (await read_uploaded_state(connection, caller.organization_id, row)).stamps == uploaded.stamps:
                 row, criteria = await keep_verified(connection, hub, caller, row, verified, started_at)
                 await finalize(connection, hub, caller, run)
@@ -156,12 +159,13 @@ async def cancel_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             row = await end_task_run(connection, hub, caller, row, "cancelled")
             await finalize(connection, hub, caller, run)
             return await _show_in_full(connection, caller, row)
-    raise _finished(row)
+    raise _refuse_finished(row)
 
 
 async def end_overdue_tasks(hub: Hub, caller: Caller, run_id: str) -> None:
     """Write down which tasks of a benchmark run are over their time."""
     async with hub.database.reading() as connection:
+        # A look first: reading a run is frequent, and takes the lock for writing only where there is something to write.
         late = any(is_overdue(hub, row) for row in await list_task_runs_of(connection, caller.organization_id, run_id))
     if late:
         async with hub.database.writing() as connection:
@@ -179,13 +183,13 @@ def _authorize_agent(caller: Caller) -> None:
         raise Refusal("FORBIDDEN", "task runs are started and completed with the run's token or an organization key")
 
 
-def _finished(row: Row) -> Refusal:
+def _refuse_finished(row: Row) -> Refusal:
     return Refusal("CONFLICT", f"the task run is {row['body']['status']} already")
 
 
 async def _find_reason_not_to_start(connection: AsyncConnection, caller: Caller, row: Row, run: Row) -> Refusal | None:
     if row["body"]["status"] != "active":
-        return _finished(row)
+        return _refuse_finished(row)
     if row["body"]["phase"] != "created":
         return Refusal("CONFLICT", "the task run is started already")
     for other in await list_task_runs_of(connection, caller.organization_id, run["id"]):
@@ -196,6 +200,6 @@ async def _find_reason_not_to_start(connection: AsyncConnection, caller: Caller,
 
 def _refuse_to_complete(caller: Caller, row: Row) -> None:
     if row["body"]["status"] != "active":
-        raise _finished(row)
+        raise _refuse_finished(row)
     if caller.kind == "run" and row["body"]["phase"] != "started":
         raise Refusal("CONFLICT", "the task run has not been started")

@@ -11,13 +11,13 @@ from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.paging import paged
+from proctor.service.paging import fetch_page_or_refuse
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
 from proctor.service.verification.criteria import IN_TASK, show_in_task
 from proctor.service.verification.datasets import ENTITY
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
-from proctor.service.verification.fields import NAME, OBJECT, TEXTS, Field, Shape, id_of, nested, number, read_fields
+from proctor.service.verification.fields import NAME, OBJECT, TEXTS, Field, Shape, id_of, nested_field, number, read_fields
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.soundness import ENTITIES, check_tasks, list_entities_of
 from proctor.store.pages import Row
@@ -43,10 +43,10 @@ TASK = Resource(
         "name": NAME,
         "task_item": Field(OBJECT, "handed to the agent; usually `instruction`, `trigger`, `expected_inputs`"),
         "scenario": Field(OBJECT, "what happens before the agent starts"),
-        "entities": nested(ENTITY.whole, "what it is about"),
+        "entities": nested_field(ENTITY.whole, "what it is about"),
         "tags": Field(TEXTS, "words to find it by", default=[], null=False),
         "timeout": Field(number(most=1e7), "seconds, instead of the benchmark's; over it the task fails"),
-        "criteria": nested(IN_TASK, "by what it is verified", full=True),
+        "criteria": nested_field(IN_TASK, "by what it is verified", full=True),
     },
     parent="benchmark_id",
 )
@@ -118,7 +118,7 @@ async def list_task_entities(hub: Hub, caller: Caller, id: str, **paging: Unpack
     async with hub.database.reading() as connection:
         await require_record(connection, caller, "task", id)
         query = linked_query(caller.organization_id, ENTITIES, id, "entity")
-        page = await paged(connection, query, records, **paging)
+        page = await fetch_page_or_refuse(connection, query, records, **paging)
     return resources.make_page(page, [ENTITY.show(row) for row in page.rows])
 
 

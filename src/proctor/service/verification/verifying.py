@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proctor.actions.judges import OpenedJudge, configured_judge
+from proctor.actions.judges import OpenedJudge, open_suite_judge
 from proctor.cassettes.ports import LIVE
 from proctor.checks.registry import default_registry
 from proctor.checks.unsupported import Unsupported
@@ -50,6 +50,7 @@ async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence, *, 
     """Verify the task of `snapshot` on `evidence`, on behalf of `who`."""
     criteria: list[dict[str, Json]] = list(snapshot.get("criteria") or ())
     assertions, verdicts = await _decide(hub, who, snapshot, evidence)
+    # Verial's wire has no word for an error, and leaving such a criterion out would raise the score of those that are left.
     wire = [_count_error_as_fail(verdict) for verdict in verdicts]
     found = score_case(assertions, wire, SCORING)
     broken = any(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
@@ -89,6 +90,7 @@ async def _decide(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: Ev
     registry = default_registry()
     opened = _open_judge(hub, suite) if any(registry.get(a.check).judged for a in case.assertions) else None
     decisions = SuiteDecisions(hub.decisions, who, source, suite.cases)
+    # Whoever completes a task waits for the answer; if the client leaves, deciding ends with it.
     if opened is None:
         result = await run_while_client_waits(decisions.decide_one(case, evidence, clock=hub.now()))
     else:
@@ -116,7 +118,7 @@ def _make_source(snapshot: Mapping[str, Json]) -> SuiteSource:
 
 def _open_judge(hub: Hub, suite: Suite) -> OpenedJudge | None:
     try:
-        return configured_judge(suite, hub.settings.home, os.environ)
+        return open_suite_judge(suite, hub.settings.home, os.environ)
     except InputError:
         # A judge that cannot work is none: what needs one is an error that says so.
         return None
@@ -127,6 +129,7 @@ def _count_error_as_fail(verdict: Verdict) -> Verdict:
 
 
 def _show_criterion(criterion: Mapping[str, Json], verdict: Verdict) -> dict[str, Json]:
+    # A traceback shows our code and its values; it belongs into the log of the server, not to whoever wrote the criterion.
     evidence = {name: value for name, value in verdict.details.items() if name != "traceback"}
     if verdict.pointers:
         evidence["pointers"] = list(verdict.pointers)

@@ -1,0 +1,117 @@
+"""A service with a project of 100,000 results, put into its database directly: one run of very many attempts, runs before it, traces."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from proctor.model.evidence import Evidence
+from proctor.model.run import RunEntry
+from proctor.model.verdict import Verdict
+from proctor.service.access.callers import LOCAL
+from proctor.service.hub import stamp
+from proctor.store import tables
+from proctor.store.bodies import pack
+from proctor.store.database import open_database
+
+ATTEMPTS = int(os.environ.get("PROCTOR_BENCH_ATTEMPTS", "100000"))
+CASES = 1_000
+PROJECT, RUN = "proj_bench", "run_large"
+_AT_ONCE = 2_000
+_SMALL = 2_000
+"""Attempts of the runs before it."""
+
+
+def write_suite() -> str:
+    """Return the suite of the runs."""
+    cases = "".join(f"  - {{id: case-{number}, input: hello, expect: [{{response_contains: hello}}]}}\n" for number in range(CASES))
+    return f"proctor: 1\nname: shop\ncases:\n{cases}"
+
+
+def make_entry(number: int, *, failing: int) -> RunEntry:
+    """Return one attempt; those of every case whose number is `failing` modulo 20 fail."""
+    case = number % CASES
+    bad = case % 20 == failing
+    reason = f"'hello' is not in 'I do not know, {number}.'" if bad else "found"
+    said = f"I do not know, {number}." if bad else f"hello, this is the answer number {number}"
+    took = 200.0 + (number * 7919 % 1000) ** 1.4 / 10
+    return RunEntry(
+        case=f"case-{case}",
+        attempt=number // CASES,
+        outcome="fail" if bad else "pass",
+        score=0.0 if bad else 1.0,
+        verdicts=(Verdict(outcome="fail" if bad else "pass", score=0.0 if bad else 1.0, reason=reason),),
+        evidence=Evidence(input="hello", text=said, duration_ms=took),
+        started_at="2031-01-01T00:00:00.000Z",
+        duration_ms=took,
+    )
+
+
+def _make_run(id: str, attempts: int, at: float, document: str, *, failing: int) -> dict[str, Any]:
+    failed = sum(1 for number in range(attempts) if number % CASES % 20 == failing)
+    settings = {"attempts": attempts, "repeat": max(1, attempts // CASES)}
+    return {
+        "id": id, "organization_id": LOCAL.organization_id, "project_id": PROJECT, "suite_name": "shop", "dialect": "native",
+        "document": document, "target": "shop-agent", "settings": settings, "status": "completed", "outcome": "fail" if failed else "pass",
+        "counts": {"pass": attempts - failed, "fail": failed}, "note": "a new prompt", "name": "v2", "tags": ",nightly,",
+        "created_at": stamp(at), "updated_at": stamp(at), "started_at": stamp(at), "completed_at": stamp(at + 600),
+    }  # fmt: skip
+
+
+def _list_entries(run_id: str, attempts: int, at: float, *, failing: int) -> Iterator[dict[str, Any]]:
+    for number in range(attempts):
+        entry = make_entry(number, failing=failing)
+        yield {
+            "id": f"att_{run_id[4:]}_{number:07}", "run_id": run_id, "case_id": entry.case, "attempt": entry.attempt,
+            "outcome": entry.outcome, "body": pack(entry), "created_at": stamp(at + number / 200),
+        }  # fmt: skip
+
+
+def _list_results(count: int, now: float) -> Iterator[dict[str, Any]]:
+    passed = pack({"outcome": "pass", "assertions": []})
+    for number in range(count):
+        bad = number % 20 == 3
+        reason = f"order {number} was {'lost' if number > count * 0.6 else 'late'}"
+        body = pack({"outcome": "fail", "assertions": [{"check": "contains", "outcome": "fail", "reason": reason}]}) if bad else passed
+        at = stamp(now - 2 * 86_400 * (1 - number / count))
+        yield {
+            "id": f"res_{number}", "organization_id": LOCAL.organization_id, "project_id": PROJECT, "agent_id": "agent_1",
+            "trace_id": f"trc_{number}", "case_id": "case_1", "case_version": 1, "case_key": "k", "trace_revision": 1,
+            "outcome": "fail" if bad else "pass", "body": body, "created_at": at, "updated_at": at,
+        }  # fmt: skip
+
+
+async def fill(home: Path, attempts: int = ATTEMPTS) -> None:
+    """Make the database of a service in a folder, and put everything into it."""
+    now = time.time()
+    document = write_suite()
+    database = await open_database(f"sqlite:///{home / 'proctor.db'}")
+    try:
+        async with database.writing() as connection:
+            own = {"organization_id": LOCAL.organization_id, "created_at": stamp(now), "updated_at": stamp(now)}
+            await connection.execute(tables.projects.insert().values(id=PROJECT, name="Corner shop", paused=False, settings={}, **own))
+            for day in range(12, 0, -1):
+                at = now - day * 86_400
+                run = _make_run(f"run_small_{day}", _SMALL, at, document, failing=1 if day % 2 else 30)
+                await connection.execute(tables.runs.insert().values(run))
+            await connection.execute(tables.runs.insert().values(_make_run(RUN, attempts, now - 3_600, document, failing=3)))
+        rows = (
+            (tables.run_entries, _list_entries("run_small_1", _SMALL, now - 86_400, failing=1)),
+            (tables.run_entries, _list_entries(RUN, attempts, now - 3_600, failing=3)),
+            (tables.results, _list_results(attempts, now)),
+        )
+        for table, listed in rows:
+            waiting: list[dict[str, Any]] = []
+            async with database.writing() as connection:
+                for row in listed:
+                    waiting.append(row)
+                    if len(waiting) == _AT_ONCE:
+                        await connection.execute(table.insert(), waiting)
+                        waiting = []
+                if waiting:
+                    await connection.execute(table.insert(), waiting)
+    finally:
+        await database.close()

@@ -1,0 +1,267 @@
+"""The web pages in Chromium over a project of 100,000 results: bytes on the wire, requests, first paint, a jump to the end of a long run.
+
+`PROCTOR_BENCH_ATTEMPTS` says how many attempts the run has. The server is a real `proctor serve` on SQLite; what is measured is the best
+of several loads with an empty cache. Arize Phoenix and Inspect view stand beside it where they are installed (in this environment, or
+where `PHOENIX_PYTHON` and `INSPECT_PYTHON` point): their first page over one project, or over the log of one evaluation. It needs Chromium
+and the package playwright, and is left out without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.request import urlopen
+
+from benchmarks.page_seed import ATTEMPTS, PROJECT, RUN, fill
+from benchmarks.report import Figure
+
+ROUNDS = 4
+WIDTH, HEIGHT = 1280, 844
+_INSPECT_TASK = """
+from inspect_ai import Task, eval
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import includes
+task = Task(dataset=[Sample(input=f"case {n}", target="output") for n in range(200)], scorer=includes(), name="shop")
+eval(task, model="mockllm/model", log_dir=LOGS, display="none")
+"""
+
+
+_ROWS = "(() => { const t = performance.getEntriesByType('navigation')[0]; return t.domInteractive - t.requestStart })()"
+_JUMP = """([last, link]) => new Promise((done) => {
+    const begun = performance.now();
+    const look = (_, seen) => { if (document.querySelector(last)) { seen.disconnect(); done(performance.now() - begun); } };
+    new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+    document.querySelector(link).click();
+})"""
+Look = Callable[[Path], str | None]
+
+
+class Load(NamedTuple):
+    """One page, loaded with an empty cache."""
+
+    page_bytes: int
+    """Of the page itself, on the wire."""
+    script_bytes: int
+    all_bytes: int
+    requests: int
+    rows_s: float
+    """From the request to the moment when the markup is there, rows among it."""
+    paint_s: float
+    elements: int
+
+
+class Started(NamedTuple):
+    """A server that answers."""
+
+    url: str
+    seconds: float
+    megabytes: float
+
+
+@contextlib.contextmanager
+def serve(command: list[str], home: Path, look: Look, environment: dict[str, str] | None = None) -> Iterator[Started]:
+    """Start a server and wait until `look` finds where it answers."""
+    log = home / "log"
+    begun = time.monotonic()
+    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment) as process:
+        try:
+            while (url := look(log)) is None:
+                assert process.poll() is None and time.monotonic() - begun < 300, log.read_text(errors="replace")[-2000:]
+                time.sleep(0.02)
+            yield Started(url, time.monotonic() - begun, _find_megabytes(process.pid))
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _find_megabytes(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)
+
+
+def _find_ours(log: Path) -> str | None:
+    line = next((line for line in log.read_text(errors="replace").splitlines() if "serves on http://" in line), None)
+    return None if line is None else line.partition("serves on ")[2].strip()
+
+
+def load(browser: Any, url: str, ready: str) -> Load:
+    """Load a page in a browser of its own, until something on it is there."""
+    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Network.enable")
+    kinds: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+    session.on("Network.requestWillBeSent", lambda event: kinds.update({event["requestId"]: event.get("type", "")}))
+    session.on("Network.loadingFinished", lambda event: sizes.update({event["requestId"]: int(event["encodedDataLength"])}))
+    page.goto(url, wait_until="load", timeout=120_000)
+    page.wait_for_selector(ready, timeout=120_000, state="attached")
+    with contextlib.suppress(Exception):  # pages that ask for ever are not waited for
+        page.wait_for_load_state("networkidle", timeout=15_000)
+    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
+    end = time.monotonic() + 60
+    while not page.evaluate(paint):
+        assert time.monotonic() < end, "nothing was painted"
+        page.wait_for_timeout(50)
+    found = Load(
+        page_bytes=sum(size for id, size in sizes.items() if kinds.get(id) == "Document"),
+        script_bytes=sum(size for id, size in sizes.items() if kinds.get(id) == "Script"),
+        all_bytes=sum(sizes.values()),
+        requests=len(sizes),
+        rows_s=page.evaluate(_ROWS) / 1000,
+        paint_s=page.evaluate(paint) / 1000,
+        elements=page.evaluate("document.querySelectorAll('*').length"),
+    )
+    context.close()
+    return found
+
+
+def jump_to_end(browser: Any, url: str) -> float:
+    """Return the seconds from a click on the way to the end until the last row of the run is there."""
+    context = browser.new_context(viewport={"width": WIDTH, "height": HEIGHT})
+    page = context.new_page()
+    page.goto(url, wait_until="load")
+    page.wait_for_selector("[data-window][data-ready]")
+    last = f"tr[aria-rowindex='{ATTEMPTS + 1}']"
+    taken: float = page.evaluate(_JUMP, [last, f"[data-jump='{ATTEMPTS - 1}']"])
+    shown = page.locator(last).bounding_box()
+    frame = page.locator("[data-window]").bounding_box()
+    assert shown is not None and frame is not None
+    assert frame["y"] <= shown["y"] <= frame["y"] + frame["height"], "the last row is not in sight"
+    context.close()
+    return taken / 1000
+
+
+def measure_ours(browser: Any) -> Iterator[Figure]:
+    """Yield the figures of our own pages."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        # In a thread of its own: the browser keeps an event loop running in this one.
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(asyncio.run, fill(home)).result()
+        words = ["serve", "--port", "0", "--home", str(home), "--requests-per-minute", "0"]
+        with serve([sys.executable, "-m", "proctor", *words], home, _find_ours) as server:
+            yield Figure("pages: server start, s", server.seconds, at_most=10, note=f"{server.megabytes:.0f} MB once it answers")
+            pages = {
+                "projects": ("/ui/", ".cards li"),
+                "overview": (f"/ui/p/{PROJECT}", "#since"),
+                "runs": (f"/ui/p/{PROJECT}/runs", ".runs tbody tr"),
+                "run": (f"/ui/p/{PROJECT}/runs/{RUN}", ".attempts-table tr[data-row]"),
+            }
+            for name, (path, ready) in pages.items():
+                loads = [load(browser, server.url + path, ready) for _ in range(ROUNDS)]
+                best = loads[-1]._replace(rows_s=min(one.rows_s for one in loads), paint_s=min(one.paint_s for one in loads))
+                note = f"{best.all_bytes / 1000:.0f} KB in {best.requests} requests, {best.elements} elements, {ATTEMPTS:,} results"
+                yield Figure(f"pages: {name}: the page, KB on the wire", best.page_bytes / 1000, at_most=30, note=note)
+                yield Figure(f"pages: {name}: script, KB on the wire", best.script_bytes / 1000, at_most=10)
+                yield Figure(f"pages: {name}: first rows, s", best.rows_s, at_most=0.15 if name == "run" else 0.5)
+                yield Figure(f"pages: {name}: first contentful paint, s", best.paint_s, at_most=1.0)
+            jumps = [jump_to_end(browser, f"{server.url}/ui/p/{PROJECT}/runs/{RUN}") for _ in range(ROUNDS)]
+            yield Figure("pages: run: jump to the end, s", min(jumps), at_most=0.5, note=f"the last of {ATTEMPTS:,} rows in sight")
+            yield Figure("pages: memory after all of it, MB", _find_megabytes_of(server, home), at_most=400)
+
+
+def _find_megabytes_of(server: Started, home: Path) -> float:
+    """Return the memory of the server that listens there: found by its folder, which only it was given."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if str(home) in (entry / "cmdline").read_text() and int(entry.name) != os.getpid():
+                    return _find_megabytes(int(entry.name))
+    return server.megabytes
+
+
+def _find_python(module: str, variable: str) -> str | None:
+    return os.environ.get(variable) or (sys.executable if importlib.util.find_spec(module) else None)
+
+
+def _find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(url: str) -> str | None:
+    try:
+        with urlopen(url, timeout=2):
+            return url
+    except OSError:
+        return None
+
+
+def measure_phoenix(browser: Any, python: str) -> tuple[Started, Load]:
+    """Return what Arize Phoenix takes for its list of projects."""
+    with tempfile.TemporaryDirectory() as folder:
+        port = _find_free_port()
+        environment = {
+            **os.environ, "PHOENIX_WORKING_DIR": folder, "PHOENIX_PORT": str(port), "PHOENIX_GRPC_PORT": str(_find_free_port()),
+            "PHOENIX_HOST": "127.0.0.1", "PHOENIX_TELEMETRY_ENABLED": "false",
+        }  # fmt: skip
+        url = f"http://127.0.0.1:{port}/"
+        command = [python, "-m", "phoenix.server.main", "serve"]
+        with serve(command, Path(folder), lambda log: _answers(url), environment) as server:
+            return server, load(browser, f"{url}projects", "main, #root *")
+
+
+def measure_inspect(browser: Any, python: str) -> tuple[Started, Load]:
+    """Return what Inspect view takes for the log of one evaluation."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder)
+        subprocess.run([python, "-c", f"LOGS = {str(home / 'logs')!r}\n{_INSPECT_TASK}"], check=True, stdout=subprocess.DEVNULL)
+        port = _find_free_port()
+        url = f"http://127.0.0.1:{port}/"
+        command = [python, "-m", "inspect_ai", "view", "start", "--log-dir", str(home / "logs"), "--port", str(port), "--host", "127.0.0.1"]
+        with serve(command, home, lambda log: _answers(url)) as server:
+            return server, load(browser, url, "#app *, #root *")
+
+
+def figures() -> Iterator[Figure]:
+    """Load every page and yield what it took."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None or importlib.util.find_spec("playwright") is None:
+        print("  left out: no Chromium, or no package playwright")
+        return
+    from playwright.sync_api import sync_playwright  # only here: without it everything else is measured
+
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        ours: list[Figure] = []
+        for figure in measure_ours(browser):
+            ours.append(figure)
+            yield figure
+        page = next(figure for figure in ours if figure.name == "pages: projects: the page, KB on the wire")
+        kilobytes = float(page.note.partition(" KB")[0])
+        peers = (
+            ("Arize Phoenix", _find_python("phoenix", "PHOENIX_PYTHON"), measure_phoenix),
+            ("Inspect view", _find_python("inspect_ai", "INSPECT_PYTHON"), measure_inspect),
+        )
+        for name, python, measure in peers:
+            if python is not None:
+                server, theirs = measure(browser, python)
+                note = f"{theirs.all_bytes / 1e6:.1f} MB in {theirs.requests} requests, first paint {theirs.paint_s:.1f} s, "
+                note += f"starts in {server.seconds:.1f} s with {server.megabytes:.0f} MB"
+                yield Figure(f"pages: bytes of {name} / ours", theirs.all_bytes / 1000 / kilobytes, at_least=100, note=note)
+        browser.close()
+
+
+if __name__ == "__main__":
+    for one in figures():
+        print(one.line(), flush=True)

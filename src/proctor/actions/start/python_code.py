@@ -1,0 +1,230 @@
+"""Finds agents in Python code by reading it; nothing is imported and nothing runs.
+
+An agent is something a module makes when it is imported: `agent = Agent(...)`, `graph = builder.compile()`, or what a function without
+parameters returns. What stands inside of `main()` or under `if __name__ == "__main__"` cannot be imported and is only remembered.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from proctor.actions.start.files import list_files
+from proctor.actions.start.found import FoundAgent, FoundFunction, FoundRoute, PythonCode
+from proctor.actions.start.frameworks import FRAMEWORKS, Framework
+
+OWN_FILES = ("proctor_agent.py", "conftest.py", "setup.py")
+_PREFERRED = ("agent", "root_agent", "graph", "app", "crew", "workflow", "team", "program")
+_FUNCTIONS = ("answer", "ask", "chat", "respond", "reply", "handle_message", "run_agent", "ask_agent", "call_agent", "invoke", "query")
+_TOOL_MARKS = frozenset(("tool", "function_tool", "tool_plain", "ai_function", "kernel_function"))
+_MESSAGE_FIELDS = ("message", "input", "question", "query", "prompt", "text", "user_message", "user_input", "content")
+_PORTS = {"flask": 5000}
+_PLACEHOLDER = re.compile(r"\{([a-z_][a-z0-9_]*)\}")
+
+
+def read_python_code(folder: Path) -> PythonCode:
+    """Look through the Python files of a folder."""
+    modules = [found for path in list_files(folder, (".py",)) if (found := _read_module(path, folder)) is not None]
+    agents = [agent for module in modules for agent in module.agents]
+    agents.sort(key=lambda one: (_rank(one.name), one.is_factory, one.file.count("/"), one.file, -one.line))
+    return PythonCode(
+        agents=tuple(agents),
+        hidden=tuple(agent for module in modules for agent in module.hidden),
+        functions=tuple(sorted((f for module in modules for f in module.functions), key=lambda f: (_FUNCTIONS.index(f.name), f.file))),
+        routes=tuple(route for module in modules for route in module.routes),
+        tools=tuple(dict.fromkeys(name for module in modules for name in module.tools)),
+        imported=tuple(name for name in FRAMEWORKS if any(name in module.frameworks for module in modules)),
+    )
+
+
+def _rank(name: str) -> int:
+    return _PREFERRED.index(name) if name in _PREFERRED else len(_PREFERRED) + (0 if "agent" in name or "graph" in name else 1)
+
+
+class _Module:
+    """One module as its text tells it."""
+
+    def __init__(self, tree: ast.Module, file: str) -> None:
+        self._file = file
+        self._names: dict[str, str] = {}
+        """What a name stands for, by the imports: `Agent` for `pydantic_ai.Agent`."""
+        self.agents: list[FoundAgent] = []
+        self.hidden: list[FoundAgent] = []
+        self.functions: list[FoundFunction] = []
+        self.routes: list[FoundRoute] = []
+        self.tools: list[str] = []
+        self.frameworks: list[str] = []
+        self._read_imports(tree)
+        self._fields = {node.name: _list_fields(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+        self._port = next(_list_ports(tree), None) or _PORTS.get(self._find_web(), 8000)
+        self._placeholders = list(_list_task_placeholders(tree))
+        for node in tree.body:
+            self._read_statement(node)
+        self._read_tools(tree)
+
+    def _read_imports(self, tree: ast.Module) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    self._names[alias.asname or alias.name.partition(".")[0]] = alias.name if alias.asname else alias.name.partition(".")[0]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                self._names.update({alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names})
+        for framework in FRAMEWORKS.values():
+            if any(_starts_with(path, framework.roots) for path in self._names.values()):
+                self.frameworks.append(framework.name)
+
+    def _read_statement(self, node: ast.stmt) -> None:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if isinstance(target, ast.Name) and node.value is not None and (made := self._find_maker(node.value)):
+                self.agents.append(self._make_agent(made, node, target.id))
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self._read_function(node)
+        elif isinstance(node, ast.If):
+            self._hide_agents(node)
+
+    def _read_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._read_route(node)
+        arguments = node.args
+        required = [*arguments.posonlyargs, *arguments.args][: len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)]
+        if node.name in _FUNCTIONS and len(required) == 1 and not any(d is None for d in arguments.kw_defaults):
+            self.functions.append(FoundFunction(file=self._file, line=node.lineno, name=node.name))
+        returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
+        made = next((found for value in returned if (found := self._find_maker(value))), None)
+        if made is not None and not required and isinstance(node, ast.FunctionDef):
+            self.agents.append(self._make_agent(made, node, node.name, is_factory=True))
+        else:
+            self._hide_agents(node)
+
+    def _hide_agents(self, node: ast.stmt) -> None:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Name) and (made := self._find_maker(inner.value)):
+                self.hidden.append(self._make_agent(made, inner, inner.targets[0].id))
+
+    def _find_maker(self, value: ast.expr) -> tuple[Framework, str] | None:
+        """Return the framework whose agent an expression makes, and by which name."""
+        if isinstance(value, ast.Await):
+            return None
+        if not isinstance(value, ast.Call):
+            return None
+        path = self._resolve(value.func)
+        name = path.rpartition(".")[2]
+        for framework in FRAMEWORKS.values():
+            if name in framework.makers and _starts_with(path, framework.roots):
+                return framework, name
+            called = isinstance(value.func, ast.Attribute) and value.func.attr in framework.methods
+            # `re.compile(...)` is a method of a module, and the module is not one of the framework.
+            if called and framework.name in self.frameworks and not _is_module(value.func, self._names):
+                return framework, name
+        return None
+
+    def _resolve(self, node: ast.expr) -> str:
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if isinstance(node, ast.Subscript):  # `Agent[Deps, Answer](...)`
+            return self._resolve(node.value)
+        root = self._names.get(node.id, "") if isinstance(node, ast.Name) else ""
+        return ".".join((root, *reversed(parts)))
+
+    def _make_agent(self, made: tuple[Framework, str], node: ast.stmt, name: str, *, is_factory: bool = False) -> FoundAgent:
+        framework, maker = made
+        field: str | None = None
+        if framework.name == "crewai":
+            field = next(iter(self._placeholders), None)
+        if framework.name == "dspy":
+            field = next((one for call in ast.walk(node) if isinstance(call, ast.Call) for one in self._list_signature(call)), None)
+        return FoundAgent(
+            framework=framework.name, file=self._file, line=node.lineno, name=name, maker=maker, is_factory=is_factory, field=field
+        )
+
+    def _list_signature(self, call: ast.Call) -> Iterator[str]:
+        """Yield the first input of a signature of dspy: `"question -> answer"`, or a class whose first field is an input."""
+        first = call.args[0] if call.args else None
+        if isinstance(first, ast.Constant) and isinstance(first.value, str) and "->" in first.value:
+            yield re.split(r"[,:\s-]", first.value.strip())[0]
+        elif isinstance(first, ast.Name) and self._fields.get(first.id):
+            yield self._fields[first.id][0]
+
+    def _find_web(self) -> str:
+        return next((path.partition(".")[0] for path in self._names.values() if path.partition(".")[0] in ("fastapi", "flask")), "")
+
+    def _read_route(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if not self._find_web():
+            return
+        for mark in node.decorator_list:
+            if not isinstance(mark, ast.Call) or not isinstance(mark.func, ast.Attribute) or not mark.args:
+                continue
+            path = mark.args[0]
+            posts = mark.func.attr == "post" or (mark.func.attr == "route" and "POST" in ast.unparse(mark))
+            if posts and isinstance(path, ast.Constant) and isinstance(path.value, str) and "{" not in path.value and "<" not in path.value:
+                self.routes.append(
+                    FoundRoute(file=self._file, line=node.lineno, path=path.value, field=self._find_field(node), port=self._port)
+                )
+
+    def _find_field(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+        """Return the member of the request that takes the message."""
+        kinds = [argument.annotation.id for argument in node.args.args if isinstance(argument.annotation, ast.Name)]
+        names = [field for kind in kinds for field in self._fields.get(kind, ())]
+        # Without a model of the request: `request.json["message"]`, `body.get("message")`.
+        names += [one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        return next((field for field in _MESSAGE_FIELDS if field in names), "input")
+
+    def _read_tools(self, tree: ast.Module) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                marks = [mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list]
+                words = [mark.attr if isinstance(mark, ast.Attribute) else getattr(mark, "id", "") for mark in marks]
+                if _TOOL_MARKS.intersection(words):
+                    self.tools.append(node.name)
+            elif isinstance(node, ast.keyword) and node.arg == "tools" and isinstance(node.value, ast.List) and self.frameworks:
+                self.tools += [item.id for item in node.value.elts if isinstance(item, ast.Name) and item.id.islower()]
+
+
+def _read_module(path: Path, folder: Path) -> _Module | None:
+    if path.name in OWN_FILES or path.name.startswith("test_"):
+        return None
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None  # what Python cannot read it cannot import either
+    return _Module(tree, path.relative_to(folder).as_posix())
+
+
+def _starts_with(path: str, roots: Iterable[str]) -> bool:
+    return any(path == root or path.startswith(f"{root}.") for root in roots)
+
+
+def _is_module(node: ast.expr, names: dict[str, str]) -> bool:
+    """Return whether a method is called on a module that was imported by its own name."""
+    holder = node.value if isinstance(node, ast.Attribute) else node
+    return isinstance(holder, ast.Name) and names.get(holder.id) == holder.id
+
+
+def _list_fields(node: ast.ClassDef) -> list[str]:
+    return [
+        one.target.id
+        for one in node.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and "OutputField" not in ast.unparse(one)
+    ]
+
+
+def _list_ports(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.keyword)
+            and node.arg == "port"
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, int)
+        ):
+            yield node.value.value
+
+
+def _list_task_placeholders(tree: ast.Module) -> Iterator[str]:
+    """Yield the inputs that descriptions of crewai's tasks name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "description" and isinstance(node.value, ast.Constant):
+            yield from _PLACEHOLDER.findall(str(node.value.value))

@@ -1,0 +1,207 @@
+"""Writes the files that a first run needs, for each kind of agent: a suite with one case, the workspace file, and an adapter or a template.
+
+What is written runs as it is. A template, which stands in for an agent that was not found, says so in its first line; that of a program
+passes nothing before an agent is called in it, since whoever has a project of their own would take a pass for one of theirs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+import proctor.examples
+from proctor.actions.start.adapters import fill_lines, find_module, write_adapter
+from proctor.actions.start.candidates import Candidate
+from proctor.actions.start.frameworks import FRAMEWORKS, Framework
+from proctor.errors import InputError
+from proctor.formats.yaml_text import to_yaml
+from proctor.model.evidence import Json
+
+ADAPTER = "proctor_agent.py"
+SCHEMA_FILE = ".proctor/native-schema.json"
+SCHEMA_LINE = f"# yaml-language-server: $schema={SCHEMA_FILE}\n"
+TARGET = "agent"
+_ORDER = "Where is order 17?"
+_ORDER_CLAIMS = ("tool_called: {name: lookup_order, arguments: {id: 17}}", "response_contains: on its way")
+_TEMPLATE_MARK = '"""TEMPLATE: an agent of {name} to start from; put your own in its place."""\n\n'
+_MOST_TOOLS = 8
+
+
+class Starter(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a first run."""
+
+    files: dict[str, str]
+    """By their path in the folder."""
+    next: str
+    """The command to give, in that folder."""
+    remarks: tuple[str, ...] = ()
+    schema: bool = True
+    """Whether the schema of suites goes beside them."""
+    keeps_suite: bool = True
+    """Whether a suite that is there may stay, since the target is what is new."""
+    workspace: dict[str, Json] = {}
+    """What the workspace file among the files says."""
+
+
+def make_starter(kind: str, candidate: Candidate | None) -> Starter:
+    """Return the files for a kind of agent; of one that was found they drive it, else a template. Raises `InputError`."""
+    if kind in FRAMEWORKS:
+        return _start_framework(FRAMEWORKS[kind], candidate)
+    remarks = candidate.remarks if candidate is not None else ()
+    match kind:
+        case "function":
+            return _start_function(candidate)
+        case "command":
+            return _start_command(candidate)
+        case "http" if candidate is None or candidate.route is None:
+            template = _read_template("http")
+            told = "http_agent.py is a template; start it in another terminal: python http_agent.py"
+            return _make({"type": "http", "url": "http://127.0.0.1:9000/chat"}, more={"http_agent.py": template}, remarks=(told,))
+        case "http":
+            assert candidate is not None and candidate.route is not None  # as the case above says
+            route = candidate.route
+            address = f"http://127.0.0.1:{route.port}{route.path}"
+            settings = {"type": "http", "url": address, "template": {route.field: "{user_message}"}}
+            return _make(settings, greeting=True, tools=candidate.tools, remarks=remarks)
+        case "openapi" if candidate is None:
+            raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
+        case "mcplab":
+            return _start_mcplab(candidate)
+        case _:
+            settings = candidate.export.settings if candidate is not None and candidate.export is not None else _DESCRIBED[kind]
+            told = remarks if candidate is not None else _TO_SET[kind]
+            models = {"main": {"provider": "openai", "model": "gpt-4.1-mini"}} if kind == "mcp" else None
+            needs = ("the model needs OPENAI_API_KEY, or another provider under `models`",) if kind == "mcp" else ()
+            return _make(settings, greeting=True, models=models, remarks=(*told, *needs))
+
+
+_DESCRIBED: dict[str, dict[str, Json]] = {
+    "n8n": {"type": "n8n", "webhook": "${N8N_WEBHOOK}"},
+    "flowise": {"type": "flowise", "url": "http://127.0.0.1:3000", "flow": "${FLOWISE_FLOW}"},
+    "mcp": {"type": "mcp_agent", "model": "main", "servers": {"server": {"url": "${MCP_SERVER_URL}"}}},
+}
+_TO_SET = {
+    "n8n": ("set N8N_WEBHOOK to the address of the workflow's webhook: http://127.0.0.1:5678/webhook/agent",),
+    "flowise": ("set FLOWISE_FLOW to the id of the flow, which stands in the address of its page",),
+    "mcp": ("set MCP_SERVER_URL, or describe a server that is started: {command: ..., args: [...]}",),
+}
+
+
+def start_with_target(settings: dict[str, Json]) -> Starter:
+    """Return the files for a target that the user describes."""
+    return _make(settings, greeting=True)
+
+
+def _start_framework(framework: Framework, candidate: Candidate | None) -> Starter:
+    settings: dict[str, Json] = {"type": "callable", "function": "proctor_agent:answer"}
+    said = (framework.remark,) if framework.remark else ()
+    remarks = (*(candidate.remarks if candidate is not None else ()), *said)
+    if candidate is not None and candidate.agent is not None:
+        adapter = write_adapter(framework, candidate.agent)
+        return _make(settings, more={ADAPTER: adapter}, greeting=True, tools=candidate.tools, remarks=remarks)
+    ask = fill_lines(framework.ask, "agent", {"crewai": "message", "dspy": "question"}.get(framework.name))
+    before = fill_lines(framework.before, "agent", None)
+    setup = _read_template(framework.name)
+    head = [*framework.imports, ""] if framework.imports else []
+    # More imports end with an empty line of their own.
+    apart = [] if head else [""]
+    text = "\n".join([_add_imports(setup, head), *([*apart, *before, ""] if before else [""]), "", *ask, ""])
+    told = (
+        f"{ADAPTER} holds a template agent: put your own in its place",
+        f"it needs: pip install {' '.join(_quote(word) for word in framework.install.split())}",
+        f"its model needs {framework.key}",
+    )
+    return _make(settings, more={ADAPTER: _TEMPLATE_MARK.format(name=framework.name) + text}, remarks=(*remarks, *told))
+
+
+def _start_function(candidate: Candidate | None) -> Starter:
+    if candidate is not None and candidate.function is not None:
+        found = candidate.function
+        module, root = find_module(found.file)
+        reference = f"{module}:{found.name}"
+        if root is None:
+            return _make({"type": "callable", "function": reference}, greeting=True, tools=candidate.tools)
+        lines = ["import sys", "from pathlib import Path", "", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""]
+        text = "\n".join([*lines, f"from {module} import {found.name} as answer  # noqa: E402", ""])
+        return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, tools=candidate.tools)
+    text = '"""TEMPLATE: a function to start from; put your own agent in its place."""\n\n\n' + _read_template("function")
+    told = (f"{ADAPTER} is a template: put your own agent in its place",)
+    return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, remarks=told)
+
+
+def _start_command(candidate: Candidate | None) -> Starter:
+    node = candidate is not None and candidate.package is not None
+    name, template = ("proctor_agent.mjs", "command-node") if node else (ADAPTER, "command")
+    told = (f"{name} is a template: every case is an error until you call your own agent in it",)
+    command = ["node", name] if node else ["python", name]
+    return _make({"type": "command", "command": command}, more={name: _read_template(template)}, greeting=True, remarks=told)
+
+
+def _start_mcplab(candidate: Candidate | None) -> Starter:
+    if candidate is not None and candidate.workspace is not None:
+        return Starter(files={}, next=f"proctor run {candidate.workspace}", schema=False)
+    remarks = ("write the address of your MCP server into suite.yaml", "the agent needs OPENAI_API_KEY")
+    return Starter(
+        files={"suite.yaml": _read_template("mcplab")}, next="proctor run suite.yaml", remarks=remarks, schema=False, keeps_suite=False
+    )
+
+
+def _make(
+    settings: dict[str, Json],
+    *,
+    more: dict[str, str] | None = None,
+    greeting: bool = False,
+    tools: Sequence[str] = (),
+    models: dict[str, Json] | None = None,
+    remarks: tuple[str, ...] = (),
+) -> Starter:
+    # Line by line also where one line would do: a file that people go on with.
+    described = "".join(f"    {line}\n" for key, value in settings.items() for line in to_yaml({key: value}).splitlines())
+    workspace = f"targets:\n  {TARGET}:\n{described}default_target: {TARGET}\n" + (to_yaml({"models": models}) if models else "")
+    top = (
+        "# How the agent is reached: `proctor describe targets` lists every setting.\n"
+        "# `${NAME}` reads an environment variable, the only way to a secret.\n"
+    )
+    files = {"suite.yaml": write_suite(greeting=greeting, tools=tools), "proctor.yaml": top + workspace, **(more or {})}
+    said: dict[str, Json] = {"default_target": TARGET, "targets": {TARGET: settings}, **({"models": models} if models else {})}
+    return Starter(files=files, next="proctor run suite.yaml", remarks=remarks, workspace=said)
+
+
+def write_suite(*, greeting: bool, tools: Sequence[str] = ()) -> str:
+    """Return a suite with one case: a greeting that any agent can answer, or the order that the templates know of."""
+    message, claims = ("Hello, what can you do for me?", ("response_not_empty",)) if greeting else (_ORDER, _ORDER_CLAIMS)
+    lines = [f"      - {claim}" for claim in claims]
+    if greeting:
+        lines += ["      # Say what it must do, for example:"]
+        lines += [f"      # - tool_called: {tool}" for tool in tools[:_MOST_TOOLS] or ("NAME",)]
+        lines += ["      # - response_contains: what the answer must say", "      # - responded_within: 5000   # milliseconds"]
+    return (
+        f"{SCHEMA_LINE}"
+        "# What the agent must do: `proctor describe checks` lists all that may stand under `expect`.\n"
+        "proctor: 1\n"
+        "name: First suite\n"
+        "\n"
+        "cases:\n"
+        "  - id: first\n"
+        f"    input: {message}\n"
+        "    expect:\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _add_imports(setup: str, imports: list[str]) -> str:
+    """Return a template with more imports behind its own."""
+    if not imports:
+        return setup.rstrip("\n")
+    last = max(found.end() for found in re.finditer(r"^(?:import|from) .*$", setup, re.MULTILINE))
+    return setup[:last] + "\n" + "\n".join(imports).rstrip("\n") + setup[last:].rstrip("\n") + "\n"
+
+
+def _quote(word: str) -> str:
+    return f'"{word}"' if "[" in word else word
+
+
+def _read_template(name: str) -> str:
+    return (Path(proctor.examples.__file__).parent / "start" / f"{name}.txt").read_text(encoding="utf-8")

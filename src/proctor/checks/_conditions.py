@@ -1,0 +1,158 @@
+"""Decides a condition on evidence, in three values: it holds, it does not, or it cannot be said.
+
+What cannot be said never holds, not even negated: evidence that was not recorded (`missing_evidence`), a path that leads nowhere
+(`no_match`), values that cannot be compared (`wrong_type`), an answer that is no JSON (`not_json`). `and` and `or` need it no more where
+another part decides already: a part that does not hold decides an `and`, one that holds an `or`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.checks._answer import answer_json
+from proctor.checks._condition_values import Found, Undecided, Values, compare_values, show_found
+from proctor.expressions.condition import Both, Compare, Condition, Each, Not, Path, Truth
+from proctor.model.evidence import Evidence
+from proctor.model.show import kind_of, shorten, show
+from proctor.work import spend
+
+_MOST_TOLD = 3
+"""Reasons of an `or` that are told."""
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """What came of a condition: whether it holds, or why that cannot be said."""
+
+    holds: bool | None
+    reason: str = ""
+    code: str | None = None
+    pointers: tuple[str, ...] = ()
+
+
+_HOLDS = Ruling(True)
+
+
+def decide_condition(condition: Condition, evidence: Evidence, text: str) -> Ruling:
+    """Decide a condition on evidence; `text` is how the whole of it is written."""
+    return _Deciding(evidence, text).decide(condition)
+
+
+class _Deciding:
+    def __init__(self, evidence: Evidence, text: str) -> None:
+        self._values = Values(evidence, text, lambda: _read_body(evidence))
+
+    def decide(self, condition: Condition) -> Ruling:
+        spend(1)
+        match condition:
+            case Compare():
+                return self._compare(condition)
+            case Truth():
+                return self._decide_truth(condition)
+            case Both():
+                return self._decide_both(condition)
+            case Not():
+                return self._decide_not(condition)
+            case Each():
+                return self._decide_each(condition)
+
+    def _compare(self, condition: Compare) -> Ruling:
+        left, right = self._values.evaluate(condition.left), self._values.evaluate(condition.right)
+        for side in (left, right):
+            if isinstance(side, Undecided):
+                return Ruling(None, side.reason, side.code, side.pointers)
+        assert not isinstance(left, Undecided) and not isinstance(right, Undecided)
+        holds = compare_values(condition.operator, left.value, right.value, self._values.scope)
+        pointers = (*left.pointers, *right.pointers)
+        if isinstance(holds, Undecided):
+            return Ruling(None, f"{shorten(condition.source, 200)}: {holds.reason}", holds.code, pointers)
+        return _HOLDS if holds else Ruling(False, _explain(condition, left, right), None, pointers)
+
+    def _decide_truth(self, condition: Truth) -> Ruling:
+        found = self._values.evaluate(condition.value)
+        if isinstance(found, Undecided):
+            return Ruling(None, found.reason, found.code, found.pointers)
+        if not isinstance(found.value, bool):
+            reason = f"expected {shorten(condition.source, 200)} to be true or false, found {kind_of(found.value)} {show(found.value)}"
+            return Ruling(None, reason, "wrong_type", found.pointers)
+        told = f"expected {shorten(condition.source, 200)} to be true, found false" + (f" at {found.pointers[0]}" if found.pointers else "")
+        return _HOLDS if found.value else Ruling(False, told, None, found.pointers)
+
+    def _decide_not(self, condition: Not) -> Ruling:
+        inner = self.decide(condition.part)
+        if inner.holds is None:
+            return inner
+        if inner.holds:
+            return Ruling(False, f"expected {shorten(condition.source, 200)}, and {shorten(condition.part.source, 200)} holds")
+        return _HOLDS
+
+    def _decide_both(self, condition: Both) -> Ruling:
+        deciding = condition.word == "or"
+        rulings: list[Ruling] = []
+        for part in condition.parts:
+            ruling = self.decide(part)
+            if ruling.holds is deciding:
+                return ruling
+            rulings.append(ruling)
+        unsure = _choose_unsure(rulings)
+        if unsure is not None:
+            return unsure
+        return _join_failures(rulings) if deciding else _HOLDS
+
+    def _decide_each(self, condition: Each) -> Ruling:
+        items = self._values.select(condition.prefix)
+        rulings: list[Ruling] = []
+        deciding = condition.kind == "any"
+        for item in items:
+            with self._values.bind(condition.prefix, item):
+                if condition.subject is not None and self._is_absent(condition.subject):
+                    continue
+                ruling = self.decide(condition.body)
+            if ruling.holds is deciding:
+                return ruling
+            rulings.append(ruling)
+        unsure = _choose_unsure(rulings)
+        if unsure is not None:
+            return unsure
+        if condition.kind == "every" and not rulings:
+            assert condition.subject is not None
+            reason = f"expected {shorten(condition.source, 200)}, found no value at {shorten(condition.subject.source, 120)}"
+            return Ruling(None, reason, "no_match")
+        if not deciding:
+            return _HOLDS
+        what = f"none of {len(rulings)} is so" if rulings else "there is none"
+        return Ruling(False, f"expected {shorten(condition.source, 200)}, {what}", None, tuple(p for r in rulings[:20] for p in r.pointers))
+
+    def _is_absent(self, path: Path) -> bool:
+        found = self._values.evaluate(path)
+        return isinstance(found, Undecided) and found.code == "no_match"
+
+
+def _read_body(evidence: Evidence) -> Found | Undecided:
+    """Return the answer as JSON: the recorded body, or the text where that is JSON."""
+    unknown = evidence.account.unknown.get("answer") if evidence.account is not None else None
+    if unknown is not None:
+        return Undecided(f"the answer not known: {unknown}", "missing_evidence")
+    answer = answer_json(evidence)
+    if isinstance(answer, tuple):
+        return Found(answer.value, (answer.pointer,))
+    return Undecided(answer.reason, answer.code or "not_json", answer.pointers)
+
+
+def _explain(condition: Compare, left: Found, right: Found) -> str:
+    told = show_found(condition.left, left)
+    other = show_found(condition.right, right)
+    return f"expected {shorten(condition.source, 200)}, found " + " and ".join(each for each in (told, other) if each)
+
+
+def _choose_unsure(rulings: Sequence[Ruling]) -> Ruling | None:
+    """Return the first that cannot be said, one that lacks evidence before any other; None where all can."""
+    unsure = [ruling for ruling in rulings if ruling.holds is None]
+    return next((ruling for ruling in unsure if ruling.code == "missing_evidence"), unsure[0] if unsure else None)
+
+
+def _join_failures(rulings: Sequence[Ruling]) -> Ruling:
+    told = "; ".join(ruling.reason for ruling in rulings[:_MOST_TOLD])
+    more = f"; and {len(rulings) - _MOST_TOLD} more" if len(rulings) > _MOST_TOLD else ""
+    return Ruling(False, told + more, None, tuple(pointer for ruling in rulings[:20] for pointer in ruling.pointers))

@@ -1,0 +1,214 @@
+"""Rubrics: claims that a judge decides by a text of ours, with fields of the author's.
+
+The text of a rubric stands in `rubrics/<name>/<version>.md`, exactly as the judge gets it: the first paragraph is the criterion, the list
+below it the points. A changed text is a new version in a file of its own, so that old verdicts still say what was asked; name and version
+are part of the question, so a remembered reply to another version is never taken. `{{name}}` in a text is filled with what the suite's
+author wrote. Whatever the agent, its tools or its users wrote goes into the material, behind the fence, and never into the text.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from pkgutil import get_data
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from proctor.checks._calls import list_recorded_calls
+from proctor.errors import SpecError
+from proctor.model.account import Part
+from proctor.model.evidence import Evidence, Json
+from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
+from proctor.model.missing import MISSING
+from proctor.model.numbers import is_finite
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, missing
+from proctor.paths.dotted import find_dotted
+
+VERSIONS: Final = {
+    "answers_the_question": "1",
+    "context_relevance": "1",
+    "faithful_to_context": "1",
+    "no_personal_data": "1",
+    "refuses_politely": "1",
+    "sql_equivalent": "1",
+    "summary_covers": "1",
+    "tone": "1",
+}
+"""The rubrics there are, and the version in use of each."""
+
+_PLACE: Final = re.compile(r"\{\{(\w+)\}\}")
+
+ContextSource = Literal["tool_results", "steps", "variables", "body"]
+SOURCE_PARTS: Final[dict[ContextSource, tuple[Part, ...]]] = {
+    "tool_results": ("tool_calls", "tool_results"),
+    "steps": ("nodes",),
+    "variables": (),
+    "body": ("answer",),
+}
+"""Which parts of the evidence each source of context is read from."""
+
+
+class Rubric(msgspec.Struct, frozen=True):
+    """The text of one version of a rubric."""
+
+    name: str
+    version: str
+    criterion: str
+    points: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """What the question is called, before the judge and in reports."""
+        return f"{self.name}, rubric version {self.version}"
+
+
+class Place(NamedTuple):
+    """Something to judge, and where it stands in the evidence."""
+
+    value: Json
+    pointer: str
+
+
+@functools.cache
+def load_rubric(name: str, version: str | None = None) -> Rubric:
+    """Return the text of a rubric, by default in the version in use."""
+    version = version or VERSIONS[name]
+    content = get_data("proctor.checks", f"rubrics/{name}/{version}.md")
+    assert content is not None, "part of the package"
+    criterion, _, points = content.decode().strip().partition("\n\n")
+    lines = (line.removeprefix("- ") for line in points.split("\n") if line)
+    return Rubric(name, version, criterion, tuple(lines))
+
+
+def ask_rubric(
+    rubric: Rubric,
+    material: Material,
+    *,
+    threshold: float | None = None,
+    fill: Mapping[str, str] = {},
+    reference: str | None = None,
+    pointers: tuple[str, ...] = (),
+) -> Verdict:
+    """Return the verdict that waits for a judge's opinion of the material."""
+    question = build_question(rubric, material, threshold=threshold, fill=fill, reference=reference)
+
+    def settle(opinions: Sequence[Opinion]) -> Verdict:
+        (opinion,) = opinions
+        details: dict[str, Json] = {**opinion.details, "rubric": {"name": rubric.name, "version": rubric.version}}
+        if threshold is not None:
+            details["threshold"] = threshold
+        return make_verdict(msgspec.structs.replace(opinion, details=details), pointers=pointers)
+
+    return make_pending([question], settle)
+
+
+def build_question(
+    rubric: Rubric, material: Material, *, threshold: float | None = None, fill: Mapping[str, str] = {}, reference: str | None = None
+) -> Question:
+    """Return the question that a rubric asks about some material."""
+    return Question(
+        criterion=_fill_in(rubric.criterion, fill),
+        material=material,
+        label=rubric.label,
+        threshold=threshold,
+        rubric=tuple(_fill_in(point, fill) for point in rubric.points),
+        reference=reference,
+    )
+
+
+def _fill_in(text: str, fill: Mapping[str, str]) -> str:
+    # In one pass: what an author wrote is not looked through for further places to fill.
+    return _PLACE.sub(lambda place: fill[place[1]], text)
+
+
+def require_threshold(threshold: float | None) -> None:
+    """Refuse a threshold that is no number from above 0 to 1."""
+    if threshold is not None and not (is_finite(threshold) and 0 < threshold <= 1):
+        raise SpecError(f"the threshold is a number above 0 and up to 1, found {show(threshold)}", field="threshold")
+
+
+def require_filled(text: str | None, field: str) -> None:
+    """Refuse a text that is given and empty."""
+    if text is not None and not text.strip():
+        raise SpecError("an empty text says nothing", field=field)
+
+
+def require_source(context: tuple[str, ...], source: ContextSource | None, path: str | None) -> None:
+    """Refuse a context given in two ways, and a path without something it leads into."""
+    if context and source is not None:
+        raise SpecError(
+            "the context is either given or taken from the evidence: `context` or `context_from`, not both", field="context_from"
+        )
+    for index, text in enumerate(context):
+        require_filled(text, f"context.{index}")
+    if path is not None and source not in ("variables", "body"):
+        raise SpecError("a path leads into the variables or the body: add `context_from: variables` or `body`", field="context_path")
+    require_filled(path, "context_path")
+
+
+def find_answer(evidence: Evidence) -> Place | Verdict:
+    """Return the answer: its text, else its body."""
+    if evidence.text is not None:
+        return Place(evidence.text, "$.text")
+    return missing("response text") if evidence.body is None else Place(evidence.body, "$.body")
+
+
+def find_request(evidence: Evidence) -> Json:
+    """Return what the agent was asked: in a conversation the last thing it was told; None where that was not recorded."""
+    if evidence.turns and evidence.turns[-1].input is not None:
+        return evidence.turns[-1].input
+    return evidence.input if evidence.input != "" else None
+
+
+def find_conversation(evidence: Evidence) -> dict[str, Json]:
+    """Return the turns of a conversation as a part of the context; nothing where there was only one."""
+    if evidence.turns is None or len(evidence.turns) < 2:
+        return {}
+    turns = [{"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns]
+    return {"conversation": turns}
+
+
+def find_context(evidence: Evidence, given: tuple[str, ...], source: ContextSource | None, path: str | None) -> Place | Verdict:
+    """Return the context that the answer is held against, or `missing_evidence` where none was recorded."""
+    if given:
+        return Place(list(given), "")
+    match source or "tool_results":
+        case "tool_results":
+            return _find_tool_results(evidence)
+        case "steps":
+            outputs = [
+                {"step": node.name, "output": node.output} for node in evidence.nodes or () if node.ran() and node.output is not None
+            ]
+            return Place(outputs, "$.nodes") if outputs else missing("outputs of steps")
+        case "variables":
+            return _find_inside(evidence.context, path, "variables", "$.context")
+        case "body":
+            return _find_inside(evidence.body, path, "response body", "$.body")
+
+
+def _find_tool_results(evidence: Evidence) -> Place | Verdict:
+    calls = list_recorded_calls(evidence)
+    if calls is None:
+        return missing("tool calls")
+    results: list[Json] = []
+    for call in calls:
+        if call.failed():
+            results.append({"tool": call.name, "error": call.failure()})
+        elif call.result is not None:
+            results.append({"tool": call.name, "result": call.result})
+    # Where no tool gave anything back there is no context, and nothing that an answer could be faithful to.
+    return Place(results, "$.tool_calls") if results else missing("results of tool calls")
+
+
+def _find_inside(document: Json, path: str | None, what: str, pointer: str) -> Place | Verdict:
+    if document is None or document == {} or document == []:
+        return missing(what)
+    if path is None:
+        return Place(document, pointer)
+    found = find_dotted(document, path)
+    if found is MISSING or found is None or found in ("", [], {}):
+        return missing(f"{what} at {show(path)}")
+    return Place(found, f"{pointer}.{path}")

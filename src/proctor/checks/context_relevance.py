@@ -1,0 +1,75 @@
+"""Claims that what was retrieved is about what was asked.
+
+Judged is the context and not the answer: whether the retrieval found what it takes to answer the question. The context is found as for
+`faithful_to_context`, the question as for `answers_the_question`; where either was not recorded the claim is `missing_evidence`.
+
+The rubric asks whether the context as a whole holds what the question asks for. It does not look for the best passage of your collection,
+which only labelled retrieval data can tell, and it does not mind passages that are of no use beside one that is.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.checks._rubric import (
+    SOURCE_PARTS,
+    ContextSource,
+    ask_rubric,
+    find_context,
+    find_request,
+    load_rubric,
+    require_filled,
+    require_source,
+    require_threshold,
+)
+from proctor.checks.caution import Reads
+from proctor.checks.registry import Decide, check
+from proctor.model.evidence import Evidence
+from proctor.model.judgement import Material
+from proctor.model.verdict import Verdict, missing
+
+
+class ContextRelevance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was retrieved holds what it takes to answer the question, in the opinion of a judge."""
+
+    question: str | None = None
+    """The question, where it is not the input of the run."""
+    context: tuple[str, ...] = ()
+    """The context itself, as one text or several; left out: it is taken from the evidence."""
+    context_from: ContextSource | None = None
+    """Where the context stands in the evidence: `tool_results` (what is taken where nothing is said), `steps`, `variables` or `body`."""
+    context_path: str | None = None
+    """A dot path to the context inside the variables or the body."""
+    threshold: float | None = None
+    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+
+
+def _declare_reads(spec: ContextRelevance) -> Reads:
+    parts = () if spec.context else SOURCE_PARTS[spec.context_from or "tool_results"]
+    return Reads((*parts, *(() if spec.question is not None else ("input",))), "exact")
+
+
+@check(
+    "context_relevance",
+    judged=True,
+    example="context_relevance: {context_from: tool_results}",
+    reads=_declare_reads,
+)
+def context_relevance(spec: ContextRelevance) -> Decide:
+    """What was retrieved holds what it takes to answer the question, in the opinion of a judge."""
+    require_source(spec.context, spec.context_from, spec.context_path)
+    require_filled(spec.question, "question")
+    require_threshold(spec.threshold)
+    rubric = load_rubric("context_relevance")
+
+    def decide(evidence: Evidence) -> Verdict:
+        context = find_context(evidence, spec.context, spec.context_from, spec.context_path)
+        if isinstance(context, Verdict):
+            return context
+        question = spec.question if spec.question is not None else find_request(evidence)
+        if question is None:
+            return missing("input")
+        material = Material(subject=context.value, name="retrieved", context={"question": question})
+        return ask_rubric(rubric, material, threshold=spec.threshold, pointers=(context.pointer,) if context.pointer else ())
+
+    return decide

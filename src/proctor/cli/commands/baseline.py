@@ -1,0 +1,88 @@
+"""`proctor baseline set RUN`, `proctor baseline show`, `proctor baseline unset`"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.history import find_home
+from proctor.cli.choosing import RUN_HELP
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.parser import make_parser
+from proctor.errors import InputError
+from proctor.model.run import RunHeader
+from proctor.report.neutral import to_one_line
+from proctor.store.baselines import Baselines
+from proctor.store.run_files import RunFiles
+
+_VERBS = {
+    "set": "choose the run that later runs of the same suite are compared with",
+    "show": "say which runs were chosen",
+    "unset": "forget the choice; the run itself stays",
+}
+
+
+def run(arguments: list[str]) -> int:
+    """Choose, show or forget the baseline; returns the exit code."""
+    parser = make_parser(
+        "baseline",
+        "The run that later runs of a suite are compared with, one for each suite.\n\n"
+        + "\n".join(f"  {verb:<6} {does}" for verb, does in _VERBS.items()),
+        ["proctor baseline set latest", "proctor baseline set @release", "proctor baseline show", "proctor baseline unset"],
+    )
+    parser.add_argument("verb", metavar="VERB", choices=tuple(_VERBS), help=", ".join(_VERBS))
+    parser.add_argument("run", metavar="RUN", nargs="?", help=f"of set: {RUN_HELP}")
+    parser.add_argument("--suite", metavar="NAME", help="of unset: only that of this suite")
+    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="of show: terminal or json (default: terminal)")
+    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    options = parser.parse_args(arguments)
+    if options.verb == "set" and options.run is None:
+        parser.error("set needs a run; `proctor list` shows what there is")
+    if options.verb != "set" and options.run is not None:
+        parser.error(f"unrecognized arguments: {options.run}")
+    home = find_home(options.home)
+    return {"set": _run_set, "show": _run_show, "unset": _run_unset}[options.verb](home, options)
+
+
+def _run_set(home: Path, options: argparse.Namespace) -> int:
+    files = RunFiles(home)
+    chosen = files.open(options.run)
+    header = chosen.header
+    if chosen.folder.resolve().parent != files.folder.resolve():
+        raise InputError(f"{options.run!r} is not kept in {str(files.folder)!r}; a baseline is a run of this workspace")
+    ending = chosen.find_ending()
+    if ending != "completed":
+        # Whoever is compared with half a run would be told nothing about the other half.
+        raise InputError(f"run {header.run_id!r} did not come to its end ({ending.replace('_', ' ')}); a baseline is a whole run")
+    Baselines(home).set(header.suite_name, header.run_id)
+    print(f"the baseline of {header.suite_name!r} is {_describe(header)}", file=sys.stderr)
+    return Exit.PASSED
+
+
+def _run_show(home: Path, options: argparse.Namespace) -> int:
+    known = Baselines(home).read()
+    with Output(None) as output:
+        if options.format == "json":
+            output.write(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
+            return Exit.PASSED
+        if not known:
+            output.write_text("there is no baseline yet; `proctor baseline set RUN` chooses one\n")
+            return Exit.NOTHING
+        for suite, run_id in sorted(known.items()):
+            kept = (RunFiles(home).folder / run_id).is_dir()
+            told = _describe(RunFiles(home).open(run_id).header) if kept else f"{run_id}, which is not kept any more"
+            output.write_text(f"{to_one_line(suite, 60)}  {told}\n")
+    return Exit.PASSED
+
+
+def _run_unset(home: Path, options: argparse.Namespace) -> int:
+    gone = Baselines(home).unset(options.suite)
+    print(f"forgotten: {', '.join(gone)}" if gone else "there was no baseline", file=sys.stderr)
+    return Exit.PASSED
+
+
+def _describe(header: RunHeader) -> str:
+    name = f" ({to_one_line(header.name, 60)})" if header.name else ""
+    return f"{header.run_id}{name}, started {header.started_at}"

@@ -1,0 +1,21 @@
+"""`proctor completion bash|zsh|fish`"""
+
+from proctor.cli.completion import SHELLS, write_completion
+from proctor.cli.exits import Exit
+from proctor.cli.main import COMMANDS
+from proctor.cli.output import Output
+from proctor.cli.parser import make_parser
+
+
+def run(arguments: list[str]) -> int:
+    """Print a completion script; returns the exit code."""
+    parser = make_parser(
+        "completion",
+        "Print a script that completes commands, options and their values in a shell.",
+        ['eval "$(proctor completion bash)"', "proctor completion fish > ~/.config/fish/completions/proctor.fish"],
+    )
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    options = parser.parse_args(arguments)
+    with Output(None) as output:
+        output.write_text(write_completion(options.shell, COMMANDS))
+    return Exit.PASSED

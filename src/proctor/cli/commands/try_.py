@@ -1,0 +1,102 @@
+"""`proctor try MESSAGE`"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+from proctor.actions.draft_case import SavedCase, save_case
+from proctor.actions.given_target import WAYS
+from proctor.actions.init import SCHEMA_LINE, write_schema
+from proctor.actions.try_message import Tried, try_message
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output, reserve_standard_output
+from proctor.cli.parser import add_capture_flag, make_parser
+from proctor.cli.renderers import wants_colour
+from proctor.errors import InputError
+from proctor.report.style import Style
+from proctor.report.tried_text import paint_tried, write_tried
+
+FORMATS = ("terminal", "json")
+DEFAULT_SUITE = "suite.yaml"
+
+
+def run(arguments: list[str]) -> int:
+    """Send one message and show what was seen; returns the exit code."""
+    options = _make_parser().parse_args(arguments)
+    with reserve_standard_output():
+        sending = try_message(options.message, target=options.target, home=options.home, timeout_s=options.timeout, capture=options.capture)
+        tried = asyncio.run(sending)
+        saved = _save(tried, options.save) if options.save is not None else None
+        with Output(options.output) as output:
+            if options.format == "json":
+                output.write_text(_write_json(tried, saved))
+            else:
+                width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
+                style = Style(colour=wants_colour(output, options.no_color))
+                output.write_text("\n".join(_paint(tried, saved, options, style, max(60, min(width, 120)))) + "\n")
+    return Exit.PASSED if tried.error is None and not tried.is_unanswered() else Exit.FAILED
+
+
+def _save(tried: Tried, name: str) -> SavedCase | None:
+    """Make a case of what was seen; of an agent that failed there is none to make."""
+    if tried.error is not None or tried.evidence is None or tried.is_unanswered():
+        return None
+    path = Path(name)
+    if path.is_dir():
+        raise InputError(f"{name!r} is a folder; name a suite file: --save {name.rstrip('/')}/{DEFAULT_SUITE}")
+    new = not path.exists()
+    saved = save_case(path, tried.message, tried.evidence, top=SCHEMA_LINE if new else "")
+    if new:
+        write_schema(path.parent)
+    return saved
+
+
+def _paint(tried: Tried, saved: SavedCase | None, options: argparse.Namespace, style: Style, width: int) -> list[str]:
+    lines = paint_tried(tried.target, tried.evidence, tried.kind, error=tried.error, style=style, width=width)
+    if saved is not None:
+        lines += ["", f"{'wrote' if saved.created else 'added to'} {saved.path}, to be reviewed:", *saved.text.rstrip().splitlines()]
+        lines += ["", f"next: {_tell_next(saved.path, options)}"]
+    return lines
+
+
+def _tell_next(path: Path, options: argparse.Namespace) -> str:
+    """Return the command that runs the suite with the same target."""
+    given = "" if options.target is None else f" --target {shlex.quote(options.target)}"
+    return f"proctor run {shlex.quote(str(path))}{given}" + ("" if options.capture is None else f" --capture {options.capture}")
+
+
+def _write_json(tried: Tried, saved: SavedCase | None) -> str:
+    document = write_tried(tried.target, tried.kind, tried.message, tried.evidence, error=tried.error, code=tried.code)
+    document["saved"] = None if saved is None else {"file": str(saved.path), "case": saved.id, "created": saved.created}
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "try",
+        "Send one message to an agent and show what was seen, what was not recorded, and how it would be.",
+        [
+            'proctor try "Where is order 17?" --target app:answer',
+            'proctor try "Where is order 17?" --target http://127.0.0.1:9000/chat --save',
+            'proctor try "Where is order 17?" --target "python agent.py" --format json',
+        ],
+    )
+    parser.add_argument("message", metavar="MESSAGE", help="what is said to the agent")
+    parser.add_argument(
+        "--target", metavar="TARGET", help=f"a target of proctor.yaml by its name, or {WAYS} (default: default_target of proctor.yaml)"
+    )
+    add_capture_flag(parser)
+    parser.add_argument(
+        "--save", metavar="FILE", nargs="?", const=DEFAULT_SUITE, help=f"make it a case of this suite (default: {DEFAULT_SUITE})"
+    )
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds to wait for the answer (default: 120)")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", metavar="FORMAT", help="terminal, json (default: terminal)")
+    parser.add_argument("--output", metavar="FILE", help="write it there instead of to standard output")
+    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    return parser

@@ -1,0 +1,117 @@
+"""`proctor view [RUN | PATH]`"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import tempfile
+import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import NamedTuple
+
+from proctor.actions.history import find_home
+from proctor.cli.choosing import RUN_HELP, choose_run
+from proctor.cli.exits import Exit
+from proctor.cli.parser import make_parser
+from proctor.errors import InputError, MissingExtra, StoreError
+
+_RUNS = "runs"
+_KEPT = ".proctor"
+
+
+class Shown(NamedTuple):
+    """Where the runs are that are shown, which one to open at, and what brings them up to date."""
+
+    home: Path
+    run: str | None = None
+    path: Path | None = None
+    refresh: Callable[[], bool] | None = None
+
+
+def run(arguments: list[str]) -> int:
+    """Show the runs of this folder as pages until Ctrl-C; returns the exit code."""
+    parser = make_parser(
+        "view",
+        "The web pages over the runs of this folder, or over recorded evidence: on this machine only, no login, no service to set up.",
+        ["proctor view", "proctor view latest", "proctor view traces/ --suite suite.yaml", "proctor view --port 8800 --no-open"],
+    )
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        help=f"open the pages at this run; {RUN_HELP}; or a folder of runs, or a file or folder of evidence",
+    )
+    parser.add_argument("--suite", metavar="SUITE", help="with evidence: decide every record by this suite; no agent or judge is called")
+    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    parser.add_argument("--port", metavar="PORT", default="0", help="the port (default: a free one)")
+    parser.add_argument("--no-open", action="store_true", help="only print the address; open no browser")
+    options = parser.parse_args(arguments)
+    port = _read_port(options.port)
+    try:
+        from proctor.rest.view import view  # slow, and an extra
+    except ModuleNotFoundError as error:
+        raise MissingExtra("`proctor view`", "serve") from error
+    show = _ignore if options.no_open else _open_browser
+    with _find_shown(options) as found:
+        asyncio.run(view(found.home, found.run, port, lambda line: print(line, flush=True), show, shown=found.path, refresh=found.refresh))
+    return Exit.PASSED
+
+
+@contextlib.contextmanager
+def _find_shown(options: argparse.Namespace) -> Generator[Shown]:
+    """Find what is to be shown: a run, the runs of a folder, or evidence, which is put into a folder that is gone afterwards."""
+    home = find_home(options.home)
+    word: str | None = options.run
+    path = None if word is None else Path(word)
+    for kept in () if path is None else (path, path / _KEPT):
+        if (kept / _RUNS).is_dir() and options.suite is None:
+            yield Shown(kept)
+            return
+    try:
+        chosen = None if word is None or options.suite is not None else choose_run(home, word)
+    except StoreError:
+        # Neither a run nor a way to one; what lies there may be evidence.
+        if path is None or not path.exists():
+            raise
+        chosen = None
+    if chosen is not None and Path(chosen).is_absolute():
+        # The folder of a run somewhere else: its neighbours are shown with it.
+        yield Shown(Path(chosen).parent.parent, Path(chosen).name)
+    elif chosen is not None or path is None:
+        if options.suite is not None:
+            raise InputError("--suite decides recorded evidence: name a file or folder of it")
+        yield Shown(home, chosen)
+    else:
+        with tempfile.TemporaryDirectory(prefix="proctor-view-") as place:
+            yield _put_evidence(path, options.suite, Path(place))
+
+
+def _put_evidence(path: Path, suite: str | None, place: Path) -> Shown:
+    from proctor.actions.suites import load_suite  # most look at runs
+    from proctor.actions.view_evidence import RUN_ID, EvidenceRun
+
+    if not path.exists():
+        raise InputError(f"no evidence at {str(path)!r}: no such file or folder")
+    name = path.resolve().name or "evidence"
+    evidence = EvidenceRun(path.resolve(), place / name / _KEPT, None if suite is None else load_suite(suite))
+    evidence.refresh()
+    return Shown(evidence.home, RUN_ID, path, evidence.refresh)
+
+
+def _read_port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise InputError(f"--port: expected a whole number from 0 to 65535, got {text!r}")
+    return int(text)
+
+
+def _open_browser(address: str) -> None:
+    import webbrowser  # only here
+
+    # Beside the server: some browsers keep whoever starts them waiting, and the page is asked for meanwhile.
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+
+def _ignore(address: str) -> None:
+    pass

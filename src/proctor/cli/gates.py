@@ -1,0 +1,77 @@
+"""The flag `--fail-on` of `check` and `run`: read before anything happens, decided when everything has."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from proctor.cli.exits import Exit
+from proctor.model.result import CaseResult, RunResult
+
+if TYPE_CHECKING:
+    from proctor.actions.gating import BaseRun, OutcomeCounter
+
+
+def add_gate_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a command whose exit code is a gate."""
+    parser.add_argument(
+        "--fail-on",
+        metavar="REASONS",
+        action="append",
+        default=[],
+        help="exit 1 also for skipped, missing or flaky cases; with new-failure, cases that fail in the baseline too are let through, with "
+        "regression, failures that are no worse than there beyond chance (a list with commas; may be repeated)",
+    )
+    parser.add_argument("--against", metavar="RUN", help="the run that new-failure and regression hold against (default: the baseline)")
+
+
+class Gate:
+    """Holds a run against what was asked for; asked for nothing, it changes nothing."""
+
+    def __init__(self, reasons: tuple[str, ...], counter: OutcomeCounter | None, base: BaseRun | None) -> None:
+        self._reasons = reasons
+        self._counter = counter
+        self._base = base
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything was asked for."""
+        return self._counter is not None
+
+    def add(self, result: CaseResult) -> None:
+        """Look at one result."""
+        if self._counter is not None:
+            self._counter.add(result)
+
+    def decide(self, run: RunResult, code: int, *, lenient: bool = True) -> int:
+        """Return the exit code, having said why; `lenient` says whether known failures may be let through."""
+        if self._counter is None or code not in (Exit.PASSED, Exit.FAILED, Exit.NOTHING):
+            return code
+        verdict = self._counter.decide(self._reasons, run, self._base)
+        from proctor.report.neutral import to_one_line  # only a gate needs it
+
+        for line in verdict.fails:
+            print(f"failed on {to_one_line(line, 500)}", file=sys.stderr)
+        if verdict.fails:
+            return Exit.FAILED
+        if code == Exit.FAILED and lenient and verdict.excused is not None:
+            print(to_one_line(verdict.excused, 500), file=sys.stderr)
+            return Exit.PASSED
+        return code
+
+
+def open_gate(options: argparse.Namespace, suite: str) -> Gate:
+    """Return the gate that the flags ask for; an earlier run that is not there is told before anything is done. Raises `ProctorError`."""
+    if not options.fail_on and options.against is None:
+        return Gate((), None, None)
+    from proctor.actions.gating import AGAINST, OutcomeCounter, open_base, read_reasons  # most commands have no gate
+    from proctor.actions.history import find_home
+    from proctor.errors import InputError
+
+    reasons = read_reasons(options.fail_on)
+    if not any(reason in AGAINST for reason in reasons):
+        if options.against is not None:
+            raise InputError(f"--against goes with --fail-on {' or '.join(AGAINST)}")
+        return Gate(reasons, OutcomeCounter(), None)
+    return Gate(reasons, OutcomeCounter(), open_base(find_home(options.home), options.against, suite))

@@ -1,0 +1,105 @@
+"""Decompresses an answer over HTTP (`Content-Encoding`), to its very end or not at all.
+
+A stream that breaks off, that is followed by something else, or that is packed in a way nobody here reads has told only half: whatever is
+claimed to be absent could lie in the other. So each of them is refused. `gzip` may have several members, which are one text; `deflate`
+comes with its wrapping or without, as servers differ.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterable, Iterator
+from typing import Literal
+
+ASKED_FOR = "gzip, deflate"
+"""What is sent as `accept-encoding`."""
+_PIECE = 1 << 20
+"""How much is unpacked in one go: a few bytes can become gigabytes."""
+_GZIP_BEGINS = b"\x1f\x8b"
+# The numbers of zlib: 15 for data in its own wrapping, 31 for gzip's, -15 for bare data.
+_WINDOW: dict[str, int] = {"gzip": 31, "deflate": 15}
+_BARE = -15
+
+
+class BadPacking(Exception):
+    """Why what came cannot be unpacked."""
+
+
+class TooLarge(Exception):
+    """The answer is larger than it may be."""
+
+
+async def unpack_answer(pieces: AsyncIterable[bytes], header: str, *, max_bytes: int) -> bytes:
+    """Return a whole answer, decompressed. Raises `BadPacking`, or `TooLarge` as soon as there are more than `max_bytes`."""
+    # Packed more than once, little becomes much layer by layer: such an answer is not read.
+    unpacker = _Unpacker(header)
+    found: list[bytes] = []
+    size = 0
+    async for packed in pieces:
+        for piece in unpacker.feed(packed):
+            size += len(piece)
+            if size > max_bytes:
+                raise TooLarge
+            found.append(piece)
+    unpacker.finish()
+    return b"".join(found)
+
+
+class _Unpacker:
+    """Unpacks one answer, piece by piece."""
+
+    def __init__(self, header: str) -> None:
+        """Raises `BadPacking` for a `Content-Encoding` that is not read here."""
+        self._how = _read_coding(header)
+        self._stream = zlib.decompressobj(_WINDOW[self._how]) if self._how != "identity" else None
+        self._begun = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Yield what a piece of the answer decompresses to. Raises `BadPacking`."""
+        if self._stream is None:
+            yield data
+            return
+        more = bool(data)
+        while more:
+            if self._stream.eof:
+                self._next_member(data)
+            piece, data = self._unpack(data)
+            if piece:
+                yield piece
+            # A full piece may have left something inside, though no data are left.
+            more = bool(data) or (len(piece) == _PIECE and not self._stream.eof)
+
+    def finish(self) -> None:
+        """Raise `BadPacking` unless the end was reached."""
+        if self._stream is not None and self._begun and not self._stream.eof:
+            raise BadPacking(f"it is {self._how}, and breaks off")
+
+    def _unpack(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return one decompressed piece, and the data that is left."""
+        assert self._stream is not None
+        try:
+            piece = self._stream.decompress(data, _PIECE)
+        except zlib.error as error:
+            if self._begun or self._how != "deflate":
+                raise BadPacking(f"it is no {self._how}: {error}") from None
+            self._begun, self._stream = True, zlib.decompressobj(_BARE)
+            return self._unpack(data)
+        self._begun = True
+        return piece, self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
+
+    def _next_member(self, data: bytes) -> None:
+        if self._how != "gzip" or not data.startswith(_GZIP_BEGINS):
+            raise BadPacking(f"it is {self._how}, and something else follows its end")
+        self._stream = zlib.decompressobj(_WINDOW["gzip"])
+
+
+def _read_coding(header: str) -> Literal["identity", "gzip", "deflate"]:
+    match header.strip().lower():
+        case "" | "identity":
+            return "identity"
+        case "gzip" | "x-gzip":
+            return "gzip"
+        case "deflate":
+            return "deflate"
+        case other:
+            raise BadPacking(f"it is packed in a way that is not read here ({other[:40]!r})")

@@ -1,0 +1,97 @@
+"""What deciding a case tells of its cost: the agent's and the user's tokens out of the evidence, the judge's out of the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import msgspec
+
+from proctor.checks.limits import list_usages
+from proctor.model.cost import PriceList, note_stand_ins, price_usage, sum_known
+from proctor.model.evidence import Cost, Evidence, Json, Usage, UserEnding
+from proctor.model.result import CaseResult
+from proctor.model.verdict import Verdict
+
+_DEEPEST = 6
+"""Levels of a verdict's details in which opinions of a judge are looked for."""
+
+
+def with_agent_cost(evidence: Evidence, prices: PriceList) -> Evidence:
+    """Return the evidence with what the agent cost, so that a claim can be made about it."""
+    return msgspec.structs.replace(evidence, cost=find_agent_cost(evidence, prices))
+
+
+def find_agent_cost(evidence: Evidence, prices: PriceList) -> Cost:
+    """Return what the agent's tokens cost."""
+    unknown = evidence.account.unknown.get("usage") if evidence.account is not None else None
+    usages = list_usages(evidence)
+    if unknown is not None:
+        return Cost(agent=None, currency=prices.currency, why=f"token usage not known: {unknown}")
+    if not usages:
+        return Cost(agent=None, currency=prices.currency, why="token usage is not recorded")
+    agent, why = sum_known(price_usage(usage, evidence.model, prices) for usage in usages)
+    notes = dict.fromkeys(note_stand_ins(usage, evidence.model, prices) for usage in usages if usage is not None)
+    return Cost(agent=agent, currency=prices.currency, why=why, note="; ".join(filter(None, notes)))
+
+
+def with_cost(result: CaseResult, evidence: Evidence, prices: PriceList) -> CaseResult:
+    """Return the result with what the agent, the judge and a model that played the user cost."""
+    cost = evidence.cost or find_agent_cost(evidence, prices)
+    judge, why = sum_known(_price_opinions(result.verdicts, prices))
+    user, why_user = find_user_cost(evidence.simulated_user, prices)
+    told = msgspec.structs.replace(cost, judge=judge, user=user, why=cost.why or why or why_user)
+    return msgspec.structs.replace(result, cost=told)
+
+
+def find_user_cost(user: UserEnding | None, prices: PriceList) -> tuple[float | None, str]:
+    """Return what the model that played a user cost, or None and why that is not known; a script costs nothing."""
+    if user is None or not user.model_calls:
+        return 0.0, ""
+    cost = price_usage(user.usage, user.played_by, prices)
+    return (None, f"the simulated user: {cost}") if isinstance(cost, str) else (round(cost, 12), "")
+
+
+def _price_opinions(verdicts: Sequence[Verdict], prices: PriceList) -> Iterator[float | str]:
+    """Yield what each request to the judge cost; claims that were asked in one request tell the same replies and are one."""
+    told: set[bytes] = set()
+    for verdict in verdicts:
+        if verdict.outcome == "skip" or not verdict.details:
+            continue
+        for opinion in _find_opinions(verdict.details, 0):
+            key = msgspec.json.encode([opinion.get("replies"), [(s.get("model"), s.get("usage")) for s in opinion["samples"]]])
+            if opinion.get("cached") is True or key in told:
+                continue
+            told.add(key)
+            for sample in opinion["samples"]:
+                usage = _read_usage(sample.get("usage"))
+                cost = price_usage(usage, sample.get("model"), prices)
+                # The price that stands beside the model itself, in its own settings.
+                own = opinion.get("cost") if len(opinion["samples"]) == 1 else None
+                yield cost if not isinstance(cost, str) else own if isinstance(own, float) else f"the judge: {cost}"
+
+
+def _find_opinions(value: Json, depth: int) -> Iterator[dict[str, Json]]:
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, dict):
+        samples = value.get("samples")
+        if isinstance(samples, list) and samples and all(isinstance(sample, dict) for sample in cast("list[Json]", samples)):
+            yield value
+            return
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in cast("list[Json]", value):
+            yield from _find_opinions(item, depth + 1)
+
+
+def _read_usage(value: Json) -> Usage | None:
+    if not isinstance(value, dict):
+        return None
+    counts = {name: count for name, count in value.items() if isinstance(count, int)}
+    return Usage(
+        input_tokens=counts.get("input_tokens"),
+        output_tokens=counts.get("output_tokens"),
+        cached_input_tokens=counts.get("cached_input_tokens"),
+        cache_write_tokens=counts.get("cache_write_tokens"),
+    )

@@ -1,0 +1,36 @@
+"""What the cases of a suite need, found in one pass without compiling their checks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.checks.caution import find_reads
+from proctor.checks.registry import Registry, default_registry
+from proctor.model.case import Assertion, Suite
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """What was found."""
+
+    judged: bool
+    """Whether a judge has anything to say."""
+    only_presence: bool
+    """Whether every claim is that something is there."""
+
+
+def survey_cases(suite: Suite, registry: Registry | None = None) -> Survey:
+    """Look at every claim of every case once; claims that cases share are looked at once."""
+    known = registry or default_registry()
+    judged, only_presence = False, True
+    last: tuple[Assertion, ...] = ()
+    for case in suite.cases:
+        for assertion in case.assertions:
+            if any(assertion is each for each in last):
+                continue
+            # Own checks are known by their specs, whatever registry is asked.
+            entry = known.get_for(assertion.check, assertion.spec)
+            judged = judged or entry.judged
+            reads = find_reads(entry.reads, assertion.spec) if only_presence else None
+            only_presence = reads is not None and bool(reads.parts) and reads.claim == "presence"
+        last = case.assertions
+    return Survey(judged, only_presence)

@@ -1,0 +1,316 @@
+"""Reads a condition into its tree; whatever is wrong with the text is a `SpecError` with its offset."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from proctor.errors import SpecError
+from proctor.expressions.arguments import Unfit
+from proctor.expressions.condition import (
+    Both,
+    Call,
+    Compare,
+    Condition,
+    Constant,
+    Each,
+    Key,
+    Listed,
+    Measure,
+    Not,
+    Path,
+    Step,
+    Truth,
+    Value,
+    list_paths,
+    list_values,
+)
+from proctor.expressions.condition_paths import check_step, list_roots
+from proctor.expressions.expression import is_bare_call
+from proctor.expressions.functions import FUNCTIONS
+from proctor.expressions.lexer import CONDITION_SYMBOLS, Token, split_tokens
+from proctor.model.evidence import Evidence
+from proctor.model.show import nearest, shorten
+
+DEEPEST = 50
+"""Levels of nesting; reading and deciding walk them by recursion."""
+COMPARISONS = ("==", "!=", "<=", ">=", "<", ">")
+_CONSTANTS = {"true": True, "false": False, "null": None}
+_RESERVED = ("and", "or", "not", "in")
+_QUANTIFIERS = ("all", "any")
+_MEASURES = ("len", "exists")
+
+
+def compile_condition(text: str, *, field: str | None = None) -> Condition:
+    """Read a condition; a fault in it is a `SpecError` at `field` with its offset."""
+    try:
+        return _compile_cached(text)
+    except SpecError as error:
+        raise SpecError(error.message, field=field, offset=error.offset, nearest=error.nearest, hint=error.hint) from None
+
+
+# The field is no part of the key: one text stands in many fields, and only an error names where.
+@functools.lru_cache(maxsize=1024)
+def _compile_cached(text: str) -> Condition:
+    return _Parser(text).read_whole()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = split_tokens(text, CONDITION_SYMBOLS)
+        self._at = 0
+        self._quantified = False
+        self._depth = 0
+
+    def read_whole(self) -> Condition:
+        if self._words[0].kind == "end":
+            raise SpecError("the condition is empty", offset=0)
+        condition = self._read_either()
+        rest = self._peek()
+        if rest.kind in COMPARISONS or rest.value == "in":
+            raise SpecError("comparisons are not chained", offset=rest.offset, hint="write `0 < x and x < 5`")
+        if rest.kind != "end":
+            raise SpecError(f"unexpected {shorten(rest.source, 40)!r} after the condition", offset=rest.offset)
+        return condition
+
+    def _peek(self, ahead: int = 0) -> Token:
+        return self._words[min(self._at + ahead, len(self._words) - 1)]
+
+    def _next(self) -> Token:
+        word = self._peek()
+        self._at += 1
+        return word
+
+    def _is_word(self, *words: str) -> bool:
+        word = self._peek()
+        return word.kind == "name" and word.value in words
+
+    def _require(self, kind: str, where: str) -> Token:
+        word = self._next()
+        if word.kind != kind:
+            found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
+            raise SpecError(f"expected {kind!r} {where}, found {found}", offset=word.offset)
+        return word
+
+    def _get_source(self, start: int) -> str:
+        last = self._words[self._at - 1]
+        return self._text[start : last.offset + len(last.source)]
+
+    def _enter(self, offset: int) -> None:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise SpecError(f"the condition is nested more than {DEEPEST} deep", offset=offset)
+
+    def _read_either(self) -> Condition:
+        return self._read_joined("or", self._read_both)
+
+    def _read_both(self) -> Condition:
+        return self._read_joined("and", self._read_negated)
+
+    def _read_joined(self, word: str, read_part: Any) -> Condition:
+        start = self._peek().offset
+        parts = [read_part()]
+        while self._is_word(word):
+            self._next()
+            parts.append(read_part())
+        return parts[0] if len(parts) == 1 else Both(word, tuple(parts), start, self._get_source(start))
+
+    def _read_negated(self) -> Condition:
+        word = self._peek()
+        self._enter(word.offset)
+        try:
+            if self._is_word("not"):
+                self._next()
+                part = self._read_negated()
+                if _has_bare_selection(part):
+                    raise SpecError(
+                        "`not` before a condition on [*] could mean that none or that not all of them hold",
+                        offset=word.offset,
+                        hint="write `not any(...)`, `not all(...)`, or turn the comparison around (!=)",
+                    )
+                return Not(part, word.offset, self._get_source(word.offset))
+            if word.kind == "(":
+                self._next()
+                inner = self._read_either()
+                self._require(")", "after the condition")
+                return inner
+            if self._is_word(*_QUANTIFIERS) and self._peek(1).kind == "(":
+                return self._read_quantified()
+            return self._read_comparison()
+        finally:
+            self._depth -= 1
+
+    def _read_quantified(self) -> Condition:
+        word = self._next()
+        if self._quantified:
+            raise SpecError(f"{word.value}(...) cannot stand inside of another all(...) or any(...)", offset=word.offset)
+        self._next()
+        self._quantified = True
+        body = self._read_either()
+        self._quantified = False
+        self._require(")", f"after the condition of {word.value}")
+        paths = _list_selections(body)
+        if not paths:
+            raise SpecError(
+                f"{word.value}(...) needs a path with [*] to go through", offset=word.offset, hint="for example tool_calls[*].name"
+            )
+        prefix = paths[0].get_prefix()
+        other = next((path for path in paths if path.get_prefix() != prefix), None)
+        if other is not None:
+            raise SpecError(
+                f"{paths[0].source} and {other.source} go through different lists",
+                offset=other.offset,
+                hint=f"all paths in one {word.value}(...) are about the same item",
+            )
+        subject = paths[0] if len(paths) == 1 and isinstance(body, (Compare, Truth)) else None
+        return Each(word.value, body, prefix, subject, word.offset, self._get_source(word.offset))
+
+    def _read_comparison(self) -> Condition:
+        start = self._peek().offset
+        left = self._read_value()
+        word = self._peek()
+        operator = None
+        if word.kind in COMPARISONS or self._is_word("in"):
+            operator = self._next().source
+        elif self._is_word("not") and self._peek(1).value == "in":
+            self._at += 2
+            operator = "not in"
+        if operator is None:
+            condition: Compare | Truth = Truth(left, start, self._get_source(start))
+        else:
+            condition = Compare(operator, left, self._read_value(), start, self._get_source(start))
+        return condition if self._quantified else _quantify_bare(condition)
+
+    def _read_value(self) -> Value:
+        word = self._next()
+        self._enter(word.offset)
+        try:
+            if word.kind in ("text", "number"):
+                return Constant(word.value, word.offset)
+            if word.kind == "[":
+                return Listed(self._read_values("]", "in the list"), word.offset)
+            if word.kind != "name" or word.value in _RESERVED:
+                found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
+                raise SpecError(f"expected a value or a path, found {found}", offset=word.offset)
+            if self._peek().kind == "(":
+                return self._read_call(word)
+            if word.value in _CONSTANTS:
+                return Constant(_CONSTANTS[word.value], word.offset)
+            if is_bare_call(word.value) and word.value not in list_roots():
+                return Call(FUNCTIONS[word.value.upper()], (), word.offset)
+            return self._read_path(word)
+        finally:
+            self._depth -= 1
+
+    def _read_values(self, closing: str, where: str) -> tuple[Value, ...]:
+        values: list[Value] = []
+        if self._peek().kind == closing:
+            self._next()
+            return ()
+        while True:
+            values.append(self._read_value())
+            word = self._next()
+            if word.kind == closing:
+                return tuple(values)
+            if word.kind != ",":
+                found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
+                raise SpecError(f"expected ',' or {closing!r} {where}, found {found}", offset=word.offset)
+
+    def _read_call(self, name: Token) -> Value:
+        word = name.value.lower()
+        if word in _QUANTIFIERS:
+            raise SpecError(f"{word}(...) is a condition, not a value", offset=name.offset)
+        self._next()
+        if word in _MEASURES:
+            first = self._next()
+            if first.kind != "name" or first.value in (*_RESERVED, *_CONSTANTS):
+                raise SpecError(f"{word}(...) takes a path, found {shorten(first.source, 40)!r}", offset=first.offset)
+            path = self._read_path(first)
+            self._require(")", f"after the path of {word}")
+            return Measure(word, path, name.offset)
+        function = FUNCTIONS.get(name.value.upper())
+        if function is None:
+            known = ("all", "any", *_MEASURES, *FUNCTIONS)
+            raise SpecError(
+                f"unknown function {name.value!r}",
+                offset=name.offset,
+                nearest=nearest(name.value, known),
+                hint="known functions: " + ", ".join(known),
+            )
+        arguments = self._read_values(")", f"in the arguments of {function.name}")
+        if not function.accepts(len(arguments)):
+            raise SpecError(f"wrong number of arguments ({len(arguments)}) in {name.value}; write {function.signature}", offset=name.offset)
+        for index, argument in enumerate(arguments):
+            if isinstance(argument, Constant):
+                try:
+                    function.kind_at(index)(argument.value)
+                except Unfit as error:
+                    message = f"{function.name}, argument {index + 1}: {error.message}"
+                    raise SpecError(message, offset=argument.offset, nearest=error.nearest) from None
+        return Call(function, arguments, name.offset)
+
+    def _read_path(self, first: Token) -> Path:
+        steps: list[Step] = [Key(first.value)]
+        kind = check_step(Evidence, steps[0], "evidence", first.offset)
+        while self._peek().kind in (".", "[", "[*]"):
+            at = self._get_source(first.offset)
+            word = self._next()
+            place = self._peek().offset if word.kind != "[*]" else word.offset
+            step = self._read_step(word)
+            kind = check_step(kind, step, at, place)
+            steps.append(step)
+        return Path(tuple(steps), first.offset, self._get_source(first.offset))
+
+    def _read_step(self, opening: Token) -> Step:
+        if opening.kind == "[*]":
+            return None
+        word = self._next()
+        if opening.kind == ".":
+            if word.kind != "name":
+                found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
+                raise SpecError(f"expected a name after '.', found {found}", offset=word.offset, hint='other keys are written ["..."]')
+            return Key(word.value)
+        if word.kind == "text":
+            step: Step = Key(word.value)
+        elif word.kind == "number" and isinstance(word.value, int):
+            step = word.value
+        else:
+            raise SpecError(f"expected an index, a key in quotes or * in brackets, found {shorten(word.source, 40)!r}", offset=word.offset)
+        self._require("]", "after it")
+        return step
+
+
+def _list_selections(condition: Condition) -> list[Path]:
+    """Return the paths with [*] that stand for a value, in order."""
+    return [path for value in list_values(condition) for path in list_paths(value) if path.selects]
+
+
+def _has_bare_selection(condition: Condition) -> bool:
+    """Return whether a condition says something of [*] without `all` or `any`."""
+    match condition:
+        case Each():
+            return condition.kind == "every"
+        case Both():
+            return any(_has_bare_selection(part) for part in condition.parts)
+        case Not():
+            return _has_bare_selection(condition.part)
+        case _:
+            return False
+
+
+def _quantify_bare(condition: Compare | Truth) -> Condition:
+    """Return a comparison on [*] as one of every item; the list that `in` looks into is one value."""
+    values = [condition.value] if isinstance(condition, Truth) else [condition.left, condition.right]
+    if isinstance(condition, Compare) and condition.operator in ("in", "not in") and isinstance(condition.right, Path):
+        values = [condition.left]
+    paths = [path for value in values for path in list_paths(value) if path.selects]
+    if not paths:
+        return condition
+    if len(paths) > 1:
+        raise SpecError(
+            f"{paths[0].source} and {paths[1].source} both name many values",
+            offset=paths[1].offset,
+            hint="all(...) and any(...) compare two values of the same item",
+        )
+    return Each("every", condition, paths[0].get_prefix(), paths[0], condition.offset, condition.source)

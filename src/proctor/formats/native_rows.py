@@ -1,0 +1,376 @@
+"""Cases from rows of data: `{from: cases.csv, as: {...}}`.
+
+`as` is a case in which `{column}` stands for the value of a column (`placeholders.py`). Claims without a placeholder are read once and
+shared by every row. Left out, the rows are taken for what they are: test cases of promptfoo where the columns say so (`promptfoo_rows.py`),
+or native cases, where every column is a key of a case.
+
+A row's case has the id that `as` gives it, else that of its column `id`, else the name of the file with the number of the row. Problems
+are told at the line of the row. Up to `HELD` cases of a file are held, or as many as the source of data says; of more, the
+rows are put aside and a case is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from proctor.errors import InputError, SpecError
+from proctor.expressions.text_form import write_text_form
+from proctor.formats.located import Located, Reading
+from proctor.formats.matrix import Variant, make_variant
+from proctor.formats.native_ports import CaseReader, Shared
+from proctor.formats.placeholders import LocatedTemplate, locate_value, make_filler
+from proctor.formats.promptfoo_rows import PromptfooRows, is_promptfoo
+from proctor.formats.row_shapes import RowShape, learn_shape
+from proctor.formats.row_types import TYPES, convert_cells
+from proctor.formats.rows import DataSource, Row, RowSpool, Table, TableOptions
+from proctor.model.case import Assertion, Case
+from proctor.model.evidence import Json
+from proctor.model.lazy_cases import LazySequence
+from proctor.model.name_table import TakenNames
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+from proctor.model.show import nearest, show
+from proctor.model.variants import make_variant_id
+
+BLOCK_KEYS = ("from", "as", "types", "prompt", "sheet", "split", "delimiter", "limit")
+HELD = 5_000
+"""Cases of one file that are held in memory."""
+MOST_PROBLEMS = 100
+"""Problems that are told of one file."""
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """What a suite says about its data."""
+
+    node: Located
+    files: tuple[Located, ...]
+    template: Located | None
+    prompt: Located | None
+    types: dict[str, str]
+    options: TableOptions
+
+
+def read_block(node: Located, reading: Reading) -> Block | None:
+    """Return what a block says; None after a problem."""
+    before = len(reading.problems)
+    origin = node.get("from")
+    assert origin is not None
+    files = list(origin.items()) if origin.is_list else [origin]
+    for file in files:
+        reading.require_text(file, "from")
+    if not files:
+        reading.error(origin, "from: expected the name of a file")
+    template = reading.require_object(node.get("as"), "as")
+    types: dict[str, str] = {}
+    for column, member in (reading.require_object(node.get("types"), "types") or Located(value={}, line=1, column=1)).members():
+        kind = member.value
+        if kind not in TYPES:
+            close = nearest(str(kind), TYPES)
+            reading.error(member, f"types: {show(member.plain(), 60)} is no type", expected="one of " + ", ".join(TYPES), nearest=close)
+        types[column] = str(kind)
+    delimiter = reading.require_text(node.get("delimiter"), "delimiter")
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
+        reading.error(node.get("delimiter") or node, f"delimiter: expected one character, found {show(delimiter)}")
+    options = TableOptions(
+        sheet=reading.require_text(node.get("sheet"), "sheet"),
+        split=reading.require_text(node.get("split"), "split"),
+        delimiter=delimiter,
+        limit=reading.require_integer(node.get("limit"), "limit", at_least=1),
+    )
+    prompt = node.get("prompt")
+    reading.require_text(prompt, "prompt")
+    if prompt is not None and template is not None:
+        reading.error_at_key(node, "prompt", "`prompt` is for files of promptfoo; a case of `as` has its message in `input`")
+    if any(problem.level == "error" for problem in reading.problems[before:]):
+        return None
+    return Block(node=node, files=tuple(files), template=template, prompt=prompt, types=types, options=options)
+
+
+class RowReading(Reading):
+    """The reading of one row: its problems stand in the data file, at the line of the row."""
+
+    def __init__(self, origin: Origin) -> None:
+        super().__init__(file=origin.file, text="")
+        self._origin = origin
+
+    def origin(self, node: Located) -> Origin:
+        """Return the place of the row, with the path into the template, or into the row where its file has paths."""
+        path = node.path if self._origin.path == "$" else f"{self._origin.path}: {node.path}"
+        return Origin(file=self._origin.file, line=self._origin.line, column=self._origin.column, path=path)
+
+    def find_excerpt(self, line: int) -> str | None:
+        """Return nothing: the line of the suite is not where the problem is."""
+        return None
+
+
+class RowMaker:
+    """Makes the cases of one row."""
+
+    def __init__(self, reader: CaseReader, shared: Shared, variants: Sequence[Variant], table: Table, block: Block) -> None:
+        self._reader, self._shared, self._block, self._table = reader, shared, block, table
+        self._variants = variants
+        self._known: dict[int, Assertion | None] = {}
+        self._template: LocatedTemplate | None = None
+        self._promptfoo: PromptfooRows | None = None
+        self._fill_id: Callable[[Mapping[str, Json]], Json] | None = None
+        self._shapes: dict[int, RowShape | None] = {}
+        """What was learned from the first row, by the number of the variant."""
+        self.renamed: dict[int, str] = {}
+        """Ids of rows whose own was taken, by the number of the row."""
+
+    @property
+    def width(self) -> int:
+        """How many cases a row makes."""
+        return max(1, len(self._variants))
+
+    def prepare(self, columns: tuple[str, ...], reading: Reading) -> bool:
+        """Look at the template once, with the columns of the file; returns whether it can be used."""
+        before = len(reading.problems)
+        axes = tuple(self._variants[0].values) if self._variants else ()
+        for axis in set(axes) & set(columns):
+            reading.error(self._block.node, f"{axis!r} is an axis of the matrix and a column of {self._table.file}", code="bad_axis")
+        for column in self._block.types:
+            if self._table.columns is not None and column not in columns:
+                self._report_unknown(self._block.node.get("types") or self._block.node, column, columns, reading)
+        if self._block.template is not None:
+            self._prepare_template(self._block.template, columns, axes, reading)
+        elif is_promptfoo(columns):
+            self._promptfoo = PromptfooRows(columns, self._block.prompt, axes, reading, self._block.node)
+        elif not set(columns) <= set(self._reader.case_keys):
+            reading.error(
+                self._block.node,
+                f"`as` is missing: nothing says what a case is made of; the columns of {self._table.file} are {_list_columns(columns)}",
+                hint='for example: as: {input: "{' + (columns[0] if columns else "column") + '}"}',
+                code="missing_key",
+            )
+        return not any(problem.level == "error" for problem in reading.problems[before:])
+
+    def _prepare_template(self, node: Located, columns: tuple[str, ...], axes: tuple[str, ...], reading: Reading) -> None:
+        try:
+            self._template = LocatedTemplate(node)
+        except SpecError as error:
+            reading.report_spec_error(node, error)
+            return
+        if self._table.columns is not None:
+            for name, place in self._template.placeholders.items():
+                if name not in columns and name not in axes:
+                    self._report_unknown(place, name, (*columns, *axes), reading)
+            self._table.choose_columns([*self._template.placeholders, *self._block.types, "id"])
+        written = node.get("id")
+        if written is not None:
+            self._fill_id = make_filler(written) or (lambda values: written.value)
+        # Read once, and told once where it stands; the very same nodes are in every filled tree.
+        filled = self._template.fill(dict.fromkeys(self._template.placeholders, ""))
+        for item, turn in _list_assertion_nodes(filled):
+            if any(item is original for original, _ in _list_assertion_nodes(node)):
+                self._known[id(item)] = self._reader.read_assertion(item, turn)
+
+    def _report_unknown(self, place: Located, name: str, columns: tuple[str, ...], reading: Reading) -> None:
+        reading.error(
+            place,
+            f"{self._table.file} has no column {name!r}",
+            nearest=nearest(name, columns),
+            expected="one of " + _list_columns(columns),
+            hint="a literal brace is doubled: {{ and }}",
+            code="unknown_column",
+        )
+
+    def make_row(self, row: Row, index: int, problems: list[Problem]) -> list[Case]:
+        """Return every case of a row; problems are added."""
+        found = [self.make_case(row, index, number, problems) for number in range(self.width)]
+        return [case for case in found if case is not None]
+
+    def make_case(self, row: Row, index: int, number: int, problems: list[Problem] | None) -> Case | None:
+        """Return the case of a row for one combination of the matrix, by its number; None after a problem.
+
+        Without `problems` the row was read before, and is not checked again.
+        """
+        variant = self._variants[number] if self._variants else None
+        reading = RowReading(row.origin)
+        values: dict[str, Json] = convert_cells(row.values, self._block.types, reading, self._block.node)
+        if variant is not None:
+            values |= variant.values
+        case = None
+        shape = self._shapes.get(number)
+        if shape is not None and not reading.problems and self._has_all(values):
+            name = self.renamed.get(index) or self._name_case(self._find_written_id(values), index)
+            case = shape.make(name, values, row.origin, checked=problems is None)
+        if case is None:
+            case = self._read_case(row, index, values, number, reading)
+            if problems is not None:
+                problems.extend(reading.problems)
+        return case if case is None or variant is None else make_variant(case, variant, self._list_filled(variant))
+
+    def _has_all(self, values: Mapping[str, Json]) -> bool:
+        wanted = self._template.placeholders if self._template is not None else ()
+        return self._table.columns is not None or all(name in values for name in wanted)
+
+    def _find_written_id(self, values: Mapping[str, Json]) -> Json:
+        return self._fill_id(values) if self._fill_id is not None else values.get("id")
+
+    def _read_case(self, row: Row, index: int, values: dict[str, Json], number: int, reading: Reading) -> Case | None:
+        """Read a row in full, and learn from it how others differ."""
+        variant = self._variants[number] if self._variants else None
+        node = self._build_node(values, variant, reading)
+        if node is None:
+            return None
+        written = node.get("id")
+        name = self.renamed.get(index) or self._name_case(values.get("id") if written is None else written.value, index)
+        case = self._reader.with_reading(reading, self._known).read_case(node, name, TakenNames(), self._shared)
+        if case is None:
+            return None
+        case = msgspec.structs.replace(case, origin=row.origin)
+        if self._template is not None and number not in self._shapes and not reading.problems:
+            shared = {"tags": self._shared.tags, "context": self._shared.context}
+            self._shapes[number] = learn_shape(self._template.node, case, shared, self._reader.registry, self._reader.make_label)
+        return case
+
+    def _list_filled(self, variant: Variant) -> list[str]:
+        used = self._template.placeholders if self._template is not None else self._promptfoo.used if self._promptfoo is not None else ()
+        return [axis for axis in variant.values if axis in used]
+
+    def _build_node(self, values: dict[str, Json], variant: Variant | None, reading: Reading) -> Located | None:
+        if self._promptfoo is not None:
+            return self._promptfoo.build_case(values, variant.values if variant is not None else {}, reading)
+        if self._template is None:
+            own = values if variant is None else {key: value for key, value in values.items() if key not in variant.values}
+            place = msgspec.structs.replace(self._block.node, path="$")
+            return locate_value({key: value for key, value in own.items() if value not in ("", None)}, place)
+        for name, place in self._template.placeholders.items():
+            if name not in values:
+                self._report_unknown(place, name, tuple(values), reading)
+        return None if reading.problems else self._template.fill(values)
+
+    def _name_case(self, value: Json, index: int) -> str:
+        """Return the id that the template or the row gives, else the name of the file with the number of the row."""
+        name = write_text_form(value).strip() if isinstance(value, (str, int, float)) and not isinstance(value, bool) else ""
+        return name or f"{self._table.stem}-{index + 1}"
+
+
+class RowReader:
+    """Reads every row of every file of a block once, and returns their cases."""
+
+    def __init__(self, reader: CaseReader, reading: Reading, shared: Shared, variants: Sequence[Variant], taken: TakenNames) -> None:
+        self._reader, self._reading, self._shared, self._variants = reader, reading, shared, variants
+        self._taken = taken
+
+    def read_files(self, block: Block, source: DataSource) -> Iterator[Sequence[Case]]:
+        """Yield the cases of each file."""
+        for file in block.files:
+            try:
+                table = source.open(file.value, block.options)
+                yield self._read_table(table, block, source)
+            except InputError as error:
+                if error.problems:
+                    self._reading.problems.extend(error.problems)
+                else:
+                    self._reading.error(file, str(error), code="bad_data")
+
+    def _read_table(self, table: Table, block: Block, source: DataSource) -> Sequence[Case]:
+        maker = RowMaker(self._reader, self._shared, self._variants, table, block)
+        held = _Held(maker, source)
+        problems: list[Problem] = []
+        before = len(self._reading.problems)
+        for index, row in enumerate(_peek(table, maker, self._reading)):
+            cases = maker.make_row(row, index, problems)
+            if cases and not self._claim_id(cases[0], index, row, maker, problems):
+                cases = maker.make_row(row, index, [])
+            if len(problems) > MOST_PROBLEMS:
+                told = f"more than {MOST_PROBLEMS} problems; the rest of the file was not looked at"
+                problems[MOST_PROBLEMS:] = [Problem(message=told, origin=row.origin, code="too_many_problems")]
+                break
+            held.add(row, cases)
+        if not held.count and not problems and len(self._reading.problems) == before:
+            self._reading.warn(block.node, f"{table.file} has no rows, so it makes no cases", code="no_rows")
+        self._reading.problems.extend(problems)
+        return held.finish()
+
+    def _claim_id(self, case: Case, index: int, row: Row, maker: RowMaker, problems: list[Problem]) -> bool:
+        """Return whether the id of a row is free; one that is taken gets the number of its row, with a warning."""
+        base = case.id if not self._variants else case.id[: -len(make_variant_id("", self._variants[0].names))]
+        taken = base in self._taken
+        if taken:
+            free = f"{base}-row-{index + 1}"
+            problems.append(
+                Problem(
+                    message=f"the case id {base!r} is taken; this row's case is called {free!r}",
+                    origin=row.origin,
+                    level="warning",
+                    code="duplicate_id",
+                    hint="every case of a suite has its own id: give `as` an `id` made of columns that tell the rows apart",
+                )
+            )
+            maker.renamed[index] = base = free
+        self._taken.add(base)
+        return not taken
+
+
+class _Held:
+    """What was read: cases while they are few; when they are many, their rows are put aside."""
+
+    def __init__(self, maker: RowMaker, source: DataSource) -> None:
+        self._maker, self._source = maker, source
+        self._rows: list[Row] = []
+        self._cases: list[Case] = []
+        self._spool: RowSpool | None = None
+        self.count = 0
+
+    def add(self, row: Row, cases: Sequence[Case]) -> None:
+        """Take one more row, and what was made of it."""
+        self.count += 1
+        if self._spool is not None:
+            self._spool.append(row)
+            return
+        self._rows.append(row)
+        self._cases.extend(cases)
+        if len(self._cases) > (HELD if self._source.held is None else self._source.held):
+            self._spool = self._source.make_spool()
+            for each in self._rows:
+                self._spool.append(each)
+            self._rows.clear()
+            self._cases.clear()
+
+    def finish(self) -> Sequence[Case]:
+        """Return the cases of all rows."""
+        if self._spool is None:
+            return tuple(self._cases)
+        return LazySequence(self.count * self._maker.width, self._make_from_spool)
+
+    def _make_from_spool(self, index: int) -> Case:
+        assert self._spool is not None
+        number, variant = divmod(index, self._maker.width)
+        case = self._maker.make_case(self._spool.read(number), number, variant, None)
+        assert case is not None, "a row that was read once can be read again"
+        return case
+
+
+def _peek(table: Table, maker: RowMaker, reading: Reading) -> Iterator[Row]:
+    """Yield the rows, after the template was looked at with the columns of the file or of its first row; none if it cannot be used."""
+    if table.columns is not None:
+        if maker.prepare(table.columns, reading):
+            yield from table.rows()
+        return
+    rows = table.rows()
+    first = next(rows, None)
+    if first is not None and maker.prepare(tuple(first.values), reading):
+        yield first
+        yield from rows
+
+
+def _list_assertion_nodes(node: Located) -> list[tuple[Located, int | None]]:
+    """Return the claims of a case with the turn they are about."""
+    found: list[tuple[Located, int | None]] = []
+    turns = node.get("turns")
+    places = [(node, None), *((item, index) for index, item in enumerate(turns.items() if turns is not None else ()))]
+    for place, turn in places:
+        expect = place.get("expect")
+        if expect is not None:
+            found.extend((item, turn) for item in (expect.items() if expect.is_list else [expect]))
+    return found
+
+
+def _list_columns(columns: Sequence[str]) -> str:
+    shown = ", ".join(columns[:30])
+    return shown + (f" and {len(columns) - 30} more" if len(columns) > 30 else "") if columns else "none"

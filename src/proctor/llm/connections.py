@@ -1,0 +1,151 @@
+"""Sends requests to a model provider through httpx2 and reads the answers whole.
+
+Transports of httpx2 are used without its client: what a client adds (redirects, cookies, proxies and passwords out of the environment) is
+what a request with a key in it must not have. Each transport carries one request at a time, so each has one connection: a pool of fifty
+looks through all fifty at the beginning and the end of every request, which is a third of the time around a small one. Transports belong
+to one event loop; when another one asks, there are new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from proctor.codecs.content_encoding import ASKED_FOR, BadPacking, TooLarge, unpack_answer
+from proctor.errors import MissingExtra
+from proctor.llm.ports import FaultCode
+
+if TYPE_CHECKING:
+    import httpx2
+
+MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
+"""How connections are made where they may not go everywhere; told whether certificates are looked at."""
+
+CONNECT_S = 30.0
+"""Seconds that connecting may take."""
+_TIMEOUTS = {"connect": CONNECT_S, "read": None, "write": None, "pool": None}
+"""The whole exchange has a time limit of its own, which the caller holds."""
+KEPT_S = 5.0
+"""Seconds for which an idle connection may be used again; servers close them after this or more."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An answer as it came, before it is judged. Header names are lower case."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+
+class NoAnswer(Exception):
+    """Why there is no answer: a code, and what happened, possibly with secrets in it."""
+
+    def __init__(self, code: FaultCode, what: str) -> None:
+        super().__init__(what)
+        self.code: FaultCode = code
+        self.what = what
+
+
+class Connections:
+    """Connections to one provider, opened as they are needed and used again."""
+
+    def __init__(
+        self, headers: Mapping[str, str], *, max_bytes: int, proxy: str | None = None, make_transport: MakeTransport | None = None
+    ) -> None:
+        self._headers = {"accept-encoding": ASKED_FOR, "user-agent": "proctor", **headers}
+        self._max_bytes = max_bytes
+        self._proxy = proxy
+        self._make_transport = make_transport
+        self._addresses: dict[str, tuple[httpx2.URL, httpx2.Headers]] = {}
+        self._certificates: ssl.SSLContext | None = None
+        self._transports: set[httpx2.AsyncBaseTransport] = set()
+        self._idle: list[httpx2.AsyncBaseTransport] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def post(self, url: str, content: bytes) -> Answer:
+        """Post `content` and return the answer. Raises `NoAnswer`."""
+        try:
+            import httpx2  # a fifth of a second, and replays do without it
+        except ImportError:
+            raise MissingExtra("Models over HTTP", "live") from None
+        try:
+            request = self._build_request(url, content)
+            transport = self._take_transport(secure=request.url.scheme != "http")
+            try:
+                response = await transport.handle_async_request(request)
+                try:
+                    packing = response.headers.get("content-encoding", "")
+                    content = await unpack_answer(response.aiter_raw(), packing, max_bytes=self._max_bytes)
+                    return Answer(response.status_code, dict(response.headers), content)
+                finally:
+                    await response.aclose()
+            finally:
+                if transport in self._transports:  # nobody has closed them meanwhile
+                    self._idle.append(transport)
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError):
+            raise NoAnswer("bad_request", "is not an address that can be reached") from None
+        except httpx2.LocalProtocolError:
+            # What httpx2 says shows the header, which may be the key.
+            raise NoAnswer("bad_request", "cannot be sent this request: a header has a character that HTTP does not allow") from None
+        except httpx2.ConnectTimeout as error:
+            raise NoAnswer("transport", str(error) or f"no connection within {CONNECT_S:g} s") from None
+        except httpx2.HTTPError as error:
+            raise NoAnswer("transport", str(error) or type(error).__name__) from None
+        except TooLarge:
+            raise NoAnswer("bad_answer", f"answered with more than {self._max_bytes // 1024 // 1024} MB") from None
+        except BadPacking as error:
+            raise NoAnswer("bad_answer", f"answered with something that cannot be unpacked: {error}") from None
+
+    async def close(self) -> None:
+        """Close every connection."""
+        transports, self._transports, self._idle = self._transports, set(), []
+        if self._loop is asyncio.get_running_loop():
+            for transport in transports:
+                await transport.aclose()
+
+    def _build_request(self, url: str, content: bytes) -> httpx2.Request:
+        import httpx2  # loaded by the caller
+
+        known = self._addresses.get(url)
+        if known is None:
+            known = self._addresses[url] = self._read_address(url)
+        address, headers = known
+        return httpx2.Request("POST", address, headers=headers, content=content, extensions={"timeout": _TIMEOUTS})
+
+    def _read_address(self, url: str) -> tuple[httpx2.URL, httpx2.Headers]:
+        """Return an address, and the headers of every request to it."""
+        import httpx2  # loaded by the caller
+
+        address = httpx2.URL(url)
+        address.raw_host.decode().encode("idna")  # a name with an empty or an endless label is wrong, however often it is asked for
+        headers = {"host": address.netloc.decode("ascii"), **self._headers}
+        if address.userinfo and "authorization" not in headers:
+            headers["authorization"] = f"Basic {base64.b64encode(unquote_to_bytes(address.userinfo)).decode()}"
+        return address, httpx2.Headers(headers, encoding="utf-8")
+
+    def _take_transport(self, *, secure: bool) -> httpx2.AsyncBaseTransport:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            # Connections of a loop that has ended cannot be closed by anybody; they go with their transports.
+            self._loop, self._transports, self._idle = loop, set(), []
+        if self._idle:
+            return self._idle.pop()
+        transport = self._make_transport(secure) if self._make_transport is not None else self._new_transport(secure=secure)
+        self._transports.add(transport)
+        return transport
+
+    def _new_transport(self, *, secure: bool) -> httpx2.AsyncBaseTransport:
+        import httpx2  # loaded by the caller
+
+        if self._certificates is None:
+            # Plain HTTP trusts nobody, and reading whom to trust takes as long as dozens of requests.
+            plain = not secure and self._proxy is None
+            self._certificates = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else httpx2.create_ssl_context(trust_env=False)
+        limits = httpx2.Limits(max_connections=1, keepalive_expiry=KEPT_S)
+        return httpx2.AsyncHTTPTransport(verify=self._certificates, trust_env=False, limits=limits, proxy=self._proxy)

@@ -1,0 +1,135 @@
+"""Makes data of what an agent wrote: it cannot end the block it stands in, nor pass for anything but a text to be judged.
+
+Four walls, each of which holds alone:
+1. The material is one line of JSON. A line break in it is two characters, so nothing in it can be a line of its own.
+2. It stands between two marker lines. The marker is a digest of the whole request, the material included: it repeats when the request
+   does (caches and recordings rely on that), and nobody can write a text that holds its own digest. Where it occurs nevertheless, another
+   one is taken.
+3. Whatever a model or its chat template may take for the end of a text (marker lines, code fences, template tokens, tags of the kind
+   prompts are built of) is made harmless by look-alike characters, one for one: ‹ › for angle brackets, ⟦ for a bracket, ¦ for a bar,
+   ‵ for a backtick, and so on. The judge is told, and the text stays legible. Ordinary markup and lines such as `user: ...` are left alone.
+4. What cannot be seen is removed: control characters, direction overrides, zero-width and tag characters, variation selectors, lone
+   surrogates. Line separators become line breaks. A joined emoji falls into its parts by that, and a joiner inside a Persian or Indic word
+   is lost: both remain readable, and text that only machines see does not remain at all.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from itertools import count
+
+import msgspec
+
+from proctor.model.evidence import Json
+
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""The part of it that text without accents can hold; a smaller set is searched for in half the time."""
+_LINE_BREAK = re.compile("[\x85\u2028\u2029]")
+_WIDE = re.compile("[＜＞﹤﹥［｀]")
+"""Wide forms of delimiters, which become the real ones when a text is normalised."""
+
+_TAGS = (
+    r"s|bos|eos|pad|unk|system|assistant|user|human|developer|data|documents?|instructions?|prompt|context|untrusted\w*|material|subject|"
+    r"think(?:ing)?|scratchpad|reasoning|final|verdict|results?|judge|transcript|conversation|message|"
+    r"(?:start|end|begin)_of_\w+|im_\w+|tool\w*|function\w*|invoke|parameters?|antml\w*"
+)
+_BRACKETED = (
+    r"inst|sys|system|system_prompt|available_tools|tool_calls?|tool_results?|tool_content|prefix|suffix|middle|assistant|user|human|"
+    r"developer|data|end|begin|end[ _]of[ _]\w{1,20}|(?:end|begin)[ _]\w{1,20}"
+)
+# Every repetition is bounded or possessive, and a run is only entered at its start: time grows with the length of the text alone. Every
+# alternative begins with a literal character, so that the search jumps from one such character to the next.
+_RUN_END = r"(?=[ \t]{0,8}(?:begin|end|start|stop)\b)"
+_DELIMITER = re.compile(
+    rf"````*+|~~~~*+|>>>*+|\|>|｜>|<(?:<++|[|｜!]|(?=\s{{0,8}}/?\s{{0,8}}(?:{_TAGS})\b))"
+    rf"|\[(?=\s{{0,8}}/?\s{{0,8}}(?:{_BRACKETED})\s{{0,8}}\]|\.\.\. ?\w)"
+    rf"|-(?<!--)---*+{_RUN_END}|=(?<!==)===*+{_RUN_END}|\*(?<!\*\*)\*\*\**+{_RUN_END}|_(?<!__)___*+{_RUN_END}"
+    r"|\#(?<!\#\#)\#\#*+(?=[ \t]{0,8}(?:instruction|response|system|assistant|user|human)s?[ \t]{0,8}:)",
+    re.IGNORECASE,
+)
+_SIGNS = ("<", "[", "```", "~~~", ">>", "|>", "｜>", "---", "===", "***", "___", "##")
+"""A text without any of these holds no delimiter, which is quicker to see than by the expression above."""
+_LOOK_ALIKES = str.maketrans("`~<>[|｜-=*_#＜＞﹤﹥［｀", "‵∼‹›⟦¦¦–꞊∗‿♯‹›‹›⟦‵")
+"""None of them becomes what it stands for when a text is normalised, as some tokenizers do."""
+
+_encoder = msgspec.json.Encoder()
+
+
+def neutralise_text(text: str) -> str:
+    """Return `text` without invisible characters, and with look-alikes for what could be taken for its end."""
+    if text.isascii():
+        text = _CONTROL.sub("", text)
+    else:
+        text = _WIDE.sub(_replace_delimiter, _INVISIBLE.sub("", _LINE_BREAK.sub("\n", text)))
+    if _has_sign(text):
+        # After the removal: a delimiter must not hide behind a character that is about to go.
+        text = _DELIMITER.sub(_replace_delimiter, text)
+    return text
+
+
+def is_harmless(line: str) -> bool:
+    """Return whether a line of JSON surely holds nothing to neutralise; in doubt it says no."""
+    # JSON spells most control characters as `\u0000`, so that they are not to be seen in the line itself.
+    if "\\u" in line or "\\b" in line or "\\f" in line or "\x7f" in line or _has_sign(line):
+        return False
+    return line.isascii() or not (_INVISIBLE.search(line) or _LINE_BREAK.search(line) or _WIDE.search(line))
+
+
+def encode_line(value: Json) -> str:
+    """Return `value` as one line of compact JSON. Raises what the encoder raises for what JSON cannot carry."""
+    return _encoder.encode(value).decode()
+
+
+def choose_marker(*parts: str) -> str:
+    """Return a word that occurs in none of `parts`, and that is the same whenever they are."""
+    for salt in count():
+        marker = digest_parts(parts, salt)
+        if is_free(marker, parts):
+            return marker
+    raise AssertionError("there is always a next number")
+
+
+def digest_parts(parts: tuple[str, ...], salt: int) -> str:
+    """Return 128 bits that depend on every character of `parts`."""
+    state = sha256(str(salt).encode())
+    for part in parts:
+        encoded = part.encode()
+        # With the length before each part: a character that moves from one part into the next changes the digest.
+        state.update(b"%d:" % len(encoded))
+        state.update(encoded)
+    return state.hexdigest()[:32]
+
+
+def is_free(marker: str, parts: tuple[str, ...]) -> bool:
+    """Return whether `marker` occurs in none of `parts`, in either case."""
+    # Also in capitals, since a model may not tell the two apart.
+    return not any(marker in part or marker in part.lower() for part in parts)
+
+
+def fence_line(line: str, marker: str) -> str:
+    """Return the block of data: a marker line, the material, the closing marker line."""
+    return f"{make_opening_line(marker)}\n{line}\n{make_closing_line(marker)}"
+
+
+def make_opening_line(marker: str) -> str:
+    """Return the line after which there is only data."""
+    return f"<<<DATA {marker}>>>"
+
+
+def make_closing_line(marker: str) -> str:
+    """Return the line after which there is no more data."""
+    return f"<<<END OF DATA {marker}>>>"
+
+
+def _has_sign(text: str) -> bool:
+    return any(sign in text for sign in _SIGNS)
+
+
+def _replace_delimiter(found: re.Match[str]) -> str:
+    return found[0].translate(_LOOK_ALIKES)

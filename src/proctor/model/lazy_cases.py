@@ -1,0 +1,106 @@
+"""Cases that are made when they are asked for: a suite over a large file of data does not hold them.
+
+`Suite.cases` of such a suite is one of these instead of a tuple; both are sequences of cases.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar, overload
+
+from proctor.model.case import Case
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class LazySequence(Sequence[T]):
+    """Items that are made by their number, each time they are asked for; the last few are remembered."""
+
+    def __init__(self, count: int, make: Callable[[int], T], *, remember: int = 64) -> None:
+        self._count = count
+        self._make = make
+        self._remember = remember
+        self._made: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            return tuple(self[number] for number in range(*index.indices(self._count)))
+        if index < 0:
+            index += self._count
+        if not 0 <= index < self._count:
+            raise IndexError(index)
+        found = self._made.get(index)
+        if found is None:
+            found = self._make(index)
+            if len(self._made) >= self._remember:
+                # The one that was made first; threads may be doing the same.
+                self._made.pop(next(iter(self._made), -1), None)
+            self._made[index] = found
+        return found
+
+
+def join_cases(parts: Sequence[Sequence[Case]]) -> Sequence[Case]:
+    """Return the cases of all parts in order: a tuple, unless one of them is lazy."""
+    if all(isinstance(part, tuple) for part in parts):
+        return tuple(case for part in parts for case in part)
+    filled = [part for part in parts if len(part)]
+    starts = [0]
+    for part in filled:
+        starts.append(starts[-1] + len(part))
+
+    def make(index: int) -> Case:
+        number = bisect_right(starts, index) - 1
+        return filled[number][index - starts[number]]
+
+    return filled[0] if len(filled) == 1 else LazySequence(starts[-1], make, remember=1)
+
+
+def map_sequence(items: Sequence[T], make: Callable[[T], U], *, remember: int = 256) -> Sequence[U]:
+    """Return what is made of each item: a tuple, or, where the items are lazy, a lazy sequence."""
+    if isinstance(items, LazySequence):
+        return LazySequence(len(items), lambda index: make(items[index]), remember=remember)
+    return tuple(make(item) for item in items)
+
+
+def pick_cases(cases: Sequence[Case], chooses: Callable[[Case], bool]) -> tuple[Sequence[Case], Sequence[Case]]:
+    """Return the cases that are chosen and the others; of lazy cases both are lazy."""
+    if isinstance(cases, tuple):
+        chosen = tuple(case for case in cases if chooses(case))
+        ids = {case.id for case in chosen}
+        return chosen, tuple(case for case in cases if case.id not in ids)
+    positions, others = array("L"), array("L")
+    for position, case in enumerate(cases):
+        (positions if chooses(case) else others).append(position)
+    return _at(cases, positions), _at(cases, others)
+
+
+def group_cases(cases: Sequence[Case], find_key: Callable[[Case], str]) -> list[Sequence[Case]]:
+    """Return the cases of each key, keys in the order they are first met; of lazy cases all groups are lazy."""
+    if isinstance(cases, tuple):
+        by_key: dict[str, list[Case]] = {}
+        for case in cases:
+            by_key.setdefault(find_key(case), []).append(case)
+        return [tuple(group) for group in by_key.values()]
+    positions: dict[str, array[int]] = {}
+    for position, case in enumerate(cases):
+        positions.setdefault(find_key(case), array("L")).append(position)
+    return [_at(cases, group) for group in positions.values()]
+
+
+def _at(cases: Sequence[Case], positions: Sequence[int]) -> Sequence[Case]:
+    return LazySequence(len(positions), lambda index: cases[positions[index]], remember=1)
+
+
+def is_lazy(items: Iterable[object]) -> bool:
+    """Return whether items are made when they are asked for."""
+    return isinstance(items, LazySequence)

@@ -1,0 +1,66 @@
+"""The page that says what happened and what to do, for every refusal on the pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from proctor.pages.forms import parse_form
+from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.session_cookie import LOGIN_PATH, is_form_proof
+from proctor.pages.words import quote_part
+from proctor.service.refusals import Refusal
+
+_NEVER_BACK = frozenset(("proof", "value", "secret", "key"))
+
+
+def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, headers: Mapping[str, str]) -> Response:
+    """Return the page for a refusal; who has no session (any more) and only wants to read is sent to the way in."""
+    request = Request(scope)
+    if status == 401 and request.method in ("GET", "HEAD") and request.url.path != LOGIN_PATH:
+        return redirect(find_login_address(request))
+    catalogue = find_catalogue(request)
+    kind = code.lower() if catalogue.has(f"error.{code.lower()}") else "unknown"
+    if code == "FORBIDDEN" and _is_of_another_session(request):
+        kind = "stale_form"
+    values = {"kind": kind, "code": code, "message": refusal.message, "hint": refusal.hint, "fields": refusal.fields}
+    values |= {"entered": find_entered(request), "send_to": find_asked_address(request)}
+    kept = {name: value for name, value in headers.items() if name.lower() != "www-authenticate"}
+    return render_page(request, "error.html", values, status=status, headers=kept)
+
+
+def find_entered(request: Request) -> list[tuple[str, str]]:
+    """Return what somebody typed into the form that was refused, so that nothing of it is lost; keys and secrets are never shown again."""
+    body: bytes = request.scope.get("state", {}).get("body", b"")
+    if request.method != "POST" or request.url.path in (LOGIN_PATH, "/ui/logout") or not body:
+        return []
+    try:
+        fields = parse_form(body)
+    except ValueError:
+        return []
+    # Without anything but the proof there was nothing to type: a button.
+    return [(name, value) for name, values in fields.items() if name not in _NEVER_BACK for value in values]
+
+
+def _is_of_another_session(request: Request) -> bool:
+    """Return whether a form was refused for its proof, and not for what its sender may do."""
+    try:
+        fields = parse_form(request.scope.get("state", {}).get("body", b""))
+    except ValueError:
+        return False
+    return request.method == "POST" and "proof" in fields and not is_form_proof(request.scope, fields["proof"][-1])
+
+
+def find_login_address(request: Request) -> str:
+    """Return the way in, with where to go from there."""
+    wanted = find_asked_address(request)
+    return LOGIN_PATH if wanted in ("/ui", "/ui/") else f"{LOGIN_PATH}?next={quote_part(wanted)}"
+
+
+def find_asked_address(request: Request) -> str:
+    """Return the address as it was asked: decoded, a part of the path could be taken for something else."""
+    raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    return raw.decode("latin-1").partition("?")[0] + (f"?{request.url.query}" if request.url.query else "")

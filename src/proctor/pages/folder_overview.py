@@ -1,0 +1,114 @@
+"""What is going on in a folder of runs, for `proctor view`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from proctor.actions.compare import count_by_case, find_reason
+from proctor.actions.history import suite_of
+from proctor.actions.overview import (
+    MOST_TREND,
+    Overview,
+    SuiteChange,
+    TrendPoint,
+    TurnedCase,
+    TurnedCases,
+    find_turned,
+    make_trend_point,
+)
+from proctor.model.case import Suite
+from proctor.model.run import RunEntry
+from proctor.pages.ports import Record
+from proctor.service.refusals import Refusal
+from proctor.store.run_files import RunFolder
+
+_MOST_SUITES = 5
+_NOTHING = TurnedCases(total=0, cases=())
+
+
+def make_trend(runs: Sequence[Record]) -> tuple[TrendPoint, ...]:
+    """Return the latest completed runs, oldest first; `runs` are newest first."""
+    completed = [run for run in runs if run["status"] == "completed"]
+    return tuple(make_trend_point(run, run["counts"]) for run in reversed(completed[:MOST_TREND]))
+
+
+def make_folder_overview(project_id: str, runs: Sequence[Record], since: str | None, open_run: Callable[[str], RunFolder]) -> Overview:
+    """Return what is going on: `runs` are those of the folder, newest first."""
+    moment = _read_moment(since)
+    new = [run for run in runs if _is_since(run, moment)]
+    counted: dict[str, int] = {}
+    for run in new:
+        counted[run["status"]] = counted.get(run["status"], 0) + 1
+    return Overview(
+        project_id=project_id,
+        since=moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        trend=make_trend(runs),
+        alerts=None,
+        new_runs=counted,
+        more_runs=False,
+        suites=_find_changes(new, [run for run in runs if not _is_since(run, moment)], open_run),
+        reasons=(),
+        more_reasons=0,
+    )
+
+
+def _read_moment(since: str | None) -> datetime:
+    if since is None:
+        return datetime.now(UTC) - timedelta(days=1)
+    try:
+        moment = datetime.fromisoformat(since)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise Refusal("VALIDATION_ERROR", "the time cannot be read", fields={"since": ["expected a time such as 2031-01-31"]}) from None
+
+
+def _is_since(run: Record, moment: datetime) -> bool:
+    try:
+        at = datetime.fromisoformat(run["created_at"])
+    except ValueError:
+        return False
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)) >= moment
+
+
+def _find_changes(new: Sequence[Record], old: Sequence[Record], open_run: Callable[[str], RunFolder]) -> tuple[SuiteChange, ...]:
+    completed = [run for run in new if run["status"] == "completed"]
+    newest = {run["suite_name"]: run["id"] for run in reversed(completed)}
+    oldest = {run["suite_name"]: run["id"] for run in completed}
+    earlier = {run["suite_name"]: run["id"] for run in reversed(old) if run["status"] == "completed"}
+    changes: list[SuiteChange] = []
+    for suite, id in list(newest.items())[:_MOST_SUITES]:
+        before = earlier.get(suite) or (oldest[suite] if oldest[suite] != id else None)
+        changes.append(_compare_suite(suite, id, before, open_run))
+    return tuple(changes)
+
+
+def _compare_suite(suite_name: str, id: str, before_id: str | None, open_run: Callable[[str], RunFolder]) -> SuiteChange:
+    if before_id is None:
+        turned = (_NOTHING, _NOTHING, _NOTHING)
+    else:
+        run = open_run(id)
+        entries, suite = list(run.entries()), suite_of(run)
+        thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
+        turned = find_turned(count_by_case(open_run(before_id).entries()), count_by_case(entries), thresholds)
+        turned = (_add_reasons(turned[0], entries, suite), *turned[1:])
+    return SuiteChange(
+        suite_name=suite_name,
+        run_id=id,
+        before_id=before_id,
+        newly_failing=turned[0],
+        newly_passing=turned[1],
+        newly_flaky=turned[2],
+    )
+
+
+def _add_reasons(turned: TurnedCases, entries: Sequence[RunEntry], suite: Suite) -> TurnedCases:
+    failed = {entry.case: entry for entry in reversed(entries) if entry.outcome in ("fail", "error")}
+    cases = {case.id: case for case in suite.cases}
+    told = tuple(
+        TurnedCase(case=one.case, before=one.before, after=one.after, reason=find_reason(failed[one.case], cases.get(one.case)))
+        if one.case in failed
+        else one
+        for one in turned.cases
+    )
+    return TurnedCases(total=turned.total, cases=told)

@@ -1,0 +1,208 @@
+"""Forms made of declared fields: what is written beside each input, and what a person typed read back as JSON.
+
+A `Field` (`service/verification/fields.py`) says what a value is; from that follows the input: a line, a box for several lines, a number,
+a choice, a tick. Objects are typed as JSON, lists of texts one on each line. What was typed is kept as it was typed, so that a form that is
+refused comes back with everything in it and with each problem beside the input it is about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, cast
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.service.refusals import Refusal
+from proctor.service.verification.fields import Field, Table, label_of
+from proctor.store.bodies import to_json
+
+Control = Literal["line", "area", "json", "number", "choice", "tick", "secret", "time"]
+_LONG_TEXT = 500
+"""Characters from which on a text gets a box for several lines."""
+_MOST_ROWS = 24
+_FIRST_NAME = re.compile(r"[\w-]+")
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """One input of a form."""
+
+    name: str
+    label: str
+    about: str
+    control: Control
+    value: str = ""
+    """What was typed, or what the record has."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Value and label of what can be chosen; of a line: what is proposed."""
+    required: bool = False
+    longest: int | None = None
+    whole: bool = False
+    """Whether a number has no fraction."""
+    example: str = ""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many lines the box for it shows."""
+        return min(_MOST_ROWS, max(self.value.count("\n") + 2, 8 if self.control == "json" else 4))
+
+
+def make_inputs(
+    table: Table,
+    typed: Mapping[str, str],
+    *,
+    problems: Mapping[str, Sequence[str]] | None = None,
+    choices: Mapping[str, Sequence[tuple[str, str]]] | None = None,
+    secrets: Sequence[str] = (),
+    partial: bool = False,
+) -> list[Input]:
+    """Return the inputs of a form, with what was typed and what is wrong with it. `choices` are proposed, `secrets` not shown."""
+    sorted_problems, chosen = sort_problems(table, problems or {}), choices or {}
+    found: list[Input] = []
+    for name, field in table.items():
+        control: Control = "secret" if name in secrets else _choose_control(name, field)
+        options = tuple(chosen.get(name, ())) or tuple((word, word) for word in field.kind.schema.get("enum", ()))
+        example = "" if field.example is None else write_typed(field, field.example)
+        found.append(
+            Input(
+                name=name,
+                label=label_of(name),
+                about=field.about,
+                control=control,
+                value=typed.get(name, "") if typed else write_typed(field, field.default),
+                options=options,
+                # What may not be empty cannot be emptied later; a new record has its default.
+                required=field.required or (partial and not field.null),
+                longest=field.kind.schema.get("maxLength"),
+                whole=field.kind.schema.get("type") == "integer",
+                example=example,
+                problems=tuple(sorted_problems.get(name, ())),
+            )
+        )
+    return found
+
+
+def sort_problems(table: Table, problems: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return problems by the field they are about: `assertion.fields[0].path` is about `assertion`. Others stand under an empty name."""
+    found: dict[str, list[str]] = {}
+    for where, texts in problems.items():
+        first = _FIRST_NAME.match(where)
+        name = first[0] if first is not None and first[0] in table else ""
+        rest = where[len(name) :].lstrip(".") if name else where
+        found.setdefault(name, []).extend(f"{rest}: {text}" if rest else text for text in texts)
+    return found
+
+
+def read_inputs(table: Table, form: Mapping[str, str], *, before: Mapping[str, str] | None = None) -> dict[str, Json]:
+    """Return what was typed as JSON. With `before`, what the inputs held when the form was made, only what changed.
+
+    What is left empty is left out, and of a change null. Raises a `Refusal` that names every input that cannot be read.
+    """
+    given: dict[str, Json] = {}
+    wrong: dict[str, list[str]] = {}
+    for name, field in table.items():
+        text = _normalise(form.get(name, ""))
+        if before is not None and text == before.get(name, ""):
+            continue
+        try:
+            value = _read_value(field, text)
+        except ValueError as error:
+            wrong[name] = [str(error)]
+            continue
+        if value is not None or before is not None:
+            given[name] = value
+    if wrong:
+        raise Refusal("VALIDATION_ERROR", "the form cannot be read", fields=wrong)
+    return given
+
+
+def write_typed(field: Field, value: Json) -> str:
+    """Return a value as it stands in its input."""
+    if value is None:
+        return ""
+    if _is_flag(field):
+        return "on" if value else ""
+    if _is_texts(field):
+        return "\n".join(str(one) for one in cast(list[Json], value))
+    if isinstance(value, str):
+        return _normalise(value)
+    if isinstance(value, (dict, list)):
+        return msgspec.json.format(to_json(value), indent=2).decode(errors="replace")
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def write_record(table: Table, record: Mapping[str, Json]) -> dict[str, str]:
+    """Return a record as it stands in the inputs of a form."""
+    return {name: write_typed(field, record.get(name)) for name, field in table.items()}
+
+
+def _read_value(field: Field, text: str) -> Json:
+    kind = field.kind.schema.get("type")
+    if _is_flag(field):
+        return text == "on"
+    if not text.strip():
+        return None
+    if _is_texts(field):
+        return [line.strip() for line in text.splitlines() if line.strip()]
+    if kind in ("number", "integer"):
+        return _read_number(text.strip())
+    if kind == "string":
+        return text if _is_long(field) else text.strip()
+    return read_json(text)
+
+
+def _read_number(text: str) -> float | int:
+    try:
+        return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else float(text.replace(",", ".", 1))
+    except ValueError:
+        raise ValueError("expected a number") from None
+
+
+def read_json(text: str) -> Json:
+    """Return JSON that a person typed; a `ValueError` says where it goes wrong."""
+    try:
+        return msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        told = str(error)
+        at = re.search(r"\(byte (\d+)\)", told)
+        place = ""
+        if at is not None:
+            before = text.encode(errors="replace")[: int(at[1])].decode(errors="ignore")
+            place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}: "
+        reason = re.sub(r"JSON is malformed: | ?\(byte \d+\)", "", told) or "it ends too early"
+        raise ValueError(f"{place}this is no JSON: {reason}") from None
+
+
+def _choose_control(name: str, field: Field) -> Control:
+    schema = field.kind.schema
+    if _is_flag(field):
+        return "tick"
+    if "enum" in schema:
+        return "choice"
+    if schema.get("type") in ("number", "integer"):
+        return "number"
+    if _is_texts(field) or (schema.get("type") == "string" and _is_long(field) and not name.endswith("_url")):
+        return "area"
+    if schema.get("type") == "string":
+        return "time" if name.endswith("_at") else "line"
+    return "json"
+
+
+def _is_flag(field: Field) -> bool:
+    return field.kind.schema.get("type") == "boolean"
+
+
+def _is_texts(field: Field) -> bool:
+    schema = field.kind.schema
+    return schema.get("type") == "array" and schema.get("items", {}).get("type") == "string"
+
+
+def _is_long(field: Field) -> bool:
+    return int(field.kind.schema.get("maxLength", 0)) > _LONG_TEXT
+
+
+def _normalise(text: str) -> str:
+    """Return a text with the ends of lines that forms are compared by: browsers send them as CR LF."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")

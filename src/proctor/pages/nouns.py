@@ -1,0 +1,148 @@
+"""The nouns of the verification API as pages: which operation is behind an address, and which fields a table shows.
+
+Nothing here names a noun: what `service/verification/nouns.py` declares has a list, a page for each record and a form for each operation
+by itself. The address of a page is the one of REST below `/ui`, with `/new`, `/change` and `/delete` in place of methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from proctor.model.evidence import Json
+from proctor.pages.words import quote_part
+from proctor.service.verification.declaration import Operation, Resource
+from proctor.service.verification.fields import Field, Shape, Table, id_of, label_of
+from proctor.service.verification.nouns import NOUNS
+
+OLDER = ("runs", "v1")
+"""The first parts of addresses that do the same under an older name, and of those that agents use."""
+TITLES = ("name", "label", "alias", "reference", "agent")
+"""Fields that say what a record is called, the best first."""
+_HIDDEN = ("id", "organization_id", "updated_at", "createdAt", "snapshot")
+_WORDS = ("outcome", "verdict", "status")
+_MOST_COLUMNS = 8
+OPERATIONS: tuple[Operation, ...] = tuple(
+    operation for noun in NOUNS for operation in noun.operations if operation.rest and operation.path.split("/")[1] not in OLDER
+)
+"""Everything that pages do."""
+Parts = Sequence[str]
+
+
+def find_operation(method: str, parts: Parts) -> Operation | None:
+    """Return the operation at an address: `("POST", ["benchmarks", "bench_1", "publish"])`."""
+    return next((one for one in OPERATIONS if one.method == method and _fits(one, parts)), None)
+
+
+def find_link(method: str, parts: Parts) -> Operation | None:
+    """Return the operation that names one more record behind an address, such as adding a simulator to an environment."""
+    found = find_operation(method, [*parts, ""])
+    return found if found is not None and found.takes is None and len(parts) > 1 else None
+
+
+def list_nouns() -> list[tuple[str, Resource]]:
+    """Return the nouns that have a list of their own, and the first part of its address."""
+    return [(one.path[1:], one.noun) for one in OPERATIONS if one.method == "GET" and one.pages and one.path.count("/") == 1]
+
+
+def list_below(parts: Parts) -> list[tuple[Operation, list[str]]]:
+    """Return the lists of what belongs to a record, each with its address."""
+    record = find_operation("GET", parts)
+    if record is None or not record.ids:
+        return []
+    own = record.ids[-1]
+    inside = [(one, [*parts, one.path.rpartition("/")[2]]) for one in OPERATIONS if _is_inside(one, parts)]
+    beside = {
+        # Of two nouns that show the same records (criteria, and evals of the generation before) the first one is listed.
+        one.noun.kind: (one, [one.path[1:]])
+        for one in reversed(OPERATIONS)
+        if one.within == own and one.method == "GET" and len(parts) == 2
+    }
+    return [*reversed(beside.values()), *inside]
+
+
+def list_actions(parts: Parts) -> list[tuple[str, Operation]]:
+    """Return what can be done with a record: the last part of its address, and the operation."""
+    found: list[tuple[str, Operation]] = []
+    for one in OPERATIONS:
+        words = one.path[1:].split("/")
+        last = words[-1]
+        if one.method in ("POST", "PUT") and len(words) == len(parts) + 1 and not last.startswith("{") and _fits(one, [*parts, last]):
+            found.append((f"{last}/new" if find_operation("GET", [*parts, last]) else last, one))
+        elif one.method in ("POST", "DELETE") and len(words) == len(parts) + 2 and find_link(one.method, [*parts, words[-2]]) is one:
+            if one.method == "POST":
+                found.append((words[-2], one))
+            elif find_operation("GET", [*parts, words[-2]]) is None and not _has_list(parts, words[-2]):
+                found.append((f"{words[-2]}/remove", one))
+    return found
+
+
+def is_possible(last: str, record: Mapping[str, Json]) -> bool:
+    """Return whether something can be done with a record as it stands; whoever does it all the same is refused by the service."""
+    over = record.get("status") not in (None, "active")
+    if last in ("complete", "cancel", "state", "teardown"):
+        return not over
+    if last in ("publish", "unpublish") and "status" in record:
+        return bool(record.get("published")) if last == "unpublish" else over and not record.get("published")
+    return True
+
+
+def make_address(parts: Parts) -> str:
+    """Return the address of a page."""
+    return "/ui/" + "/".join(quote_part(part) for part in parts)
+
+
+def find_record_address(kind: str | None, id: str) -> str | None:
+    """Return the page of a record that a field refers to."""
+    for one in OPERATIONS:
+        if one.method == "GET" and not one.pages and one.path.count("/") == 2 and one.noun.kind == kind and one.gives is not None:
+            return make_address([one.path.split("/")[1], id])
+    return None
+
+
+def find_title(record: Mapping[str, Json]) -> str:
+    """Return what a record is called."""
+    return next((str(record[name]) for name in TITLES if record.get(name)), str(record.get("id", "")))
+
+
+def choose_columns(shape: Shape) -> list[tuple[str, Field]]:
+    """Return the fields that a table shows beside the title: how it went first, nothing that is large or the same for all."""
+    title = next((name for name in TITLES if name in shape.fields), "id")
+    shown = {name: field for name, field in shape.fields.items() if name not in (*_HIDDEN, title) and _is_short(field)}
+    ranked = sorted(shown, key=lambda name: (name not in _WORDS, name != "score", name == "created_at", name == "description"))
+    return [(name, shown[name]) for name in ranked[:_MOST_COLUMNS]]
+
+
+def choose_facts(shape: Shape, parts: Parts) -> tuple[Table, Table, Table]:
+    """Return the fields of a record in three groups: short ones, large ones, and other records that no list below shows."""
+    listed = {one.path.rpartition("/")[2].replace("-", "_") for one, _ in list_below(parts)}
+    shown = {name: field for name, field in shape.fields.items() if name not in ("id", "organization_id") and name not in listed}
+    nested = {name: field for name, field in shown.items() if field.kind.shape is not None}
+    short = {name: field for name, field in shown.items() if _is_short(field) and name not in TITLES}
+    return short, {name: field for name, field in shown.items() if name not in {*nested, *short, *TITLES}}, nested
+
+
+def make_link_field(operation: Operation) -> Table:
+    """Return the one field of a form that names the record at the end of an address."""
+    name = operation.ids[-1]
+    return {name: Field(id_of(name.removesuffix("_id")), f"the id of the {label_of(name).lower()}", required=True, null=False)}
+
+
+def _fits(operation: Operation, parts: Parts) -> bool:
+    words = operation.path[1:].split("/")
+    return len(words) == len(parts) and all(word.startswith("{") or word == part for word, part in zip(words, parts, strict=True))
+
+
+def _is_inside(operation: Operation, parts: Parts) -> bool:
+    last = operation.path.rpartition("/")[2]
+    return operation.method == "GET" and not last.startswith("{") and _fits(operation, [*parts, last])
+
+
+def _has_list(parts: Parts, word: str) -> bool:
+    record = find_operation("GET", parts)
+    return record is not None and record.gives is not None and word in record.gives.fields
+
+
+def _is_short(field: Field) -> bool:
+    kind = field.kind.schema.get("type")
+    texts = kind == "array" and field.kind.schema.get("items", {}).get("type") == "string"
+    return field.kind.shape is None and (kind in ("string", "number", "integer", "boolean") or texts)

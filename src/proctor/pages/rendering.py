@@ -1,0 +1,100 @@
+"""From a template and its values to an answer: escaping, the reader's language, headers, compression.
+
+Templates escape everything (`autoescape`); what is markup on purpose comes from macros or from `charts.py`. Text of strangers is made
+harmless first where it could mislead (`shown`), and keeps its own direction of writing.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from proctor import __version__
+from proctor.errors import MissingExtra
+from proctor.pages import charts, words
+from proctor.pages.session_cookie import find_session_token, make_form_proof
+from proctor.pages.static_files import accepts_gzip, find_static_address
+from proctor.report.catalogue import Catalogue, choose_language, read_catalogue
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types proctor"
+)
+_SMALLEST_COMPRESSED = 1_000
+"""Bytes from which on compressing pays."""
+
+
+@functools.cache
+def make_environment() -> Environment:
+    """Return the templates of this package, with what all of them use."""
+    try:
+        from jinja2 import Environment, PackageLoader  # only pages need it
+
+        from proctor.pages.undefined import UnknownName  # as above
+    except ModuleNotFoundError:
+        raise MissingExtra("The web pages", "serve") from None
+    environment = Environment(
+        loader=PackageLoader("proctor.pages"), autoescape=True, undefined=UnknownName, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(words.FILTERS)
+    known: dict[str, object] = environment.globals  # type: ignore[assignment]  # declared as what Jinja2 itself puts there
+    known |= {"static": find_static_address, "charts": charts, "version": __version__}
+    return environment
+
+
+def find_catalogue(request: Request) -> Catalogue:
+    """Return the sentences in the language that the browser asks for."""
+    return read_catalogue(choose_language(request.headers.get("accept-language", "")))
+
+
+def render_page(
+    request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a page made from a template."""
+    catalogue = find_catalogue(request)
+    text = (
+        make_environment()
+        .get_template(template)
+        .render(
+            {
+                "t": catalogue.say,
+                "catalogue": catalogue,
+                "form_proof": functools.partial(make_form_proof, request.scope),
+                "has_session": find_session_token(request.scope) is not None,
+                "path": request.url.path,
+                "request_id": request.scope.get("state", {}).get("request_id", ""),
+                "project": None,
+                **values,
+            }
+        )
+    )
+    return _make_response(request, text, status, headers or {})
+
+
+def redirect(address: str) -> Response:
+    """Return the answer that sends a browser on to one of our own pages."""
+    return RedirectResponse(address, 303)
+
+
+def _make_response(request: Request, text: str, status: int, headers: Mapping[str, str]) -> Response:
+    # Halves of characters may stand in what agents said, and no encoding knows them.
+    body = text.encode("utf-8", errors="replace")
+    sent = {
+        "content-security-policy": POLICY,
+        # Without any referrer browsers send our own forms with `Origin: null`, which nobody can tell from a foreign page.
+        "referrer-policy": "same-origin",
+        "vary": "accept-language, accept-encoding, cookie",
+        **headers,
+    }
+    if len(body) >= _SMALLEST_COMPRESSED and accepts_gzip(request.headers):
+        body = gzip.compress(body, 6, mtime=0)
+        sent["content-encoding"] = "gzip"
+    return Response(body, status, sent, media_type="text/html")

@@ -1,0 +1,1 @@
+"""One file per screen: what it asks its source for, and what its template is given."""

@@ -1,0 +1,164 @@
+"""The agents of a project: how each is found, what it sent last, how its traces and runs went; added, changed and removed by forms."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.pages.desk import Desk, find_in_project, open_desk
+from proctor.pages.forms import read_form
+from proctor.pages.ports import Page, Record, Source
+from proctor.pages.rendering import redirect, render_page
+from proctor.pages.screens.case_edit import read_object
+from proctor.pages.words import quote_part
+from proctor.service.access import agents
+from proctor.service.access.agents import AgentKind
+from proctor.service.refusals import Refusal
+from proctor.service.traces import search
+from proctor.service.traces.search import ResultSearch, TraceSearch
+
+_ROWS = 20
+_LATEST = 10
+"""Traces, and runs, on the page of an agent."""
+_COUNTED = 100
+"""Results, the newest, that a pass rate is of; and runs among which those of an agent are looked for."""
+KINDS: tuple[str, ...] = get_args(AgentKind)
+
+
+async def show_agents(request: Request, source: Source) -> Response:
+    """Show a page of agents, each with its last trace and how the newest results came out."""
+    desk = open_desk(request, source)
+    project = await source.get_project(request.path_params["project"])
+    page: Page = await agents.list_agents(
+        desk.hub, desk.caller, project_id=project["id"], limit=_ROWS, cursor=request.query_params.get("cursor")
+    )
+    rows = [{"agent": agent, **await _look_at(desk, agent, traces=1)} for agent in page["data"]]
+    return render_page(request, "agents.html", {"project": project, "source": source, "page": page, "rows": rows, "counted": _COUNTED})
+
+
+async def show_agent(request: Request, source: Source) -> Response:
+    """Show one agent."""
+    desk, project, agent = await _find_agent(request, source)
+    values = {
+        "project": project,
+        "source": source,
+        "agent": agent,
+        "counted": _COUNTED,
+        "runs": await _list_runs(source, agent),
+        **await _look_at(desk, agent, traces=_LATEST),
+    }
+    return render_page(request, "agent.html", values)
+
+
+async def show_new_agent(request: Request, source: Source) -> Response:
+    """Show the form of a new agent."""
+    open_desk(request, source, to_write=True)
+    project = await source.get_project(request.path_params["project"])
+    return _show_form(request, source, project, None, {"kind": "http"})
+
+
+async def send_new_agent(request: Request, source: Source) -> Response:
+    """Add an agent."""
+    form: Record = dict(await read_form(request, proven=False))
+    desk = open_desk(request, source, to_write=True)
+    project = await source.get_project(request.path_params["project"])
+    if not request.state.form_proven:
+        return _show_form(request, source, project, None, form, lost="proof", status=403)
+    try:
+        made = await agents.create_agent(desk.hub, desk.caller, project_id=project["id"], **_read_agent(form))
+    except Refusal as refusal:
+        return _show_form(request, source, project, None, form, refusal=refusal, status=refusal.status)
+    return redirect(_find_address(project["id"], made["id"]))
+
+
+async def show_edit_agent(request: Request, source: Source) -> Response:
+    """Show the form of an agent."""
+    _, project, agent = await _find_agent(request, source, to_write=True)
+    return _show_form(request, source, project, agent, _write_form(agent))
+
+
+async def send_edit_agent(request: Request, source: Source) -> Response:
+    """Change an agent."""
+    form: Record = dict(await read_form(request, proven=False))
+    desk, project, agent = await _find_agent(request, source, to_write=True)
+    if not request.state.form_proven:
+        return _show_form(request, source, project, agent, form, lost="proof", status=403)
+    try:
+        changes = {**_read_agent(form), "paused": form.get("paused") == "yes"}
+        await agents.update_agent(desk.hub, desk.caller, agent["id"], changes)
+    except Refusal as refusal:
+        return _show_form(request, source, project, agent, form, refusal=refusal, status=refusal.status)
+    return redirect(_find_address(project["id"], agent["id"]))
+
+
+async def delete_agent(request: Request, source: Source) -> Response:
+    """Delete an agent, once somebody has ticked that they mean it."""
+    form = await read_form(request)
+    desk, project, agent = await _find_agent(request, source, to_write=True)
+    if form.get("sure") != "yes":
+        return redirect(_find_address(project["id"], agent["id"]) + "#delete")
+    await agents.delete_agent(desk.hub, desk.caller, agent["id"])
+    return redirect(f"/ui/p/{quote_part(project['id'])}/agents")
+
+
+async def _find_agent(request: Request, source: Source, *, to_write: bool = False) -> tuple[Desk, Record, Record]:
+    return open_desk(request, source, to_write=to_write), *await find_in_project(request, source, "agent", agents.get_agent)
+
+
+async def _look_at(desk: Desk, agent: Record, *, traces: int) -> Record:
+    """Return the newest traces of an agent, and how many of its newest results came out how."""
+    latest: Page = await search.list_traces(desk.hub, desk.caller, TraceSearch(agent_id=agent["id"]), limit=traces)
+    results: Page = await search.list_results(desk.hub, desk.caller, ResultSearch(agent_id=agent["id"]), limit=_COUNTED)
+    counts: dict[str, int] = {}
+    for result in results["data"]:
+        counts[result["outcome"]] = counts.get(result["outcome"], 0) + 1
+    return {"traces": latest["data"], "counts": counts}
+
+
+async def _list_runs(source: Source, agent: Record) -> list[Record] | None:
+    """Return the newest runs against a target of the agent's name; None where the reader's key does not read runs."""
+    try:
+        page = await source.list_runs(agent["project_id"], limit=_COUNTED)
+    except Refusal as refusal:
+        if refusal.code != "FORBIDDEN":
+            raise
+        return None
+    return [run for run in page["data"] if run["target"] == agent["name"]][:_LATEST]
+
+
+def _find_address(project_id: str, agent_id: str) -> str:
+    return f"/ui/p/{quote_part(project_id)}/agents/{quote_part(agent_id)}"
+
+
+def _read_agent(form: Record) -> Record:
+    kind = form.get("kind", "")
+    if kind not in KINDS:
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"kind": [f"expected one of {', '.join(KINDS)}"]})
+    settings = form.get("settings", "").strip()
+    return {
+        # An empty name is refused by the verb, which says what is expected.
+        "name": form.get("name", "").strip(),
+        "kind": kind,
+        "service_name": form.get("service_name", "").strip() or None,
+        "external_ref": form.get("external_ref", "").strip() or None,
+        "settings": read_object(settings, "settings") if settings else {},
+    }
+
+
+def _write_form(agent: Record) -> Record:
+    settings = msgspec.json.format(msgspec.json.encode(agent["settings"]), indent=2).decode() if agent["settings"] else ""
+    return {
+        **{name: agent[name] or "" for name in ("name", "kind", "service_name", "external_ref")},
+        "paused": "yes" if agent["paused"] else "",
+        "settings": settings,
+    }
+
+
+def _show_form(
+    request: Request, source: Source, project: Record, agent: Record | None, form: Record, *, status: int = 200, **more: Any
+) -> Response:
+    values = {"project": project, "source": source, "agent": agent, "form": form, "kinds": KINDS, "lost": None, "refusal": None, **more}
+    return render_page(request, "agent_edit.html", values, status=status)

@@ -1,0 +1,288 @@
+"""Alert rules of a project: what they watch, how they stand, what they sent, and when one would have fired before it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.model.evidence import Json
+from proctor.pages.desk import find_in_project, get_caller, get_hub
+from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, refuse_if_changed, show_form
+from proctor.pages.forms import read_form
+from proctor.pages.inputs import read_inputs, write_record
+from proctor.pages.ports import Record, Source
+from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.settings_charts import draw_preview
+from proctor.pages.words import quote_part
+from proctor.service.access.agents import list_agents
+from proctor.service.access.permissions import require_writer
+from proctor.service.notify import alerts
+from proctor.service.notify.alert_preview import RuleDraft, preview_rule
+from proctor.service.notify.alerts import DEFAULTS, LONGEST_URL, AlertKind, RuleSpec
+from proctor.service.refusals import Refusal
+from proctor.service.traces.cases import list_cases
+from proctor.service.verification.fields import FLAG, NAME, Field, Table, id_of, number, text, whole
+
+KINDS: tuple[AlertKind, ...] = ("pass_rate", "failing_case", "missing_evidence")
+_SETTINGS: Table = {
+    "below": Field(number(above=-1, most=1), "fires when the share of passed results is below this, 0 to 1"),
+    "above": Field(number(above=-1, most=1), "fires when the share of results that lacked evidence is above this, 0 to 1"),
+    "case_id": Field(id_of("case"), "the only case it looks at; empty: every case"),
+    "times": Field(whole(most=1_000_000), "fires when so many results failed"),
+    "window_s": Field(number(most=alerts.LONGEST_WINDOW_S), "seconds of the past it looks at"),
+    "minimum": Field(whole(most=1_000_000), "with fewer results than this it stays as it is"),
+}
+_WEBHOOK = Field(text(LONGEST_URL), "where messages go when it begins to fire and when it is quiet again", required=True, null=False)
+_SECRET = Field(text(500), "signs the messages, at least 16 characters")
+_DAYS = "7"
+
+
+async def show_alerts(request: Request, source: Source) -> Response:
+    """Show the rules of a project."""
+    project = await source.get_project(request.path_params["project"])
+    page = await alerts.list_rules(
+        get_hub(request), get_caller(request), project_id=project["id"], limit=50, cursor=request.query_params.get("cursor")
+    )
+    return render_page(request, "alerts.html", {"source": source, "project": project, "page": page, "kinds": KINDS})
+
+
+async def show_alert(request: Request, source: Source) -> Response:
+    """Show one rule with what it would have done over the last days and what it sent."""
+    project, rule = await _find_rule(request, source)
+    hub, caller = get_hub(request), get_caller(request)
+    deliveries = await alerts.list_deliveries(hub, caller, rule["id"], limit=20, cursor=request.query_params.get("cursor"))
+    days = _read_days(request.query_params.get("days", _DAYS))
+    draft = RuleDraft(project_id=project["id"], agent_id=rule["agent_id"], kind=rule["kind"], settings=rule["settings"], days=days)
+    try:
+        preview = _make_preview(request, await preview_rule(hub, caller, draft))
+    except Refusal as refusal:
+        if refusal.code != "NOT_FOUND":
+            raise
+        preview = None  # the case or the agent it watches is gone
+    values = {"source": source, "project": project, "rule": rule, "page": deliveries, "preview": preview, "days": f"{days:g}"}
+    return render_page(request, "alert.html", values)
+
+
+async def show_new_alert(request: Request, source: Source) -> Response:
+    """Show the form of a new rule of a kind."""
+    require_writer(get_caller(request), "alerts are created")
+    project = await source.get_project(request.path_params["project"])
+    kind = _find_kind(request.query_params.get("kind", ""))
+    form = await _make_form(request, project, kind)
+    start = {**write_record(form.fields, {name: field.default for name, field in form.fields.items()}), **_write_defaults(kind)}
+    return show_form(request, source, form, {**start, "active": "on"})
+
+
+async def create_alert(request: Request, source: Source) -> Response:
+    """Keep a rule, or only show when it would have fired."""
+    sent = await read_form(request)
+    require_writer(get_caller(request), "alerts are created")
+    project = await source.get_project(request.path_params["project"])
+    kind = _find_kind(request.query_params.get("kind", ""))
+    form = await _make_form(request, project, kind)
+    try:
+        given = read_inputs(form.fields, sent)
+        if sent.get("only") == "preview":
+            return await _show_preview(request, source, form, sent, given, project, kind)
+        made = await alerts.create_rule(get_hub(request), get_caller(request), _make_spec(given, project, kind))
+    except Refusal as refusal:
+        if not (is_mended_in_form(refusal) or refusal.code == "NOT_FOUND"):
+            raise
+        return show_form(request, source, form, sent, _move_problems(refusal))
+    back = f"{_find_address(project)}/{quote_part(str(made['id']))}"
+    return render_page(
+        request, "once.html", {"source": source, "project": project, "shown": made["secret"], "back": back, "name": made["name"]}
+    )
+
+
+async def show_change(request: Request, source: Source) -> Response:
+    """Show the form that changes a rule."""
+    project, rule = await _find_rule(request, source)
+    form = await _make_form(request, project, rule["kind"], rule)
+    return show_form(request, source, form, _write_rule(form.fields, rule))
+
+
+async def change_alert(request: Request, source: Source) -> Response:
+    """Change a rule, or only show when it would have fired."""
+    sent = await read_form(request)
+    project, rule = await _find_rule(request, source)
+    form = await _make_form(request, project, rule["kind"], rule, seen=sent.get("seen", ""))
+    try:
+        if sent.get("only") == "preview":
+            return await _show_preview(request, source, form, sent, read_inputs(form.fields, sent), project, rule["kind"], rule["agent_id"])
+        refuse_if_changed(sent, rule["updated_at"])
+        given = read_inputs(form.fields, sent, before=_write_rule(form.fields, rule))
+        if given:
+            await alerts.update_rule(get_hub(request), get_caller(request), rule["id"], _gather_settings(given))
+    except Refusal as refusal:
+        if not (is_mended_in_form(refusal) or refusal.code == "NOT_FOUND"):
+            raise
+        return show_form(request, source, form, sent, _move_problems(refusal))
+    return redirect(f"{_find_address(project)}/{quote_part(rule['id'])}")
+
+
+async def switch_alert(request: Request, source: Source) -> Response:
+    """Switch a rule on or off."""
+    await read_form(request)
+    project, rule = await _find_rule(request, source)
+    await alerts.update_rule(get_hub(request), get_caller(request), rule["id"], {"active": not rule["active"]})
+    return redirect(f"{_find_address(project)}/{quote_part(rule['id'])}")
+
+
+async def test_alert(request: Request, source: Source) -> Response:
+    """Have a message sent that says it is a test."""
+    await read_form(request)
+    project, rule = await _find_rule(request, source)
+    await alerts.send_test(get_hub(request), get_caller(request), rule["id"])
+    return redirect(f"{_find_address(project)}/{quote_part(rule['id'])}#sent")
+
+
+async def ask_delete(request: Request, source: Source) -> Response:
+    """Ask before a rule is deleted."""
+    project, rule = await _find_rule(request, source)
+    catalogue = find_catalogue(request)
+    here = f"{_find_address(project)}/{quote_part(rule['id'])}"
+    question = Question(
+        title=catalogue.say("form.delete_sure", name=rule["name"]),
+        about=catalogue.say("alerts.delete_about"),
+        action=f"{here}/delete",
+        button=catalogue.say("form.delete"),
+        back=here,
+        crumbs=_list_ways(request, project),
+        project=project,
+    )
+    return ask_first(request, source, question)
+
+
+async def delete_alert(request: Request, source: Source) -> Response:
+    """Delete a rule with what it sent."""
+    await read_form(request)
+    project, rule = await _find_rule(request, source)
+    await alerts.delete_rule(get_hub(request), get_caller(request), rule["id"])
+    return redirect(_find_address(project))
+
+
+# --- forms ------------------------------------------------------------------------------------------------------------
+
+
+async def _make_form(request: Request, project: Record, kind: AlertKind, rule: Record | None = None, seen: str = "") -> Form:
+    catalogue, hub, caller = find_catalogue(request), get_hub(request), get_caller(request)
+    agents = (await list_agents(hub, caller, project_id=project["id"], limit=100))["data"]
+    cases = (await list_cases(hub, caller, project_id=project["id"], limit=100))["data"]
+    own: dict[str, Field] = {"name": NAME}
+    if rule is None:
+        own["agent_id"] = Field(id_of("agent"), "the only agent it looks at; empty: every agent of the project")
+    own |= {name: _SETTINGS[name] for name in _SETTINGS if name in DEFAULTS[kind]}
+    own |= {"webhook_url": _WEBHOOK, "secret": _SECRET, "active": Field(FLAG, "whether it is watched")}
+    here = _find_address(project)
+    title = catalogue.say("form.change", name=rule["name"]) if rule else catalogue.say(f"alert.{kind}")
+    return Form(
+        title=title,
+        about=catalogue.say(f"alert.{kind}.about"),
+        action=f"{here}/{quote_part(rule['id'])}/change" if rule else f"{here}/new?kind={kind}",
+        button=catalogue.say("form.save"),
+        back=f"{here}/{quote_part(rule['id'])}" if rule else here,
+        fields=own,
+        choices={"agent_id": [(one["id"], one["name"]) for one in agents], "case_id": [(one["id"], one["name"]) for one in cases]},
+        secrets=("secret",),
+        partial=rule is not None,
+        seen=seen or ("" if rule is None else rule["updated_at"]),
+        crumbs=_list_ways(request, project),
+        project=project,
+        extra="preview.html",
+        values={"preview": None},
+    )
+
+
+async def _show_preview(
+    request: Request,
+    source: Source,
+    form: Form,
+    sent: Mapping[str, str],
+    given: Mapping[str, Json],
+    project: Record,
+    kind: AlertKind,
+    agent_id: str | None = None,
+) -> Response:
+    settings = {name: value for name, value in given.items() if name in DEFAULTS[kind]}
+    draft = RuleDraft(project_id=project["id"], agent_id=given.get("agent_id", agent_id), kind=kind, settings=settings, days=7)
+    found = _make_preview(request, await preview_rule(get_hub(request), get_caller(request), draft))
+    return show_form(request, source, msgspec.structs.replace(form, values={"preview": found}), sent)
+
+
+def _make_spec(given: Mapping[str, Json], project: Record, kind: AlertKind) -> RuleSpec:
+    missing = [name for name in ("name", "webhook_url") if not given.get(name)]
+    if missing:
+        raise Refusal("VALIDATION_ERROR", "the rule cannot be kept", fields={name: ["required"] for name in missing})
+    whole = _gather_settings(given)
+    return RuleSpec(project_id=project["id"], kind=kind, **{name: one for name, one in whole.items() if one is not None})
+
+
+def _gather_settings(given: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the fields of a rule with those of its kind under `settings`, where REST has them."""
+    settings = {name: value for name, value in given.items() if name in _SETTINGS}
+    rest = {name: value for name, value in given.items() if name not in _SETTINGS and not (name == "secret" and value is None)}
+    return {**rest, "settings": settings} if settings else rest
+
+
+def _move_problems(refusal: Refusal) -> Refusal:
+    """Return the same refusal with problems of `settings.below` beside the input `below`."""
+    fields = {name.removeprefix("settings."): texts for name, texts in refusal.fields.items()}
+    return Refusal(refusal.code, refusal.message, fields=fields, hint=refusal.hint)
+
+
+def _write_rule(fields: Table, rule: Record) -> dict[str, str]:
+    return write_record(fields, {**rule, **(rule["settings"] or {}), "secret": None})
+
+
+def _write_defaults(kind: AlertKind) -> dict[str, str]:
+    return write_record({name: _SETTINGS[name] for name in DEFAULTS[kind]}, DEFAULTS[kind])
+
+
+# --- what is shown ----------------------------------------------------------------------------------------------------
+
+
+def _make_preview(request: Request, found: Record) -> Record:
+    """Return a preview with its picture and the words for it."""
+    catalogue = find_catalogue(request)
+    begin, end = (datetime.fromisoformat(found[name]).timestamp() for name in ("since", "until"))
+    length = max(1.0, end - begin)
+
+    def share(at: str | None) -> float:
+        return 1.0 if at is None else (datetime.fromisoformat(at).timestamp() - begin) / length
+
+    points = [(share(one["at"]), one["value"]) for one in found["points"]]
+    limit = float(found["settings"][{"pass_rate": "below", "missing_evidence": "above", "failing_case": "times"}[found["kind"]]])
+    most = max((value for _, value in points if value is not None), default=0.0)
+    title = catalogue.say("alerts.fired", count=found["fired"]) + " " + catalogue.say("alerts.of_results", count=found["results"])
+    fired = [(share(one["since"]), share(one["until"])) for one in found["periods"]]
+    picture = draw_preview(points, fired, limit, 1.0 if found["kind"] != "failing_case" else most, title) if points else ""
+    return {**found, "picture": picture, "limit": limit, "newest": list(reversed(found["periods"]))[:20]}
+
+
+async def _find_rule(request: Request, source: Source) -> tuple[Record, Record]:
+    return await find_in_project(request, source, "alert", alerts.get_rule)
+
+
+def _find_kind(word: str) -> AlertKind:
+    for kind in KINDS:
+        if kind == word:
+            return kind
+    raise Refusal("BAD_REQUEST", f"there are no rules of this kind; there are {', '.join(KINDS)}")
+
+
+def _find_address(project: Record) -> str:
+    return f"/ui/p/{quote_part(project['id'])}/alerts"
+
+
+def _list_ways(request: Request, project: Record) -> list[tuple[str, str]]:
+    here = _find_address(project)
+    return [(here.removesuffix("/alerts"), project["name"]), (here, find_catalogue(request).say("nav.alerts"))]
+
+
+def _read_days(word: str) -> float:
+    return float(word) if word in ("1", "7", "30", "90") else float(_DAYS)

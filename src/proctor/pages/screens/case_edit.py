@@ -1,0 +1,227 @@
+"""The editor of cases: a new one or a new version, validated while it is typed, tried on stored traces before it is kept.
+
+Whatever comes of sending the form, its text stands in the page that comes back: with the problems that were found, with what came of
+trying it, or with the version that somebody else wrote meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from proctor.errors import StoreError
+from proctor.formats.suites import DIALECTS
+from proctor.pages.desk import Desk, open_desk
+from proctor.pages.forms import read_form
+from proctor.pages.ports import Record, Source
+from proctor.pages.rendering import redirect, render_page
+from proctor.pages.screens.cases import find_case, find_case_address, list_project_agents
+from proctor.service.refusals import Refusal
+from proctor.service.suites.documents import LONGEST_DOCUMENT
+from proctor.service.traces import cases
+from proctor.service.traces.case_trial import MOST_TRACES, Trial, try_document
+from proctor.service.traces.validation import validate_document
+
+LARGEST_FORM = 4 * LONGEST_DOCUMENT
+"""Bytes: most characters of a document take one, and some three times two or more."""
+_TRIED = 10
+EXAMPLE = """\
+proctor: 1
+cases:
+  - id: greets
+    input: hello
+    expect:
+      - response_contains: hello
+"""
+
+
+async def show_new_case(request: Request, source: Source) -> Response:
+    """Show an empty editor."""
+    desk = open_desk(request, source, to_write=True)
+    project = await source.get_project(request.path_params["project"])
+    agent = request.query_params.get("agent") or ""
+    form = {"document": EXAMPLE, "name": "", "agent": agent, "dialect": "", "sample": "1", "active": "yes"}
+    return await _show_editor(request, source, desk, project, None, form)
+
+
+async def send_new_case(request: Request, source: Source) -> Response:
+    """Keep a new case, check it, or try it."""
+    form = await _read_editor(request)
+    desk = open_desk(request, source, to_write=True)
+    project = await source.get_project(request.path_params["project"])
+    return await _answer(request, source, desk, project, None, form)
+
+
+async def show_edit_case(request: Request, source: Source) -> Response:
+    """Show the editor with a case."""
+    desk, project, case = await find_case(request, source, to_write=True)
+    return await _show_editor(request, source, desk, project, case, write_form(case))
+
+
+async def send_edit_case(request: Request, source: Source) -> Response:
+    """Keep a new version of a case, check it, or try it."""
+    form = await _read_editor(request)
+    desk, project, case = await find_case(request, source, to_write=True)
+    return await _answer(request, source, desk, project, case, form)
+
+
+async def check_document(request: Request, source: Source) -> Response:
+    """Answer with the problems of a document as JSON, for the editor while somebody types."""
+    form = await read_form(request, largest=LARGEST_FORM)
+    desk = open_desk(request, source, to_write=True)
+    await source.get_project(request.path_params["project"])
+    return JSONResponse(await validate_text(desk, form))
+
+
+async def validate_text(desk: Desk, form: Record) -> Record:
+    """Return what came of reading the document of a form; what is not looked at at all is a problem without a place."""
+    try:
+        return await validate_document(desk.caller, form.get("document", ""), dialect=form.get("dialect") or None)
+    except Refusal as refusal:
+        if refusal.code != "VALIDATION_ERROR":
+            raise
+        told = [text for texts in refusal.fields.values() for text in texts] or [refusal.message]
+        problems = [
+            {"message": f"{refusal.message}: {text}", "line": None, "column": None, "nearest": [], "level": "error"} for text in told
+        ]
+        return {"valid": False, "problems": problems, "cases": [], "case_count": 0, "dialect": None, "name": None}
+
+
+async def _read_editor(request: Request) -> Record:
+    """Return the form of the editor, whether or not its proof is good: without one nothing is done, and the text comes back."""
+    form: Record = dict(await read_form(request, largest=LARGEST_FORM, proven=False))
+    form["proven"] = request.state.form_proven
+    # Browsers send every end of a line as CRLF; nobody wrote that.
+    form["document"] = form.get("document", "").replace("\r\n", "\n")
+    return form
+
+
+async def _answer(request: Request, source: Source, desk: Desk, project: Record, case: Record | None, form: Record) -> Response:
+    if not form["proven"]:
+        return await _show_editor(request, source, desk, project, case, form, lost="proof", status=403)
+    action = form.get("do", "save")
+    try:
+        if action == "try":
+            return await _show_editor(request, source, desk, project, case, form, trial=await _try(desk, project, form))
+        if action == "check":
+            return await _show_editor(request, source, desk, project, case, form)
+        saved = await _save(desk, project, case, form)
+    except Refusal as refusal:
+        status = refusal.status
+        return await _show_editor(request, source, desk, project, case, form, refusal=refusal, status=status)
+    except StoreError as error:
+        refusal = Refusal("UNAVAILABLE", str(error))
+        return await _show_editor(request, source, desk, project, case, form, refusal=refusal, status=503)
+    return redirect(find_case_address(project["id"], saved["id"]))
+
+
+async def _save(desk: Desk, project: Record, case: Record | None, form: Record) -> Record:
+    values: dict[str, Any] = {
+        "document": form["document"],
+        "dialect": form.get("dialect") or None,
+        "agent_id": form.get("agent") or None,
+        "when": read_when(form),
+        "sample": read_sample(form.get("sample", "1")),
+        "active": form.get("active") == "yes",
+    }
+    name = form.get("name", "").strip()
+    if case is None:
+        return await cases.create_case(desk.hub, desk.caller, cases.CaseSpec(project_id=project["id"], name=name or None, **values))
+    version = form.get("expected_version", "")
+    if not version.isdecimal() or len(version) > 15:
+        raise Refusal("VALIDATION_ERROR", "the form cannot be read", fields={"expected_version": ["expected a number"]})
+    changes = {**values, "expected_version": int(version), **({"name": name} if name else {})}
+    return await cases.update_case(desk.hub, desk.caller, case["id"], changes)
+
+
+async def _try(desk: Desk, project: Record, form: Record) -> Record:
+    count = form.get("count", "")
+    trial = Trial(
+        project_id=project["id"],
+        document=form["document"],
+        dialect=form.get("dialect") or None,
+        agent_id=form.get("agent") or None,
+        when=read_when(form),
+        limit=int(count) if count.isdecimal() and len(count) < 4 else _TRIED,
+    )
+    return await try_document(desk.hub, desk.caller, trial)
+
+
+async def _show_editor(
+    request: Request, source: Source, desk: Desk, project: Record, case: Record | None, form: Record, *, status: int = 200, **more: Any
+) -> Response:
+    refusal: Refusal | None = more.get("refusal")
+    away = refusal is not None and refusal.code == "UNAVAILABLE"
+    now = None
+    if refusal is not None and refusal.code == "CONFLICT" and case is not None:
+        now = await cases.get_case(desk.hub, desk.caller, case["id"])
+    values = {
+        "project": project,
+        "source": source,
+        "case": case,
+        "form": form,
+        "dialects": DIALECTS,
+        "agents": [] if away else await list_project_agents(desk, project["id"]),
+        "found": await validate_text(desk, form),
+        "now": now,
+        "trial": None,
+        "lost": None,
+        "refusal": None,
+        "most_traces": MOST_TRACES,
+        "tried": _TRIED,
+        **more,
+    }
+    return render_page(request, "case_edit.html", values, status=status)
+
+
+def write_form(case: Record) -> Record:
+    """Return a case as the fields of its form."""
+    when: Record = case["when"] or {}
+    return {
+        "document": case["document"],
+        "name": case["name"],
+        "agent": case["agent_id"] or "",
+        "dialect": case["dialect"],
+        "sample": f"{case['sample']:g}",
+        "active": "yes" if case["active"] else "",
+        "expected_version": str(case["version"]),
+        "when_input": when.get("input") or "",
+        "when_tags": ", ".join(when.get("tags") or ()),
+        "when_metadata": msgspec.json.encode(when["metadata"]).decode() if when.get("metadata") else "",
+    }
+
+
+def read_when(form: Record) -> Record | None:
+    """Return which traces a case is for, as the form says. Raises `Refusal`."""
+    when: Record = {}
+    if form.get("when_input"):
+        when["input"] = form["when_input"]
+    tags = [tag.strip() for tag in form.get("when_tags", "").split(",") if tag.strip()]
+    if tags:
+        when["tags"] = tags
+    if form.get("when_metadata", "").strip():
+        when["metadata"] = read_object(form["when_metadata"], "when_metadata")
+    return when or None
+
+
+def read_object(text: str, field: str) -> Record:
+    """Return a JSON object that somebody typed. Raises `Refusal`."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        told = f'expected a JSON object such as {{"name": "value"}}: {str(error)[:200]}'
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={field: [told]}) from None
+
+
+def read_sample(text: str) -> float:
+    """Return the share of traces that somebody typed. Raises `Refusal`."""
+    try:
+        share = float(text.strip().replace(",", "."))
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"sample": ["expected a share from 0 to 1"]})
+    return share

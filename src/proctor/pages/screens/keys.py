@@ -1,0 +1,132 @@
+"""Keys of the organization: listed masked, made and shown once, revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.model.evidence import Json
+from proctor.pages.desk import get_caller, get_hub
+from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, show_form
+from proctor.pages.forms import read_form
+from proctor.pages.inputs import read_inputs
+from proctor.pages.ports import Source
+from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.words import quote_part
+from proctor.service.access import keys
+from proctor.service.access.agents import list_agents
+from proctor.service.access.permissions import require_writer
+from proctor.service.refusals import Refusal
+from proctor.service.verification.fields import NAME, TEXTS, Field, Table, id_of, one_of, text
+from proctor.service.verification.solvers import list_solvers
+
+KINDS = tuple(keys.PREFIXES)
+_FIELDS: Table = {
+    "kind": Field(
+        one_of(*KINDS, exact=True),
+        "organization: everything; project: sends traces and reads its project; solver: starts benchmark runs; run: one benchmark run",
+        required=True,
+        null=False,
+    ),
+    "name": NAME,
+    "project_id": Field(id_of("project"), "of a project key"),
+    "agent_ids": Field(TEXTS, "of a project key: the only agents it is for, one id on each line; empty: all of the project"),
+    "solver_id": Field(id_of("solver"), "of a solver key"),
+    "benchmark_run_id": Field(id_of("benchmark_run"), "of a run token"),
+    "expires_at": Field(text(40), "when it ends by itself; empty: never"),
+}
+
+
+async def show_keys(request: Request, source: Source) -> Response:
+    """Show a page of keys."""
+    asked = request.query_params
+    kind = asked.get("kind") if asked.get("kind") in KINDS else None
+    project_id = asked.get("project_id") or None
+    page = await keys.list_keys(
+        get_hub(request), get_caller(request), kind=kind, project_id=project_id, limit=50, cursor=asked.get("cursor") or None
+    )
+    values = {
+        "source": source,
+        "page": page,
+        "kind": kind,
+        "kinds": KINDS,
+        "project_id": project_id,
+        "own": get_caller(request).key_id,
+        "now": get_hub(request).now(),
+    }
+    return render_page(request, "keys.html", values)
+
+
+async def show_new_key(request: Request, source: Source) -> Response:
+    """Show the form of a new key."""
+    require_writer(get_caller(request), "keys are created")
+    form = await _make_form(request, source)
+    named = {name: request.query_params[name] for name in form.fields if name in request.query_params}
+    return show_form(request, source, form, {"kind": "project", **named})
+
+
+async def create_key(request: Request, source: Source) -> Response:
+    """Make a key and show it this once."""
+    sent = await read_form(request)
+    require_writer(get_caller(request), "keys are created")
+    form = await _make_form(request, source)
+    try:
+        row, plain = await keys.create_key(get_hub(request), get_caller(request), _make_spec(read_inputs(_FIELDS, sent)))
+    except Refusal as refusal:
+        if not (is_mended_in_form(refusal) or refusal.code == "NOT_FOUND"):
+            raise
+        return show_form(request, source, form, sent, refusal)
+    return render_page(request, "once.html", {"source": source, "shown": plain, "back": "/ui/keys", "name": row["name"]})
+
+
+async def ask_revoke(request: Request, source: Source) -> Response:
+    """Ask before a key is revoked."""
+    catalogue = find_catalogue(request)
+    key = await keys.get_key(get_hub(request), get_caller(request), request.path_params["key"])
+    own = key["id"] == get_caller(request).key_id
+    question = Question(
+        title=catalogue.say("keylist.revoke_sure", name=f"{key['name']} ({key['masked']})"),
+        about=catalogue.say("keylist.revoke_own" if own else "keylist.revoke_about"),
+        action=f"/ui/keys/{quote_part(str(key['id']))}/revoke",
+        button=catalogue.say("keylist.revoke"),
+        back="/ui/keys",
+        crumbs=[("/ui/keys", catalogue.say("nav.keys"))],
+    )
+    return ask_first(request, source, question)
+
+
+async def revoke_key(request: Request, source: Source) -> Response:
+    """Revoke a key."""
+    await read_form(request)
+    await keys.revoke_key(get_hub(request), get_caller(request), request.path_params["key"])
+    return redirect("/ui/keys")
+
+
+def _make_spec(given: Mapping[str, Json]) -> keys.KeySpec:
+    missing = [name for name in ("kind", "name") if not given.get(name)]
+    if missing:
+        raise Refusal("VALIDATION_ERROR", "the key cannot be made", fields={name: ["required"] for name in missing})
+    return keys.KeySpec(**given)
+
+
+async def _make_form(request: Request, source: Source) -> Form:
+    catalogue, hub, caller = find_catalogue(request), get_hub(request), get_caller(request)
+    projects = (await source.list_projects(None))["data"]
+    solvers = (await list_solvers(hub, caller, limit=100))["data"]
+    agents = (await list_agents(hub, caller, limit=100))["data"]
+    return Form(
+        title=catalogue.say("keylist.new"),
+        about=catalogue.say("keylist.new_about"),
+        action="/ui/keys/new",
+        button=catalogue.say("keylist.make"),
+        back="/ui/keys",
+        fields=_FIELDS,
+        choices={
+            "project_id": [(one["id"], one["name"]) for one in projects],
+            "solver_id": [(str(one["id"]), str(one["alias"])) for one in solvers],
+            "agent_ids": [(one["id"], one["name"]) for one in agents],
+        },
+        crumbs=[("/ui/keys", catalogue.say("nav.keys"))],
+    )

@@ -1,0 +1,145 @@
+"""Answers that wait for a person: one at a time, two keys to answer; and how far the judge agrees with the labels there are."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlencode
+
+from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.pages.forms import read_form
+from proctor.pages.ports import Record, Source
+from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.trace_source import TraceSource
+from proctor.pages.words import quote_part, show_share
+from proctor.report.calibration_chart import WORDS, draw_interval_bar, draw_sweep_chart
+from proctor.report.catalogue import Catalogue
+from proctor.report.html_text import write_block, write_pretty
+from proctor.scoring.agreement import Figure
+from proctor.service.labels.agreement import Agreement, count_labels, write_labels
+from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation
+from proctor.service.labels.queue import Posed, require_kind
+from proctor.service.refusals import Refusal
+
+_LATEST = 8
+_LONGEST_ANSWER = 20_000
+_FIGURES = ("accuracy", "kappa", "precision", "recall")
+
+
+async def show_labels(request: Request, source: Source) -> Response:
+    """Show the claim to be judged next, or the one that the address names; and the agreement so far."""
+    seen = TraceSource.of_request(request)
+    project = await source.get_project(request.path_params["project"])
+    waiting = await seen.list_waiting(project["id"])
+    asked = request.query_params
+    if asked.get("subject"):
+        posed = await seen.pose_claim(require_kind(asked["subject"]), asked.get("id", ""), _read_claim(asked.get("claim")))
+        if posed is not None and posed.subject.project_id != project["id"]:
+            raise Refusal("NOT_FOUND", "there is no such claim in this project")
+    else:
+        posed = await seen.pose_next(waiting)
+    found = await seen.read_agreement(project["id"])
+    latest = await seen.list_latest_labels(project["id"], _LATEST)
+    values = {
+        "project": project,
+        "source": source,
+        "waiting": waiting,
+        "posed": None if posed is None else _write_posed(posed, project),
+        "chosen": bool(asked.get("subject")),
+        "found": found,
+        "counts": count_labels(found),
+        "figures": _list_figures(found),
+        "curve": await asyncio.to_thread(_draw_curve, found, find_catalogue(request)),
+        "latest": [{**one, "address": _find_address(project, one)} for one in latest],
+        "longest_note": LONGEST_NOTE,
+    }
+    return render_page(request, "labels.html", values)
+
+
+async def save_label(request: Request, source: Source) -> Response:
+    """Keep a label, and go on to the next claim."""
+    form = await read_form(request)
+    seen = TraceSource.of_request(request)
+    project = await source.get_project(request.path_params["project"])
+    label = form.get("label")
+    if label not in ("pass", "fail", "skip"):
+        raise Refusal("BAD_REQUEST", "a label is pass, fail or skip", hint="go back and take one of the three buttons")
+    claim = _read_claim(form.get("claim"))
+    kind = require_kind(form.get("subject", ""))
+    spoken = NewAnnotation(subject=kind, subject_id=form.get("id", ""), claim=claim, label=label, note=form.get("note", "").strip())
+    await seen.annotate(spoken)
+    return redirect(f"/ui/p/{quote_part(project['id'])}/labels")
+
+
+async def export_labels(request: Request, source: Source) -> Response:
+    """Return the labels as the file that `proctor judge calibrate` reads."""
+    seen = TraceSource.of_request(request)
+    project = await source.get_project(request.path_params["project"])
+    found = await seen.read_agreement(project["id"], figures=False)
+    headers = {"content-disposition": 'attachment; filename="labels.jsonl"'}
+    return Response(write_labels(found), media_type="application/x-ndjson", headers=headers)
+
+
+def _read_claim(text: str | None) -> int:
+    if not text or not text.isascii() or not text.isdigit() or len(text) > 5:
+        raise Refusal("BAD_REQUEST", "the claim is a number")
+    return int(text)
+
+
+def _write_posed(posed: Posed, project: Record) -> Record:
+    claim, subject = posed.claim, posed.subject
+    place = f"/ui/p/{quote_part(project['id'])}"
+    if subject.kind == "attempt":
+        address = f"{place}/runs/{quote_part(subject.parent_id)}/r/{quote_part(subject.id)}#a{claim.number + 1}"
+    else:
+        address = f"{place}/traces/{quote_part(subject.parent_id)}"
+    context = claim.context if isinstance(claim.context, dict) else {}
+    return {
+        "claim": claim,
+        "subject": subject,
+        "address": address,
+        "criterion": _write_text(claim.criterion),
+        "answer": _write_text(claim.answer),
+        "context": [(str(name), _write_text(value)) for name, value in list(context.items())[:12] if value not in (None, "", [], {})],
+    }
+
+
+def _write_text(value: object) -> str:
+    return write_block(value, _LONGEST_ANSWER) if isinstance(value, str) else write_pretty(value, _LONGEST_ANSWER)
+
+
+def _list_figures(found: Agreement) -> list[Record]:
+    if found.calibration is None:
+        return []
+    return [_write_figure(name, found.calibration.figures[name]) for name in _FIGURES if name in found.calibration.figures]
+
+
+def _write_figure(name: str, figure: Figure) -> Record:
+    write = show_share if name != "kappa" else lambda value: f"{value:.2f}"
+    bounds = figure.interval
+    return {
+        "name": name,
+        "value": None if figure.value is None else write(figure.value),
+        "low": None if bounds is None else write(bounds.low),
+        "high": None if bounds is None else write(bounds.high),
+        # Coordinates alone: nothing in it comes from anybody else.
+        "bar": Markup(draw_interval_bar(figure, low=-1.0 if name == "kappa" and (bounds is None or bounds.low < 0) else 0.0)),
+    }
+
+
+def _draw_curve(found: Agreement, catalogue: Catalogue) -> Markup | None:
+    known = found.calibration
+    if known is None or found.threshold is None or len(known.sweep) < 2:
+        return None
+    words = {name: str(escape(catalogue.sentences[f"labels.curve.{name}"])) for name in WORDS}
+    chosen = None if known.cut is None else known.cut.threshold
+    return Markup(draw_sweep_chart(known.sweep, found.threshold, chosen, words))
+
+
+def _find_address(project: Record, label: Record) -> str:
+    place = f"/ui/p/{quote_part(project['id'])}"
+    if label["claim"] is None:
+        return f"{place}/traces/{quote_part(label['parent_id'])}" if label["subject"] != "attempt" else f"{place}/runs/{label['parent_id']}"
+    return f"{place}/labels?" + urlencode({"subject": label["subject"], "id": label["subject_id"], "claim": label["claim"]})

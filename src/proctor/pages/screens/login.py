@@ -1,0 +1,60 @@
+"""The way in and out: a key is shown once and becomes a session."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.pages.forms import read_form
+from proctor.pages.rendering import redirect, render_page
+from proctor.pages.session_cookie import drop_session_cookie, find_session_token, set_session_cookie
+from proctor.service.access.callers import Caller
+from proctor.service.access.sessions import SESSION_S, close_session, open_session
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+
+
+async def show_login(request: Request) -> Response:
+    """Show the form; who is in already goes on."""
+    if getattr(request.state, "caller", None) is not None:
+        return redirect(_choose_next(request.query_params.get("next", "")))
+    return _show_form(request, request.query_params.get("next", ""))
+
+
+async def log_in(request: Request) -> Response:
+    """Open a session for a key, or say what is wrong with it."""
+    form = await read_form(request, proven=False)
+    try:
+        _, token = await open_session(cast(Hub, request.app.state.hub), form.get("key", "").strip())
+    except Refusal as refusal:
+        if refusal.code not in ("UNAUTHORIZED", "FORBIDDEN"):
+            raise
+        return _show_form(request, form.get("next", ""), refusal)
+    answer = redirect(_choose_next(form.get("next", "")))
+    set_session_cookie(answer, request.scope, token, SESSION_S)
+    return answer
+
+
+async def log_out(request: Request) -> Response:
+    """End the session, here and in the browser."""
+    await read_form(request)
+    token = find_session_token(request.scope)
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if token is not None and caller is not None:
+        await close_session(cast(Hub, request.app.state.hub), caller, token)
+    answer = redirect("/ui/login")
+    drop_session_cookie(answer, request.scope)
+    return answer
+
+
+def _show_form(request: Request, next: str, refusal: Refusal | None = None) -> Response:
+    status = 200 if refusal is None else refusal.status
+    return render_page(request, "login.html", {"next": next, "refusal": refusal}, status=status)
+
+
+def _choose_next(wanted: str) -> str:
+    """Return where to go from the door: one of our own pages, whatever an address says."""
+    inside = wanted.startswith("/ui/") and not any(character in wanted for character in "\\\r\n\t") and "//" not in wanted
+    return wanted if inside else "/ui/"

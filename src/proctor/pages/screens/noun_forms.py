@@ -1,0 +1,218 @@
+"""The forms of the verification API: each operation that takes or takes away something, made of its declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.model.evidence import Json
+from proctor.pages import nouns
+from proctor.pages.desk import get_caller, get_hub
+from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, refuse_if_changed, show_form
+from proctor.pages.forms import read_form
+from proctor.pages.inputs import read_inputs, write_record
+from proctor.pages.ports import Source
+from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.report.catalogue import Catalogue
+from proctor.service.refusals import Refusal
+from proctor.service.verification.declaration import Operation
+from proctor.service.verification.fields import Table, label_of
+from proctor.service.verification.resources import authorize
+
+_CHOICES = 100
+"""Records that a field which refers to one proposes."""
+_ANSWERED_ONCE = "key"
+"""The field of an answer that is shown this once."""
+
+
+async def show(request: Request, source: Source, parts: list[str]) -> Response:
+    """Show the form at an address, or the question before something is deleted."""
+    authorize(get_caller(request))
+    last, above = parts[-1], parts[:-1]
+    if last == "delete" and (operation := nouns.find_operation("DELETE", above)) is not None:
+        return _ask(request, source, operation, parts)
+    if last == "change" and (operation := nouns.find_operation("PATCH", above)) is not None:
+        record = await _read_record(request, above)
+        form = await _make_form(request, operation, parts, dict(request.query_params), record)
+        return show_form(request, source, form, write_record(form.fields, record))
+    operation = _find_form(above if last == "new" else parts)
+    if last == "remove" and operation is None:
+        operation = nouns.find_link("DELETE", above)
+    if operation is None:
+        raise Refusal("NOT_FOUND", "there is nothing at this address")
+    form = await _make_form(request, operation, parts, dict(request.query_params))
+    named = {name: value for name, value in request.query_params.items() if name in form.fields}
+    return show_form(request, source, form, {**write_record(form.fields, _list_defaults(form.fields)), **named})
+
+
+async def act(request: Request, source: Source) -> Response:
+    """Do what a form asks for."""
+    sent = await read_form(request)
+    rest: str = request.path_params.get("rest", "")
+    parts = [request.path_params["noun"], *(part for part in rest.split("/") if rest)]
+    last, above = parts[-1], parts[:-1]
+    if last == "delete" and (operation := nouns.find_operation("DELETE", above)) is not None:
+        await _call(request, operation, above)
+        return redirect(_find_address_after(above))
+    if last == "change" and (operation := nouns.find_operation("PATCH", above)) is not None:
+        return await _change(request, source, operation, parts, sent)
+    operation, address = (nouns.find_link("DELETE", above), above) if last == "remove" else (_find_form(parts, any_post=True), parts)
+    if operation is None:
+        raise Refusal("NOT_FOUND", "there is nothing at this address")
+    return await _send(request, source, operation, address, sent)
+
+
+def _find_form(parts: list[str], *, any_post: bool = False) -> Operation | None:
+    """Return the operation that a form at this address does."""
+    for method in ("PUT", "POST"):
+        found = nouns.find_operation(method, parts)
+        if found is not None and (any_post or found.takes is not None):
+            return found
+    return nouns.find_link("POST", parts)
+
+
+async def _change(request: Request, source: Source, operation: Operation, parts: list[str], sent: Mapping[str, str]) -> Response:
+    above = parts[:-1]
+    record = await _read_record(request, above)
+    form = await _make_form(request, operation, parts, sent, record)
+    try:
+        refuse_if_changed(sent, str(record.get("updated_at", "")))
+        changes = read_inputs(form.fields, sent, before=write_record(form.fields, record))
+        if changes:
+            await _call(request, operation, above, changes)
+    except Refusal as refusal:
+        if not is_mended_in_form(refusal):
+            raise
+        return show_form(request, source, form, sent, refusal)
+    return redirect(nouns.make_address(above))
+
+
+async def _send(request: Request, source: Source, operation: Operation, parts: list[str], sent: Mapping[str, str]) -> Response:
+    links = len(operation.path[1:].split("/")) > len(parts)
+    form = await _make_form(request, operation, parts, sent)
+    try:
+        given = read_inputs(form.fields, sent)
+        if links:
+            found = await _call(request, operation, [*parts, str(given.get(operation.ids[-1], ""))])
+        else:
+            body = given.get("state") if operation.takes_whole else given
+            found = await _call(request, operation, parts, body if operation.takes is not None else None)
+    except Refusal as refusal:
+        names_other = refusal.code == "NOT_FOUND" and any(field.kind.refers for field in form.fields.values())
+        if not form.fields or not (is_mended_in_form(refusal) or names_other):
+            raise
+        return show_form(request, source, form, sent, refusal)
+    return _answer(request, source, operation, parts, found)
+
+
+def _answer(request: Request, source: Source, operation: Operation, parts: list[str], found: Any) -> Response:
+    if isinstance(found, dict) and _ANSWERED_ONCE in found:
+        back = nouns.make_address(parts[:2])
+        return render_page(
+            request, "once.html", {"source": source, "shown": found[_ANSWERED_ONCE], "back": back, "name": found.get("name")}
+        )  # type: ignore[misc]
+    if isinstance(found, dict) and operation.creates and nouns.find_operation("GET", [*parts, ""]) is not None:
+        return redirect(nouns.make_address([*parts, str(found["id"])]))  # type: ignore[misc]
+    return redirect(_find_address_after(parts))
+
+
+async def _make_form(
+    request: Request, operation: Operation, parts: list[str], sent: Mapping[str, str], record: Mapping[str, Json] | None = None
+) -> Form:
+    catalogue = find_catalogue(request)
+    table: Table = nouns.make_link_field(operation) if _is_link(operation) else {}
+    if operation.takes is not None:
+        table = {name: field for name, field in operation.takes.fields.items() if field.written}
+    title = name_action(catalogue, operation)
+    target = parts if parts[-1] in ("change", "remove") else [part for part in parts if part != "new"]
+    return Form(
+        title=title,
+        about=operation.about,
+        action=nouns.make_address(target),
+        button=title,
+        back=_find_address_after([part for part in target if part not in ("change", "remove")]),
+        fields=table,
+        choices=await _list_choices(request, table),
+        partial=operation.method == "PATCH",
+        seen=sent.get("seen") or ("" if record is None else str(record.get("updated_at", ""))),
+        crumbs=[(nouns.make_address(parts[:1]), name_noun(catalogue, parts[0]))],
+    )
+
+
+def _is_link(operation: Operation) -> bool:
+    return operation.path.endswith("}") and operation.takes is None and len(operation.ids) > 1
+
+
+def _ask(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
+    catalogue = find_catalogue(request)
+    above = parts[:-1]
+    question = Question(
+        title=catalogue.say("form.delete_sure", name=above[-1]),
+        about=operation.about,
+        action=nouns.make_address(parts),
+        button=catalogue.say("form.delete"),
+        back=_find_address_after(above) if nouns.find_operation("GET", above) is None else nouns.make_address(above),
+        crumbs=[(nouns.make_address(parts[:1]), name_noun(catalogue, parts[0]))],
+    )
+    return ask_first(request, source, question)
+
+
+def name_action(catalogue: Catalogue, operation: Operation) -> str:
+    """Return what the button of an operation says."""
+    if operation.method == "PATCH":
+        return catalogue.say("form.change", name=operation.noun.called)
+    words = [word for word in operation.path.split("/") if word and not word.startswith("{")]
+    known = f"act.{words[-1].replace('-', '_')}"
+    if len(words) > 1 and operation.method != "DELETE" and catalogue.has(known):
+        return catalogue.say(known)
+    if operation.method == "DELETE":
+        return catalogue.say("form.remove", name=label_of(operation.ids[-1]).lower())
+    if _is_link(operation):
+        return catalogue.say("form.add", name=label_of(operation.ids[-1]).lower())
+    return catalogue.say("form.new", name=operation.noun.called) if operation.creates else label_of(words[-1])
+
+
+def name_noun(catalogue: Catalogue, first: str) -> str:
+    """Return what the records of a list are called."""
+    known = f"noun.{first.replace('-', '_')}"
+    return catalogue.say(known) if catalogue.has(known) else label_of(first.replace("-", "_"))
+
+
+async def _list_choices(request: Request, table: Table) -> dict[str, list[tuple[str, str]]]:
+    """Return what fields that refer to a record may name: the newest of that kind."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, field in table.items():
+        listing = next(
+            (one for one in nouns.OPERATIONS if one.pages and one.noun.kind == field.kind.refers and one.path.count("/") == 1), None
+        )
+        if listing is not None and listing.method == "GET":
+            page = await listing.call(get_hub(request), get_caller(request), limit=_CHOICES)
+            found[name] = [(str(row["id"]), nouns.find_title(row)) for row in page["data"]]
+    return found
+
+
+async def _call(request: Request, operation: Operation, parts: list[str], *more: Any) -> Any:
+    ids = [part for word, part in zip(operation.path[1:].split("/"), parts, strict=True) if word.startswith("{")]
+    sent = [one for one in more if one is not None or operation.takes_optional]
+    return await operation.call(get_hub(request), get_caller(request), *ids, *sent)
+
+
+async def _read_record(request: Request, parts: list[str]) -> dict[str, Json]:
+    operation = nouns.find_operation("GET", parts)
+    assert operation is not None, parts  # whatever can be changed can be read
+    return await _call(request, operation, parts)
+
+
+def _find_address_after(parts: list[str]) -> str:
+    """Return the nearest page above an address."""
+    for number in range(len(parts) - 1, 0, -1):
+        if nouns.find_operation("GET", parts[:number]) is not None:
+            return nouns.make_address(parts[:number])
+    return nouns.make_address(parts[:1])
+
+
+def _list_defaults(table: Table) -> dict[str, Json]:
+    return {name: field.default for name, field in table.items()}

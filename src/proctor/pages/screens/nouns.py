@@ -1,0 +1,197 @@
+"""Whatever the verification API knows, as pages: lists, records with what belongs to them, and everything as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.model.evidence import Json
+from proctor.pages import nouns
+from proctor.pages.desk import get_caller, get_hub
+from proctor.pages.ports import Record, Source
+from proctor.pages.rendering import find_catalogue, render_page
+from proctor.pages.screens import noun_forms
+from proctor.pages.settings_charts import draw_share
+from proctor.service.verification.declaration import Operation
+from proctor.store.bodies import to_json
+
+_ROWS = 50
+_LONGEST_JSON = 20_000
+"""Characters of a large value on a page; the whole of it is behind a link."""
+
+
+def find_parts(request: Request) -> list[str]:
+    """Return the parts of an address below `/ui`."""
+    rest: str = request.path_params.get("rest", "")
+    return [request.path_params["noun"], *(part for part in rest.split("/") if rest)]
+
+
+async def show(request: Request, source: Source) -> Response:
+    """Show what is at an address: a list, a record, a form, or a question."""
+    parts = find_parts(request)
+    found = nouns.find_operation("GET", parts)
+    is_new = parts[-1] == "new" and nouns.find_operation("POST", parts[:-1]) is not None
+    if found is not None and not is_new:
+        return await (_show_list(request, source, found, parts) if found.pages else _show_record(request, source, found, parts))
+    if parts[-1] == "json" and (record := nouns.find_operation("GET", parts[:-1])) is not None and not record.pages:
+        body = await asyncio.to_thread(_write_json, await _call(request, record, parts[:-1]))
+        return Response(body, media_type="application/json")
+    return await noun_forms.show(request, source, parts)
+
+
+async def _show_list(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
+    within = request.query_params.get(operation.within) if operation.within else None
+    page = await _call(request, operation, parts, cursor=request.query_params.get("cursor"), within=within)
+    can_create = nouns.find_operation("POST", parts) is not None
+    values = {
+        "source": source,
+        "title": parts[-1],
+        "nouns": nouns,
+        "operation": operation,
+        "parts": parts,
+        "page": page,
+        "within": (operation.within, within) if within else None,
+        "above": _find_above(request, operation, parts, (operation.within, within) if operation.within and within else None),
+        "new": f"{nouns.make_address(parts)}/new" if can_create else None,
+        "table": _make_table(operation, parts, page["data"]),
+    }
+    return render_page(request, "nouns.html", values)
+
+
+async def _show_record(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
+    record = await _call(request, operation, parts)
+    catalogue = find_catalogue(request)
+    assert operation.gives is not None
+    facts, large, nested = nouns.choose_facts(operation.gives, parts)
+    sections: list[Record] = []
+    for one, address in nouns.list_below(parts):
+        page = await _call(request, one, address, within=parts[1] if one.within else None)
+        sections.append(_make_section(one, address, page, parts))
+    values = {
+        "source": source,
+        "nouns": nouns,
+        "operation": operation,
+        "parts": parts,
+        "record": record,
+        "facts": {name: (field, record.get(name)) for name, field in facts.items() if record.get(name) not in (None, [])},
+        "large": {name: _shorten_json(record[name]) for name in large if record.get(name) not in (None, {}, [])},
+        "axes": _list_axes(record.get("axes")),
+        "nested": [_make_nested(name, field, record, parts) for name, field in nested.items()],
+        "sections": sections,
+        "actions": [
+            {"last": last, "about": one.about, "label": noun_forms.name_action(catalogue, one), "asks": one.takes or one.path.endswith("}")}
+            for last, one in nouns.list_actions(parts)
+            if nouns.is_possible(last, record)
+        ],
+        "draw_share": draw_share,
+        "may_change": nouns.find_operation("PATCH", parts) is not None,
+        "may_delete": nouns.find_operation("DELETE", parts) is not None,
+        "above": _find_above(request, operation, parts, _find_parent(operation, record)),
+    }
+    return render_page(request, "noun.html", values)
+
+
+async def _call(request: Request, operation: Operation, parts: list[str], *, cursor: str | None = None, within: str | None = None) -> Any:
+    ids = [part for word, part in zip(operation.path[1:].split("/"), parts, strict=True) if word.startswith("{")]
+    options: dict[str, Any] = {"limit": _ROWS, "cursor": cursor or None} if operation.pages else {}
+    if operation.within is not None:
+        options[operation.within] = within or None
+    return await operation.call(get_hub(request), get_caller(request), *ids, **options)
+
+
+def _make_section(operation: Operation, address: list[str], page: Any, parts: list[str]) -> Record:
+    """Return a list that belongs to a record; of an answer that is no list, the records in it."""
+    assert operation.gives is not None
+    query = f"?{operation.within}={nouns.quote_part(parts[1])}" if operation.within else ""
+    new = nouns.find_operation("POST", address)
+    rows, more, shape = page.get("data"), bool(page.get("_meta", {}).get("next")), operation.gives
+    if rows is None:
+        inner = next((name, field.kind.shape) for name, field in shape.fields.items() if field.kind.shape is not None)
+        rows, shape = page[inner[0]], inner[1]
+    return {
+        "title": address[-1],
+        "address": nouns.make_address(address) + query,
+        "new": f"{nouns.make_address(address)}/new{query}" if new is not None and (operation.within or new.takes) else None,
+        "more": more,
+        "table": _make_table(operation, address, rows, shape=shape, drop=operation.within),
+    }
+
+
+def _make_nested(name: str, field: Any, record: Record, parts: list[str]) -> Record:
+    rows: Any = record.get(name) or []
+    address = [*parts, name]
+    kind = _singular_kind(name)
+    found = [(nouns.find_record_address(kind, str(row.get("id"))), _find_remove(address, row), row) for row in rows]
+    return {"title": name, "table": {"columns": nouns.choose_columns(field.kind.shape), "rows": found}}
+
+
+def _singular_kind(name: str) -> str:
+    found = next((noun for first, noun in nouns.list_nouns() if first.replace("-", "_") == name), None)
+    return found.kind if found is not None else ""
+
+
+def _make_table(operation: Operation, parts: list[str], rows: Any, *, shape: Any = None, drop: str | None = None) -> Record:
+    shape = shape or operation.gives
+    assert shape is not None
+    has_page = nouns.find_operation("GET", [*parts, ""]) is not None
+    found: list[tuple[str | None, str | None, Json]] = []
+    for row in rows:
+        id = str(row.get("id", ""))
+        address = nouns.make_address([*parts, id]) if has_page else nouns.find_record_address(_kind_of(shape), id)
+        found.append((address, None if has_page else _find_remove(parts, row), row))
+    return {"columns": [one for one in nouns.choose_columns(shape) if one[0] != drop], "rows": found}
+
+
+def _kind_of(shape: Any) -> str | None:
+    return next((noun.kind for _, noun in nouns.list_nouns() if noun.name == shape.group and shape.group), None)
+
+
+def _find_remove(parts: list[str], row: Record) -> str | None:
+    """Return where a row is taken out of its list, if it can be."""
+    address = [*parts, str(row.get("id", ""))]
+    return f"{nouns.make_address(address)}/delete" if nouns.find_operation("DELETE", address) else None
+
+
+def _find_above(request: Request, operation: Operation, parts: list[str], within: tuple[str, str] | None) -> list[tuple[str, str]]:
+    """Return the addresses above a page, the nearest last."""
+    catalogue = find_catalogue(request)
+    above: list[tuple[str, str]] = []
+    if within:
+        address = nouns.find_record_address(within[0].removesuffix("_id"), within[1])
+        above += [(address, within[1])] if address else []
+    for number in range(1, len(parts)):
+        if nouns.find_operation("GET", parts[:number]) is not None:
+            name = noun_forms.name_noun(catalogue, parts[number - 1]) if number % 2 else parts[number - 1]
+            above.append((nouns.make_address(parts[:number]), name))
+    return above
+
+
+def _find_parent(operation: Operation, record: Record) -> tuple[str, str] | None:
+    """Return the field that names what a record belongs to, and its value."""
+    parent = operation.noun.parent
+    return (parent, str(record[parent])) if parent and record.get(parent) else None
+
+
+def _list_axes(axes: Any) -> list[tuple[str, float, float]]:
+    """Return the axes of a task run with score and weight."""
+    if not isinstance(axes, dict):
+        return []
+    found: list[tuple[str, float, float]] = []
+    for name, one in axes.items():  # type: ignore[misc]  # JSON
+        if isinstance(one, dict) and isinstance(one.get("score"), (int, float)):  # type: ignore[union-attr]
+            found.append((str(name), float(one["score"]), float(one.get("weight") or 1)))  # type: ignore[arg-type]
+    return found
+
+
+def _shorten_json(value: Json) -> tuple[str, bool]:
+    """Return a value as JSON of bounded length, and whether something is missing."""
+    text = _write_json(value).decode(errors="replace")
+    return text[:_LONGEST_JSON], len(text) > _LONGEST_JSON
+
+
+def _write_json(value: Json) -> bytes:
+    return msgspec.json.format(to_json(value), indent=2)

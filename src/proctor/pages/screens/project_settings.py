@@ -1,0 +1,208 @@
+"""Settings of a project: its name and settings, its secrets by name, pausing and deleting it; and the form of a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.pages.desk import get_caller, get_hub
+from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, refuse_if_changed, show_form
+from proctor.pages.forms import read_form
+from proctor.pages.inputs import read_inputs, write_record
+from proctor.pages.ports import Record, Source
+from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.words import quote_part
+from proctor.service.access import projects, secrets
+from proctor.service.access.permissions import require_writer
+from proctor.service.refusals import Refusal
+from proctor.service.verification.fields import NAME, OBJECT, Field, Table, matching, text
+
+_FIELDS: Table = {
+    "name": NAME,
+    "description": Field(text(4000, 0), "what it is for"),
+    "settings": Field(
+        OBJECT,
+        "targets, models, judge and the like, as in proctor.yaml; secrets are named as ${NAME}",
+        example={"targets": {"support": {"type": "http", "url": "https://agent.example.com/chat", "response_path": "text"}}},
+    ),
+}
+_SECRET: Table = {
+    "name": Field(matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "letters, digits and underscores"), "as in ${NAME}", required=True, null=False),
+    "value": Field(text(400), "kept encrypted; nobody can ask for it again", required=True, null=False),
+}
+
+
+async def show_settings(request: Request, source: Source) -> Response:
+    """Show what can be set of a project."""
+    project = await source.get_project(request.path_params["project"])
+    hub, caller = get_hub(request), get_caller(request)
+    values = {
+        "source": source,
+        "project": project,
+        "secrets": await secrets.list_secrets(hub, caller, project["id"]),
+        "settings_text": write_record(_FIELDS, project)["settings"],
+        "retention_days": hub.settings.retention_days,
+        "retention_bytes": hub.settings.retention_bytes,
+    }
+    return render_page(request, "settings.html", values)
+
+
+async def show_change(request: Request, source: Source) -> Response:
+    """Show the form that changes a project."""
+    project = await _find_changeable(request, source)
+    return show_form(request, source, _make_form(request, project), write_record(_FIELDS, project))
+
+
+async def change_project(request: Request, source: Source) -> Response:
+    """Change what was typed anew."""
+    sent = await read_form(request)
+    project = await _find_changeable(request, source)
+    try:
+        refuse_if_changed(sent, project["updated_at"])
+        changes = read_inputs(_FIELDS, sent, before=write_record(_FIELDS, project))
+        if changes:
+            # A project always has settings; emptied they are none.
+            changes = {name: {} if name == "settings" and value is None else value for name, value in changes.items()}
+            await projects.update_project(get_hub(request), get_caller(request), project["id"], changes)
+    except Refusal as refusal:
+        if not is_mended_in_form(refusal):
+            raise
+        return show_form(request, source, _make_form(request, project, sent.get("seen", "")), sent, refusal)
+    return redirect(f"{_find_address(project)}/settings")
+
+
+async def show_new_project(request: Request, source: Source) -> Response:
+    """Show the form of a new project."""
+    require_writer(get_caller(request), "projects are changed")
+    return show_form(request, source, _make_form(request, None))
+
+
+async def create_project(request: Request, source: Source) -> Response:
+    """Make a project."""
+    sent = await read_form(request)
+    require_writer(get_caller(request), "projects are changed")
+    try:
+        given: dict[str, Any] = {"name": "", "description": None, "settings": {}, **read_inputs(_FIELDS, sent)}
+        made = await projects.create_project(get_hub(request), get_caller(request), **given)
+    except Refusal as refusal:
+        if not is_mended_in_form(refusal):
+            raise
+        return show_form(request, source, _make_form(request, None), sent, refusal)
+    return redirect(f"/ui/p/{quote_part(str(made['id']))}")
+
+
+async def pause_project(request: Request, source: Source) -> Response:
+    """Pause a project, or resume it."""
+    await read_form(request)
+    project = await source.get_project(request.path_params["project"])
+    action = "resume" if project["paused"] else "pause"
+    await projects.update_project(get_hub(request), get_caller(request), project["id"], {"paused": not project["paused"]}, action=action)
+    return redirect(f"{_find_address(project)}/settings")
+
+
+async def ask_delete(request: Request, source: Source) -> Response:
+    """Ask before a project is deleted."""
+    project = await _find_changeable(request, source)
+    catalogue = find_catalogue(request)
+    question = Question(
+        title=catalogue.say("form.delete_sure", name=project["name"]),
+        about=catalogue.say("settings.delete_about"),
+        action=f"{_find_address(project)}/delete",
+        button=catalogue.say("settings.delete"),
+        back=f"{_find_address(project)}/settings",
+        crumbs=_list_ways(request, project),
+        project=project,
+    )
+    return ask_first(request, source, question)
+
+
+async def delete_project(request: Request, source: Source) -> Response:
+    """Delete a project with everything in it."""
+    await read_form(request)
+    project = await source.get_project(request.path_params["project"])
+    await projects.delete_project(get_hub(request), get_caller(request), project["id"])
+    return redirect("/ui/")
+
+
+async def show_secret(request: Request, source: Source) -> Response:
+    """Show the form that keeps a secret."""
+    project = await _find_changeable(request, source)
+    return show_form(request, source, _make_secret_form(request, project), {"name": request.query_params.get("name", ""), "value": ""})
+
+
+async def keep_secret(request: Request, source: Source) -> Response:
+    """Keep a secret, or replace it."""
+    sent = await read_form(request)
+    project = await source.get_project(request.path_params["project"])
+    try:
+        name, value = sent.get("name", "").strip(), sent.get("value", "")
+        await secrets.set_secret(get_hub(request), get_caller(request), project["id"], name, value)
+    except Refusal as refusal:
+        if not is_mended_in_form(refusal):
+            raise
+        return show_form(request, source, _make_secret_form(request, project), sent, refusal)
+    return redirect(f"{_find_address(project)}/settings#secrets")
+
+
+async def delete_secret(request: Request, source: Source) -> Response:
+    """Forget a secret."""
+    sent = await read_form(request)
+    project = await source.get_project(request.path_params["project"])
+    await secrets.delete_secret(get_hub(request), get_caller(request), project["id"], sent.get("name", ""))
+    return redirect(f"{_find_address(project)}/settings#secrets")
+
+
+async def ask_delete_secret(request: Request, source: Source) -> Response:
+    """Ask before a secret is forgotten."""
+    project = await _find_changeable(request, source)
+    name = request.query_params.get("name", "")
+    values: Mapping[str, Any] = {"source": source, "project": project, "name": name, "here": f"{_find_address(project)}/secrets/delete"}
+    return render_page(request, "forget_secret.html", values)
+
+
+def _make_form(request: Request, project: Record | None, seen: str = "") -> Form:
+    catalogue = find_catalogue(request)
+    here = "/ui/projects/new" if project is None else f"{_find_address(project)}/settings/change"
+    return Form(
+        title=catalogue.say("settings.new") if project is None else catalogue.say("form.change", name=project["name"]),
+        action=here,
+        button=catalogue.say("form.save"),
+        back="/ui/" if project is None else f"{_find_address(project)}/settings",
+        fields=_FIELDS,
+        partial=project is not None,
+        seen=seen or ("" if project is None else project["updated_at"]),
+        crumbs=[("/ui/", catalogue.say("nav.projects"))] if project is None else _list_ways(request, project),
+        project=project,
+    )
+
+
+def _make_secret_form(request: Request, project: Record) -> Form:
+    catalogue = find_catalogue(request)
+    return Form(
+        title=catalogue.say("settings.secret_new"),
+        about=catalogue.say("settings.secrets_about"),
+        action=f"{_find_address(project)}/secrets",
+        button=catalogue.say("form.save"),
+        back=f"{_find_address(project)}/settings#secrets",
+        fields=_SECRET,
+        secrets=("value",),
+        crumbs=_list_ways(request, project),
+        project=project,
+    )
+
+
+async def _find_changeable(request: Request, source: Source) -> Record:
+    require_writer(get_caller(request), "projects are changed")
+    return await source.get_project(request.path_params["project"])
+
+
+def _find_address(project: Record) -> str:
+    return f"/ui/p/{quote_part(project['id'])}"
+
+
+def _list_ways(request: Request, project: Record) -> list[tuple[str, str]]:
+    here = _find_address(project)
+    return [(here, project["name"]), (f"{here}/settings", find_catalogue(request).say("nav.settings"))]

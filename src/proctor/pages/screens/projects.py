@@ -1,0 +1,69 @@
+"""Projects with their trend and open alerts, and one project with what is going on in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.actions.overview import Overview, TrendPoint
+from proctor.pages.ports import Record, Source
+from proctor.pages.rendering import redirect, render_page
+from proctor.service.refusals import Refusal
+
+_LATEST = 10
+"""Runs on the page of a project."""
+
+
+async def show_projects(request: Request, source: Source) -> Response:
+    """Show every project with how its latest runs went."""
+    page = await source.list_projects(request.query_params.get("cursor"))
+    if source.is_local and len(page["data"]) == 1:
+        return redirect(f"/ui/p/{page['data'][0]['id']}")
+    rows = [await _look_at(source, project) for project in page["data"]]
+    return render_page(request, "projects.html", {"rows": rows, "page": page, "source": source})
+
+
+async def show_project(request: Request, source: Source) -> Response:
+    """Show one project: its trend, its alerts, what has changed since yesterday, its latest runs."""
+    project = await source.get_project(request.path_params["project"])
+    overview = await _read_overview(source, project, request.query_params.get("since") or None)
+    runs = None if overview is None else (await source.list_runs(project["id"], limit=_LATEST))["data"]
+    values = {
+        "project": project,
+        "source": source,
+        "overview": overview,
+        "runs": runs,
+        "rates": [] if overview is None else _list_rates(overview.trend),
+        "alerts": await source.list_firing_alerts(project["id"]) if overview is None else overview.alerts or [],
+        "asked": request.query_params.get("since"),
+        "kinds": ("newly_failing", "newly_flaky", "newly_passing"),
+    }
+    return render_page(request, "project.html", values)
+
+
+async def _look_at(source: Source, project: Record) -> Record:
+    """Return a project with its trend and its last run; None for both where the reader's key does not read runs."""
+    alerts = await source.list_firing_alerts(project["id"])
+    try:
+        trend = await source.read_trend(project["id"])
+        runs = (await source.list_runs(project["id"], limit=1))["data"]
+    except Refusal as refusal:
+        if refusal.code != "FORBIDDEN":
+            raise
+        return {"about": project, "runs": None, "rates": [], "alerts": alerts}
+    return {"about": project, "runs": runs, "rates": [point.rate for point in trend], "alerts": alerts}
+
+
+async def _read_overview(source: Source, project: Record, since: str | None) -> Overview | None:
+    try:
+        return await source.read_overview(project["id"], since)
+    except Refusal as refusal:
+        if refusal.code != "FORBIDDEN":
+            raise
+        return None
+
+
+def _list_rates(trend: Sequence[TrendPoint]) -> list[tuple[float, float, float] | None]:
+    return [None if p.rate is None or p.low is None or p.high is None else (p.rate, p.low, p.high) for p in trend]

@@ -1,0 +1,181 @@
+"""One attempt: its assertions beside the evidence, the conversation as a timeline; alone, or beside other attempts of its case."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.model.evidence import Evidence
+from proctor.pages.ports import Record, Source
+from proctor.pages.rendering import render_page
+from proctor.pages.screens.run import find_run
+from proctor.pages.waterfall import lay_out_durations
+from proctor.report.html_case import write_attempt, write_case
+from proctor.report.wording import cost_words
+from proctor.service.refusals import not_found
+from proctor.service.runs.results import ReadResult, write_read_result
+from proctor.store.bodies import to_json
+
+_MOST_ATTEMPTS = 100
+_MOST_BESIDE = 3
+"""Further attempts beside the first one."""
+_STEPS, _STEPS_BESIDE = 80, 40
+"""Steps of a timeline on one page, alone and beside others."""
+_STEP_OF_PATH = re.compile(r"\.(\w+)|\[(\d{1,6})\]")
+
+
+async def show_result(request: Request, source: Source) -> Response:
+    """Show an attempt, or several side by side (`?with=ID`, up to three times)."""
+    project, run = await find_run(request, source)
+    read = await source.read_result(run["id"], request.path_params["result"])
+    others = await source.list_results(run["id"], case=read.summary["case"], limit=_MOST_ATTEMPTS)
+    attempts = sorted(others["data"], key=lambda other: other["attempt"])
+    wanted = _choose_beside(request.query_params.getlist("with"), attempts, read.summary["id"])
+    most = _STEPS_BESIDE if wanted else _STEPS
+    first = _read_number(request.query_params.get("step"))
+    document = await asyncio.to_thread(_write_document, read, first, most)
+    beside: list[Record] = []
+    for id in wanted:
+        other = await source.read_result(run["id"], id)
+        beside.append({"summary": other.summary, "doc": await asyncio.to_thread(_write_document, other, 1, most)})
+    values = {
+        "project": project,
+        "source": source,
+        "run": run,
+        "summary": read.summary,
+        "name": read.result.case.name,
+        "attempts": attempts,
+        "doc": document,
+        "beside": beside,
+        "shown_beside": [read.summary["id"], *wanted],
+        "assertion_rows": _compare_assertions([document, *(other["doc"] for other in beside)]),
+        **_find_neighbours(attempts, read.summary),
+    }
+    return render_page(request, "result.html", values)
+
+
+async def show_json(request: Request, source: Source) -> Response:
+    """Return the whole attempt as JSON, as REST has it."""
+    _, run = await find_run(request, source)
+    read = await source.read_result(run["id"], request.path_params["result"])
+    body = await asyncio.to_thread(lambda: msgspec.json.format(to_json(write_read_result(read)), indent=2))
+    return Response(body, media_type="application/json")
+
+
+async def show_text(request: Request, source: Source) -> Response:
+    """Return a text of the evidence as it is, whatever its length: `?at=$.text`."""
+    _, run = await find_run(request, source)
+    read = await source.read_result(run["id"], request.path_params["result"])
+    place = request.query_params.get("at", "$.text")
+    found = None if read.entry.evidence is None else await asyncio.to_thread(find_text, read.entry.evidence, place)
+    if found is None:
+        raise not_found("text", place[:200])
+    # Halves of characters, which no encoding knows, are shown as what they are not.
+    return Response(found.encode("utf-8", errors="replace"), media_type="text/plain")
+
+
+def find_text(evidence: Evidence, place: str) -> str | None:
+    """Return the text at a path such as `$.turns[1].text`; nothing where there is none."""
+    value: Any = msgspec.to_builtins(evidence)
+    if not re.fullmatch(rf"\$(?:{_STEP_OF_PATH.pattern})+", place[:500]):
+        return None
+    for name, index in _STEP_OF_PATH.findall(place):
+        if name and isinstance(value, dict):
+            value = value.get(name)
+        elif index and isinstance(value, (list, tuple)) and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            return None
+    return value if isinstance(value, str) else None
+
+
+def _choose_beside(given: Sequence[str], attempts: Sequence[Record], here: str) -> list[str]:
+    """Return which other attempts of the case stand beside this one; what is no attempt of the case is left out."""
+    known = {attempt["id"] for attempt in attempts} - {here}
+    return [id for id in dict.fromkeys(given) if id in known][:_MOST_BESIDE]
+
+
+def _read_number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else 1
+
+
+def _write_document(read: ReadResult, first: int, most: int) -> Record:
+    """Return an attempt as the page shows it: the steps from `first` on, and where each assertion leads to."""
+    document: Record = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True)}
+    steps: list[Record] = document.get("timeline", [])
+    begin = (min(max(first, 1), max(len(steps), 1)) - 1) // most * most
+
+    def find_page(number: int) -> str:
+        return "" if begin < number <= begin + most else f"?step={(number - 1) // most * most + 1}"
+
+    places = {place: number for number, step in enumerate(steps, 1) for place in step.get("at", ())}
+    marked = _find_marked_steps(steps)
+    for number, assertion in enumerate(document["assertions"], 1):
+        leads = [(pointer, find_step(pointer, places)) for pointer in assertion.get("at", ())]
+        assertion["links"] = [(pointer, step, find_page(step) if step else "") for pointer, step in leads]
+        assertion["mark_page"] = find_page(marked[number]) if number in marked else ""
+    document["steps"] = list(enumerate(steps, 1))[begin : begin + most]
+    document["parts"] = [(at + 1, min(at + most, len(steps)), at == begin) for at in range(0, len(steps), most)]
+    document["others"] = [(*row, None)[:3] for row in document.get("rest", ())]
+    document["order"] = sorted(range(len(document["assertions"])), key=lambda number: _rank(document["assertions"][number]))
+    if read.entry.evidence is not None and steps:
+        document["waterfall"] = _find_durations(read, steps, find_page)
+    return document
+
+
+def _find_durations(read: ReadResult, steps: Sequence[Record], find_page: Any) -> Record | None:
+    assert read.entry.evidence is not None
+    found = lay_out_durations(steps, read.entry.evidence, find_page)
+    cost = read.result.cost
+    return None if found is None else {**found, "cost": "" if cost is None else cost_words(cost)}
+
+
+def _find_marked_steps(steps: Sequence[Record]) -> dict[int, int]:
+    """Return, of each assertion with a mark in the timeline, the number of the first step that has one."""
+    found: dict[int, int] = {}
+    for number, step in enumerate(steps, 1):
+        for pieces in step.get("marked", {}).values():
+            for piece in pieces:
+                if not isinstance(piece, str):
+                    for of in piece.get("first", ()):
+                        found[of] = number
+    return found
+
+
+def find_step(pointer: str, places: dict[str, int]) -> int | None:
+    """Return the step of the timeline that a pointer leads to: the one it names, else the nearest that holds it."""
+    while len(pointer) > 1 and pointer not in places:
+        pointer = pointer[: max(pointer.rfind("."), pointer.rfind("["))] if max(pointer.rfind("."), pointer.rfind("[")) > 0 else "$"
+    return places.get(pointer) if len(pointer) > 1 else None
+
+
+def _compare_assertions(documents: Sequence[Record]) -> list[Record]:
+    """Return a row for each assertion, with how it came out in each attempt; those that differ first."""
+    most = max(len(document["assertions"]) for document in documents)
+    rows: list[Record] = []
+    for number in range(most):
+        cells = [document["assertions"][number] if number < len(document["assertions"]) else None for document in documents]
+        outcomes = {cell["outcome"] if cell else None for cell in cells}
+        title = next(cell["title"] for cell in cells if cell)
+        rows.append({"number": number + 1, "title": title, "cells": cells, "differs": len(outcomes) > 1})
+    return sorted(rows, key=lambda row: not row["differs"])
+
+
+def _rank(assertion: dict[str, Any]) -> int:
+    """Return where an assertion stands: what went wrong before what holds."""
+    return {"fail": 0, "error": 0, "skip": 1}.get(assertion["outcome"], 2)
+
+
+def _find_neighbours(attempts: Sequence[Record], summary: Record) -> Record:
+    ids = [attempt["id"] for attempt in attempts]
+    at = ids.index(summary["id"]) if summary["id"] in ids else -1
+    return {
+        "previous": ids[at - 1] if at > 0 else None,
+        "next": ids[at + 1] if 0 <= at < len(ids) - 1 else None,
+    }

@@ -1,0 +1,80 @@
+"""About the service itself: its audit log, how it is, and what has an id or a name."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor import __version__
+from proctor.pages import nouns
+from proctor.pages.desk import get_caller, get_hub
+from proctor.pages.ports import Record, Source
+from proctor.pages.rendering import render_page
+from proctor.pages.words import quote_part
+from proctor.service.access.audit import list_notes
+from proctor.service.access.everywhere import search_everywhere
+from proctor.service.refusals import Refusal
+from proctor.service.upkeep.figures import read_figures
+from proctor.service.upkeep.health import find_watch
+
+RESOURCES = ("project", "agent", "case", "run", "alert", "key", "secret", "session")
+"""What is proposed to narrow the audit log; any other word may be typed."""
+
+
+async def show_audit(request: Request, source: Source) -> Response:
+    """Show a page of the audit log."""
+    asked = request.query_params
+    resource, resource_id = asked.get("resource", "").strip() or None, asked.get("resource_id", "").strip() or None
+    page = await list_notes(
+        get_hub(request),
+        get_caller(request),
+        resource=resource,
+        resource_id=resource_id,
+        limit=50,
+        cursor=asked.get("cursor") or None,
+    )
+    kinds = sorted({*RESOURCES, *(noun.kind for _, noun in nouns.list_nouns())})
+    values = {"source": source, "page": page, "resource": resource, "resource_id": resource_id, "kinds": kinds, "find": find_address}
+    return render_page(request, "audit.html", values)
+
+
+async def show_health(request: Request, source: Source) -> Response:
+    """Show how the service is, what waits and how much room there is."""
+    found = await find_watch(request.app.state, get_hub(request)).get_health()
+    figures: Record | None = None
+    if found.database == "reachable":
+        try:
+            figures = await read_figures(get_hub(request), get_caller(request))
+        except Refusal as refusal:
+            if refusal.code != "FORBIDDEN":
+                raise
+    values = {"source": source, "health": found, "figures": figures, "service_version": __version__}
+    return render_page(request, "health.html", values)
+
+
+async def show_search(request: Request, source: Source) -> Response:
+    """Show what has an id or a name."""
+    text = request.query_params.get("q", "")[:200].strip()
+    found: Record | None = await search_everywhere(get_hub(request), get_caller(request), text) if text else None
+    rows = [(find_address(row["kind"], row["id"], row["project_id"]), row) for row in (found or {}).get("data", ())]
+    return render_page(request, "search.html", {"source": source, "text": text, "found": found, "rows": rows})
+
+
+def find_address(kind: str, id: str, project_id: str | None = None) -> str | None:
+    """Return the page of something by its kind and id; None where it has none."""
+    within = f"/ui/p/{quote_part(project_id)}" if project_id else None
+    match kind:
+        case "project":
+            return f"/ui/p/{quote_part(id)}"
+        case "run" if within:
+            return f"{within}/runs/{quote_part(id)}"
+        case "case" if within:
+            return f"{within}/cases/{quote_part(id)}"
+        case "trace" if within:
+            return f"{within}/traces/{quote_part(id)}"
+        case "agent" if within:
+            return f"{within}/agents"
+        case "key":
+            return "/ui/keys"
+        case _:
+            return nouns.find_record_address(kind, id)

@@ -1,0 +1,110 @@
+"""Screens over the service: each question is one verb, asked for the caller of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+from starlette.requests import Request
+
+from proctor.actions.answers import Answer
+from proctor.actions.compare_several import SeveralRuns
+from proctor.actions.failures import Failures
+from proctor.actions.latency import Latency
+from proctor.actions.overview import Overview, TrendPoint
+from proctor.pages.ports import EVERY_RUN, FIRST, Page, Place, Record, RunFilter
+from proctor.pages.words import quote_part
+from proctor.service.access import projects
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.overview import read as overview
+from proctor.service.runs import answers, comparisons, events, failures, latency, requests, results
+from proctor.service.runs.results import ReadResult
+
+
+class ServiceSource:
+    """The service, for one caller."""
+
+    is_local = False
+
+    def __init__(self, hub: Hub, caller: Caller) -> None:
+        self._hub = hub
+        self._caller = caller
+
+    @classmethod
+    def of_request(cls, request: Request) -> ServiceSource | None:
+        """Return the service for whoever asks; None for a stranger."""
+        caller: Caller | None = getattr(request.state, "caller", None)
+        return None if caller is None else cls(cast(Hub, request.app.state.hub), caller)
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the caller may change things."""
+        return self._caller.kind == "organization"
+
+    async def list_projects(self, cursor: str | None) -> Page:
+        """Return a page of projects."""
+        return await projects.list_projects(self._hub, self._caller, cursor=cursor)
+
+    async def get_project(self, id: str) -> Record:
+        """Return one project."""
+        return await projects.get_project(self._hub, self._caller, id)
+
+    async def list_firing_alerts(self, project_id: str) -> list[Record]:
+        """Return the rules that fire, for who may read them; those beyond the newest hundred are not looked at."""
+        return await overview.list_firing_rules(self._hub, self._caller, project_id) or []
+
+    async def read_overview(self, project_id: str, since: str | None) -> Overview:
+        """Return what is going on in a project."""
+        return await overview.read_overview(self._hub, self._caller, project_id, since=since)
+
+    async def read_trend(self, project_id: str) -> tuple[TrendPoint, ...]:
+        """Return the latest completed runs."""
+        return await overview.read_trend(self._hub, self._caller, project_id)
+
+    async def list_runs(self, project_id: str, wanted: RunFilter = EVERY_RUN, *, cursor: str | None = None, limit: int = 50) -> Page:
+        """Return a page of runs."""
+        search = requests.RunSearch(project_id=project_id, **msgspec.structs.asdict(wanted))
+        return await requests.list_runs(self._hub, self._caller, search, cursor=cursor, limit=limit)
+
+    async def get_run(self, id: str) -> Record:
+        """Return one run."""
+        return await requests.get_run(self._hub, self._caller, id)
+
+    async def cancel_run(self, id: str) -> None:
+        """End a run."""
+        await requests.cancel_run(self._hub, self._caller, id)
+
+    async def list_results(
+        self, run_id: str, *, outcome: str | None = None, case: str | None = None, place: Place = FIRST, limit: int = 50
+    ) -> Page:
+        """Return a page of attempts."""
+        return await results.list_run_results(
+            self._hub, self._caller, run_id, outcome=outcome, case=case, limit=limit, cursor=place.cursor, position=place.position
+        )
+
+    async def group_failures(self, run_id: str) -> Failures:
+        """Return what went wrong."""
+        return await failures.group_run_failures(self._hub, self._caller, run_id)
+
+    async def read_result(self, run_id: str, result_id: str) -> ReadResult:
+        """Return one attempt."""
+        return await results.read_run_result(self._hub, self._caller, run_id, result_id)
+
+    async def compare_several(self, ids: Sequence[str]) -> SeveralRuns:
+        """Return runs side by side."""
+        return await comparisons.read_several(self._hub, self._caller, ids)
+
+    async def read_answers(self, ids: Sequence[str], case: str, *, attempt: int | None = None) -> tuple[Answer, ...]:
+        """Return what was answered to a case."""
+        return await answers.read_answers(self._hub, self._caller, ids, case, attempt=attempt)
+
+    async def measure_latency(self, run_id: str) -> Latency:
+        """Return how long attempts took."""
+        return await latency.measure_latency(self._hub, self._caller, run_id)
+
+    async def find_event_address(self, run_id: str) -> str | None:
+        """Return the event stream of REST, which may be read with a session."""
+        last = await events.find_last_event(self._hub, self._caller, run_id)
+        return f"/api/runs/{quote_part(run_id)}/events?after={last}"

@@ -1,0 +1,75 @@
+"""The cookie that carries a session, and the proof that a form was sent from our own page.
+
+The cookie is out of reach for scripts (`HttpOnly`), is not sent along when a foreign page submits a form (`SameSite=Lax`), and is `Secure`
+behind TLS. Besides, every form carries a proof made from the session, which only our own page knows. It is masked anew in each answer,
+since answers are compressed and may repeat what somebody put into the address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+from starlette.requests import cookie_parser
+from starlette.responses import Response
+from starlette.types import Scope
+
+LOGIN_PATH = "/ui/login"
+_COOKIE, _SECURE_COOKIE = "proctor_session", "__Host-proctor_session"
+"""A browser takes the second name only over TLS, from this host alone."""
+_LOCAL_SECRET = secrets.token_bytes(16)
+"""In place of a session for the local user, who has none; forms are good until the process ends."""
+_PROOF = 16
+"""Bytes of a proof."""
+
+
+def is_secure(scope: Scope) -> bool:
+    """Return whether the browser speaks TLS, here or to a proxy in front. A lie about it only harms who tells it."""
+    headers = dict(scope["headers"])
+    return scope.get("scheme") == "https" or headers.get(b"x-forwarded-proto", b"").strip().lower() == b"https"
+
+
+def find_session_token(scope: Scope) -> str | None:
+    """Return the token in the cookie of a request."""
+    header = b"; ".join(value for name, value in scope["headers"] if name == b"cookie").decode("latin-1")
+    found = cookie_parser(header) if header else {}
+    return found.get(_SECURE_COOKIE if is_secure(scope) else _COOKIE) or None
+
+
+def set_session_cookie(response: Response, scope: Scope, token: str, lasts_s: int) -> None:
+    """Give the browser its session."""
+    secure = is_secure(scope)
+    name = _SECURE_COOKIE if secure else _COOKIE
+    response.set_cookie(name, token, max_age=lasts_s, path="/", secure=secure, httponly=True, samesite="lax")
+
+
+def drop_session_cookie(response: Response, scope: Scope) -> None:
+    """Take the session away from the browser."""
+    secure = is_secure(scope)
+    response.delete_cookie(_SECURE_COOKIE if secure else _COOKIE, path="/", secure=secure, httponly=True, samesite="lax")
+
+
+def make_form_proof(scope: Scope) -> str:
+    """Return the proof for a form of this session, different each time it is written."""
+    mask = secrets.token_bytes(_PROOF)
+    masked = bytes(one ^ other for one, other in zip(mask, _derive_proof(scope), strict=True))
+    return (mask + masked).hex()
+
+
+def is_form_proof(scope: Scope, given: str) -> bool:
+    """Return whether a form carries the proof of this session."""
+    try:
+        both = bytes.fromhex(given)
+    except ValueError:
+        return False
+    if len(both) != 2 * _PROOF:
+        return False
+    proof = bytes(one ^ other for one, other in zip(both[:_PROOF], both[_PROOF:], strict=True))
+    return hmac.compare_digest(proof, _derive_proof(scope))
+
+
+def _derive_proof(scope: Scope) -> bytes:
+    token = find_session_token(scope)
+    secret = _LOCAL_SECRET if token is None else token.encode()
+    return hashlib.blake2b(b"form", key=secret[:64], digest_size=_PROOF).digest()

@@ -1,0 +1,102 @@
+// The editor of cases: line numbers, and the problems of the document while it is typed. What they are is decided by the service.
+const form = document.querySelector("form.editor");
+const text = document.getElementById("text");
+const gutter = form.querySelector(".gutter");
+const title = document.getElementById("problems-state");
+const list = document.getElementById("problems");
+const readAs = document.getElementById("read-as");
+const WAIT_MS = 400;
+let marked = new Set([...list.querySelectorAll("[data-line]")].map((link) => Number(link.dataset.line)));
+let asked = 0, timer, shown = "";
+
+function number() {
+  const lines = text.value.split("\n").length;
+  const wanted = `${lines}/${[...marked]}`;
+  if (wanted === shown) return;
+  shown = wanted;
+  gutter.textContent = Array.from({ length: lines }, (_, at) => (marked.has(at + 1) ? "✕ " : "") + (at + 1)).join("\n") + "\n";
+  gutter.scrollTop = text.scrollTop;
+}
+text.addEventListener("scroll", () => { gutter.scrollTop = text.scrollTop; });
+new ResizeObserver(() => { gutter.style.height = `${text.offsetHeight}px`; gutter.scrollTop = text.scrollTop; }).observe(text);
+
+function go(line, column) {
+  const lines = text.value.split("\n");
+  const at = Math.min(line, lines.length) - 1;
+  const start = lines.slice(0, at).reduce((sum, each) => sum + each.length + 1, 0);
+  // Columns count characters; the text counts halves of some of them.
+  const before = [...lines[at]].slice(0, Math.max(0, column - 1)).join("").length;
+  text.focus();
+  text.setSelectionRange(start + before, start + lines[at].length);
+  text.scrollTop = Math.max(0, (at - 5) * parseFloat(getComputedStyle(text).lineHeight));
+}
+list.addEventListener("click", (event) => {
+  const link = event.target.closest("[data-line]");
+  if (!link) return;
+  event.preventDefault();
+  go(Number(link.dataset.line), Number(link.dataset.column));
+});
+
+function make(name, content, options = {}) {
+  const element = document.createElement(name);
+  element.textContent = content;
+  return Object.assign(element, options);
+}
+// Characters that hide or turn the text round are written out, as the pages do.
+const plain = (words) => words.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
+
+function tell(found) {
+  marked = new Set(found.problems.map((problem) => problem.line).filter(Boolean));
+  const mark = document.querySelector(`#m-${found.valid ? "pass" : "fail"}`).id;
+  title.querySelector("use").setAttribute("href", `#${mark}`);
+  title.querySelector("svg").setAttribute("class", `mark ${found.valid ? "pass" : "fail"}`);
+  const words = found.valid ? form.dataset.saidOk : form.dataset.saidProblems;
+  if (title.querySelector("span").textContent !== words) title.querySelector("span").textContent = words;
+  readAs.textContent = found.valid ? `${found.dialect} · ${found.case_count}` : "";
+  text.setAttribute("aria-invalid", String(!found.valid));
+  list.replaceChildren(...found.problems.map((problem) => {
+    const row = make("li", "", { className: problem.level });
+    if (problem.line) {
+      const link = make("a", `${problem.line}:${problem.column || 1}`, { href: "#text" });
+      Object.assign(link.dataset, { line: problem.line, column: problem.column || 1 });
+      row.append(link, " ");
+    }
+    row.append(make("bdi", plain(problem.message)));
+    if (problem.nearest?.length) {
+      const near = make("span", ` ${form.dataset.saidNearest}`, { className: "nearest" });
+      for (const word of problem.nearest) near.append(" ", make("code", plain(word)));
+      row.append(near);
+    }
+    return row;
+  }));
+  number();
+}
+
+async function check() {
+  const mine = ++asked;
+  const body = new URLSearchParams({ proof: form.elements.proof.value, document: text.value, dialect: form.elements.dialect.value });
+  try {
+    const answer = await fetch(form.dataset.check, { method: "POST", body, redirect: "manual" });
+    const found = answer.ok ? await answer.json() : null;
+    // An answer to what stood there earlier says nothing about what stands there now.
+    if (mine !== asked) return;
+    if (found) tell(found);
+    else readAs.textContent = form.dataset.saidAway;
+  } catch {
+    if (mine === asked) readAs.textContent = form.dataset.saidAway;
+  }
+}
+function soon() {
+  number();
+  clearTimeout(timer);
+  timer = setTimeout(check, WAIT_MS);
+}
+text.addEventListener("input", soon);
+form.elements.dialect.addEventListener("change", soon);
+
+// A page that is left by mistake takes what was typed along.
+let sent = false;
+const first = text.value;
+form.addEventListener("submit", () => { sent = true; });
+addEventListener("beforeunload", (event) => { if (!sent && text.value !== first) event.preventDefault(); });
+number();

@@ -1,0 +1,79 @@
+// What every page does beyond being read: times in the reader's zone, keys, questions before something is done, two boxes to tick.
+const all = (query, within = document) => [...within.querySelectorAll(query)];
+
+const zoned = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
+const exact = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "full", timeStyle: "long" });
+function localTimes() {
+  for (const time of all("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    if (isNaN(at)) continue;
+    time.textContent = zoned.format(at);
+    time.title = `${exact.format(at)} · ${time.dateTime}`;
+  }
+}
+localTimes();
+document.addEventListener("swapped", localTimes);
+
+document.addEventListener("submit", (event) => {
+  const question = event.target.dataset.confirm;
+  if (question && !confirm(question)) event.preventDefault();
+});
+
+for (const form of all("form[data-choose]")) {
+  const boxes = all("input[type=checkbox]", form);
+  const most = Number(form.dataset.choose);
+  const bound = () => {
+    const full = boxes.filter((box) => box.checked).length >= most;
+    for (const box of boxes) box.disabled = full && !box.checked;
+  };
+  form.addEventListener("change", bound);
+  bound();
+}
+
+// Keys: single letters, so that they can be switched off (WCAG 2.1.4).
+const help = document.getElementById("help");
+const opener = document.getElementById("help-open");
+const wanted = document.getElementById("keys-on");
+const kept = () => { try { return localStorage.getItem("proctor.keys") !== "off"; } catch { return true; } };
+wanted.checked = kept();
+wanted.addEventListener("change", () => { try { localStorage.setItem("proctor.keys", wanted.checked ? "on" : "off"); } catch { /* only for now */ } });
+opener.hidden = false;
+opener.addEventListener("click", () => help.showModal());
+
+function step(query, by) {
+  const rows = all(query).filter((row) => row.checkVisibility());
+  if (!rows.length) return;
+  const at = rows.findIndex((row) => row.contains(document.activeElement));
+  const row = rows[at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, at + by))];
+  const target = row.matches("a") || row.tabIndex === -1 && row.hasAttribute("tabindex") ? row : row.querySelector("a") || row;
+  target.focus();
+  row.scrollIntoView({ block: "nearest" });
+}
+const follow = (query) => document.querySelector(query)?.click();
+const KEYS = {
+  "/": () => { const find = document.querySelector("input[type=search]"); if (find) find.focus(); else follow("[data-key='/']"); },
+  j: () => step("[data-row]", 1),
+  k: () => step("[data-row]", -1),
+  n: () => step("[data-bad]", 1),
+  p: () => step("[data-bad]", -1),
+  u: () => follow("a[rel=up]"),
+  "[": () => follow("a[rel=prev]"),
+  "]": () => follow("a[rel=next]"),
+  e: () => { const place = document.getElementById("evidence"); place?.focus(); place?.scrollIntoView(); },
+  c: () => (document.querySelector("main [data-key=c]") ?? document.querySelector("[data-key=c]"))?.click(),
+  "?": () => help.showModal(),
+};
+// What a page has keys of its own for: buttons and links that name them.
+const own = (key) => all("[data-key]").find((place) => place.dataset.key === key && place.checkVisibility());
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || help.open || !wanted.checked) return;
+  if (event.target.matches("input:not([type=checkbox]), select, textarea")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  const act = KEYS[event.key] ?? (own(event.key) && (() => own(event.key).click()));
+  if (act) {
+    event.preventDefault();
+    act();
+  }
+});

@@ -1,0 +1,57 @@
+// A window over many spans: the box is as high as all of them would be, and the rows in sight are asked for as somebody scrolls.
+const box = document.getElementById("span-box");
+const policy = window.trustedTypes ? trustedTypes.createPolicy("proctor", { createHTML: (text) => text }) : { createHTML: (text) => text };
+const said = document.getElementById("span-place");
+const number = (value) => value.toLocaleString(document.documentElement.lang);
+
+function begin() {
+  let list = document.getElementById("spans");
+  const visible = Number(list.dataset.visible), size = Number(list.dataset.size);
+  if (visible <= size) return;
+  box.classList.add("moving");
+  document.getElementById("span-paging")?.remove();
+  const before = document.createElement("div"), after = document.createElement("div");
+  box.prepend(before);
+  box.append(after);
+  const height = list.firstElementChild.getBoundingClientRect().height;
+  let asking = false, wanted;
+
+  function place() {
+    const first = Number(list.dataset.first);
+    before.style.height = `${first * height}px`;
+    after.style.height = `${Math.max(0, visible - first - list.children.length) * height}px`;
+  }
+  function tell() {
+    const top = Math.floor(box.scrollTop / height), rows = Math.ceil(box.clientHeight / height);
+    said.textContent = said.dataset.said.replace("{first}", number(top + 1)).replace("{last}", number(Math.min(visible, top + rows))).replace("{visible}", number(visible));
+  }
+  async function fetchRows(first) {
+    const answer = await fetch(`${list.dataset.address}&from=${first}&part=rows`, { cache: "no-store" });
+    if (answer.redirected || answer.status === 404 || answer.status === 403) { location.reload(); return; }
+    if (!answer.ok) throw new Error(String(answer.status));
+    // The markup is our own page, escaped where it was made.
+    const fresh = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html").getElementById("spans");
+    const focused = document.activeElement?.closest(".span")?.id;
+    list.replaceWith(document.adoptNode(fresh));
+    list = fresh;
+    place();
+    if (focused) document.getElementById(focused)?.querySelector("a")?.focus({ preventScroll: true });
+  }
+  function look() {
+    wanted = undefined;
+    tell();
+    const top = Math.floor(box.scrollTop / height), rows = Math.ceil(box.clientHeight / height);
+    const first = Number(list.dataset.first), last = first + list.children.length;
+    // One window at a time: whoever scrolls fast asks for where they have come to, not for everything on the way.
+    if (asking || top >= first && Math.min(visible, top + rows) <= last) return;
+    const next = Math.max(0, Math.min(visible - size, top - Math.floor((size - rows) / 2)));
+    asking = true;
+    fetchRows(next).then(() => { asking = false; look(); }, () => { asking = false; setTimeout(look, 2000); });
+  }
+  place();
+  const target = list.querySelector(".current");
+  box.scrollTop = (Number(list.dataset.first) + (target ? [...list.children].indexOf(target) - 4 : 0)) * height;
+  box.addEventListener("scroll", () => { wanted ??= requestAnimationFrame(look); }, { passive: true });
+  tell();
+}
+if (box) begin();

@@ -1,0 +1,92 @@
+"""Style sheets, scripts and pictures of the pages: named after the hash of their content, and kept by browsers for ever.
+
+A page asks for `/static/pages-1f0c2b3a4d5e.css`; when the content changes, so does the name, and no cache has to be told. Files are read
+once, and compressed once.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import hashlib
+from pkgutil import get_data
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.report.html_page import read_template
+from proctor.service.refusals import Refusal
+
+_FILES: dict[str, tuple[str, ...]] = {
+    "pages.css": ("tokens.css", "pages.css"),
+    "result.css": ("result.css",),
+    "pages.js": ("pages.js",),
+    "live.js": ("live.js",),
+    "compare.css": ("compare.css",),
+    "overview.css": ("overview.css",),
+    "window.js": ("window.js",),
+    "cases.css": ("cases.css",),
+    "editor.js": ("editor.js",),
+    "traces.css": ("traces.css",),
+    "feed.js": ("feed.js",),
+    "spans.js": ("spans.js",),
+    "icon.svg": ("icon.svg",),
+    "settings.css": ("settings.css",),
+}
+"""Each file that is served, and what it is joined from. The tokens are those of the static report."""
+_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+class StaticFile(msgspec.Struct, frozen=True):
+    """One file as it goes over the wire."""
+
+    address: str
+    kind: str
+    body: bytes
+    compressed: bytes
+
+
+@functools.cache
+def load_static_files() -> dict[str, StaticFile]:
+    """Return every file by its own name."""
+    return {name: _load_file(name, parts) for name, parts in _FILES.items()}
+
+
+def find_static_address(name: str) -> str:
+    """Return the address of a file, for templates."""
+    return load_static_files()[name].address
+
+
+async def serve_static_file(request: Request) -> Response:
+    """Answer with a file. A name with another hash belongs to another version of the program: it is not there."""
+    found = next((file for file in load_static_files().values() if file.address == request.url.path), None)
+    if found is None:
+        raise Refusal("NOT_FOUND", "there is no such file; pages of another version may have asked for it: load the page again")
+    headers = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
+    if accepts_gzip(request.headers):
+        return Response(found.compressed, media_type=found.kind, headers={**headers, "content-encoding": "gzip"})
+    return Response(found.body, media_type=found.kind, headers=headers)
+
+
+def accepts_gzip(headers: Headers) -> bool:
+    """Return whether whoever asks can read compressed answers."""
+    parts = [part.strip().replace(" ", "") for part in headers.get("accept-encoding", "").lower().split(",")]
+    return any(part.partition(";")[0] == "gzip" and not part.endswith(";q=0") for part in parts)
+
+
+def _load_file(name: str, parts: tuple[str, ...]) -> StaticFile:
+    body = "".join(_read_part(part) for part in parts).encode()
+    stem, _, kind = name.rpartition(".")
+    digest = hashlib.sha256(body).hexdigest()[:12]
+    # The time of compression is left out, so that the same content is the same bytes on every server.
+    return StaticFile(f"/static/{stem}-{digest}.{kind}", _KINDS[kind], body, gzip.compress(body, 9, mtime=0))
+
+
+def _read_part(name: str) -> str:
+    if name == "tokens.css":
+        return read_template(name)
+    content = get_data("proctor.pages", f"static/{name}")
+    assert content is not None, name
+    return content.decode().replace("\r\n", "\n")

@@ -1,0 +1,29 @@
+"""What a template gets for a name that nobody gave it: an error. A member that a document does not have counts as empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jinja2 import Undefined
+from jinja2.utils import missing
+
+
+class UnknownName(Undefined):
+    """Raises for an unknown name, so that a typing error is found by the first test; members of documents may be left out."""
+
+    def __str__(self) -> str:
+        self._refuse_name()
+        return ""
+
+    def __bool__(self) -> bool:
+        self._refuse_name()
+        return False
+
+    def __iter__(self) -> Iterator[Any]:
+        self._refuse_name()
+        return iter(())
+
+    def _refuse_name(self) -> None:
+        if self._undefined_obj is missing:
+            self._fail_with_undefined_error()

@@ -1,0 +1,86 @@
+"""File patterns: `*` stays inside a folder, `**` crosses folders, `?` is one character of a name; everything else is itself.
+
+`**/` also stands for no folder at all, so `outbox/**/a.json` finds `outbox/a.json`. Paths are compared with a leading `/` or `./`
+left out on both sides, and upper and lower case differ. Matching walks all places of the pattern at once, so its time is
+bounded by the product of both lengths, and both are bounded; over many files its steps are counted.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from proctor.errors import SpecError
+from proctor.work import Spend
+
+_LONGEST = 500
+"""Characters of a pattern."""
+_LONGEST_PATH = 2_000
+"""Characters of a path that is matched."""
+_MOST_WILDCARDS = 20
+"""Wildcards in a pattern: the time to match grows with their number and the length of the path."""
+
+_FOLDERS, _ANY, _INSIDE, _ONE = "**/", "**", "*", "?"
+
+
+def strip_leading_marks(path: str) -> str:
+    """Return a path without what only says that it starts at the top."""
+    while path.startswith("./"):
+        path = path[2:]
+    return path.lstrip("/")
+
+
+@functools.lru_cache(maxsize=256)
+def compile_glob(pattern: str) -> tuple[str, ...]:
+    """Return the parts of a pattern: wildcards and single characters."""
+    if not pattern or len(pattern) > _LONGEST:
+        raise SpecError("the path is empty" if not pattern else f"a path pattern of more than {_LONGEST} characters", field="path")
+    text = strip_leading_marks(pattern)
+    parts: list[str] = []
+    position = 0
+    while position < len(text):
+        wildcard = next((mark for mark in (_FOLDERS, _ANY, _INSIDE, _ONE) if text.startswith(mark, position)), None)
+        # `a**/b` does not begin a folder there, so the two stars stand for anything.
+        if wildcard == _FOLDERS and position and text[position - 1] != "/":
+            wildcard = _ANY
+        part = wildcard or text[position]
+        # A row of the same wildcard says no more than one, but would cost a step each.
+        if not (wildcard in (_FOLDERS, _ANY, _INSIDE) and parts and parts[-1] == wildcard):
+            parts.append(part if wildcard else "=" + part)
+        position += len(part)
+    if sum(not part.startswith("=") for part in parts) > _MOST_WILDCARDS:
+        raise SpecError(f"a path pattern with more than {_MOST_WILDCARDS} wildcards", field="path")
+    return tuple(parts)
+
+
+def matches_glob(parts: tuple[str, ...], path: str, spend: Spend = lambda steps: None) -> bool:
+    """Return whether a path fits a compiled pattern."""
+    text = strip_leading_marks(path)
+    if len(text) > _LONGEST_PATH:
+        return False
+    # All places the pattern can be at, moved on together by one character: never tried again, so never exponential.
+    current: set[int] = set()
+    _enter_place(parts, 0, current)
+    for char in text:
+        following: set[int] = set()
+        spend(len(current))
+        for place in current:
+            part = parts[place] if place < len(parts) else ""
+            if part == _ANY or (part == _INSIDE and char != "/"):
+                _enter_place(parts, place, following)
+            elif part == _FOLDERS:
+                # Inside a folder's name there is no way on; behind its slash there is.
+                following.add(place)
+                if char == "/":
+                    _enter_place(parts, place + 1, following)
+            elif part == "=" + char or (part == _ONE and char != "/"):
+                _enter_place(parts, place + 1, following)
+        current = following
+    return len(parts) in current
+
+
+def _enter_place(parts: tuple[str, ...], place: int, places: set[int]) -> None:
+    """Arrive at a place, and behind the wildcards that begin there: each may stand for nothing."""
+    places.add(place)
+    while place < len(parts) and parts[place] in (_FOLDERS, _ANY, _INSIDE):
+        place += 1
+        places.add(place)

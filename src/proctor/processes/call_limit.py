@@ -1,0 +1,230 @@
+"""Ends a call to somebody's own code that takes too long, so that what comes after it is still done.
+
+In the main thread a timer of the system raises `OutOfTime` inside the call, again and again until it has ended: also out of a sleep or a
+wait for the network. Elsewhere (another thread, or a system without such timers) the call runs in a thread of its own, which is told to end
+and then left behind. What a timer cannot stop is code that catches everything over and over, and one step inside a C extension that does
+not come back; a thread that is left behind goes on with that until the process ends.
+
+Ctrl-C ends the call at once, also where an event loop has taken the signal and could not see it before the call has ended. The signal is
+then passed on to whoever had it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_AGAIN_S: Final = 0.05
+"""How soon a call that caught what should end it is told so again."""
+_GRACE_S: Final = 0.5
+"""How long a thread that was told to end is waited for."""
+
+
+class OutOfTime(BaseException):
+    """Raised inside a call whose time is up; no `Exception`, so that code that catches those does not catch it."""
+
+
+class CallTooLong(Exception):
+    """A call took longer than it may, whatever it made of being told so."""
+
+    def __init__(self, seconds: float, frames: traceback.StackSummary) -> None:
+        super().__init__(f"did not end within {seconds:g} s")
+        self.frames = frames
+        """Where the call was, the innermost place last."""
+
+
+class _Interrupted(BaseException):
+    """Raised inside a call by Ctrl-C."""
+
+
+def call_within(work: Callable[[], T], seconds: float) -> T:
+    """Return what `work` returns. Raises `CallTooLong` when that takes longer than `seconds`."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main and hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is not None:
+        return _call_under_timer(work, seconds)
+    return _call_in_thread(work, seconds, in_main=in_main)
+
+
+class _TimedCall(Generic[T]):
+    """One call in the main thread, and what its signals found."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._frame: FrameType | None = None
+        self.frames: traceback.StackSummary | None = None
+        """Where the call was when its time was up."""
+        self.interrupted = False
+
+    def end_by_time(self, number: int, frame: FrameType | None) -> None:
+        if self._is_inside(frame):
+            self.frames = self.frames or traceback.extract_stack(frame)
+            raise OutOfTime
+
+    def end_by_user(self, number: int, frame: FrameType | None) -> None:
+        self.interrupted = True
+        if self._is_inside(frame):
+            raise _Interrupted
+
+    def _is_inside(self, frame: FrameType | None) -> bool:
+        """Return whether the call itself was at work, and not what puts the signals in place and takes them away."""
+        if self._frame is None or frame is self._frame:
+            return False
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        return frame is not None
+
+    def make(self) -> T | None:
+        """Make the call; nothing comes of one that a signal has ended."""
+        self._frame = sys._getframe()  # pyright: ignore[reportPrivateUsage] - documented
+        try:
+            return None if self.interrupted else self._work()
+        except BaseException:
+            # Whatever own code made of being ended, it was.
+            if self.frames is None and not self.interrupted:
+                raise
+            return None
+        finally:
+            self._frame = None
+
+
+def _call_under_timer(work: Callable[[], T], seconds: float) -> T:
+    call = _TimedCall(work)
+    takes_interrupts = _can_take_interrupts()
+    before = signal.signal(signal.SIGALRM, call.end_by_time)
+    interrupts_before = signal.signal(signal.SIGINT, call.end_by_user) if takes_interrupts else None
+    # Somebody around us may run the same timer, as test runners do.
+    left, every = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    began = time.monotonic()
+    try:
+        answer = call.make()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        if takes_interrupts:
+            signal.signal(signal.SIGINT, interrupts_before)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), every)
+    if call.interrupted:
+        _pass_interrupt_on(interrupts_before)
+    if call.frames is not None:
+        raise CallTooLong(seconds, call.frames)
+    return answer  # type: ignore[return-value]  # what no signal has ended has returned
+
+
+def _can_take_interrupts() -> bool:
+    """Return whether Ctrl-C may be ours for a while: it would raise here anyway, or an event loop waits for it that cannot run now."""
+    handler = signal.getsignal(signal.SIGINT)
+    return handler is signal.default_int_handler or (callable(handler) and _is_loop_running())
+
+
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _pass_interrupt_on(handler: Any) -> None:
+    """Give Ctrl-C to whoever had it before; where that is an event loop, end this task, so that the loop can run."""
+    # Not sent again: a loop that watches for signals has noted the first one already, and would take this for a second.
+    handler(signal.SIGINT, None)
+    raise (asyncio.CancelledError if _is_loop_running() else KeyboardInterrupt)
+
+
+class _ThreadedCall(Generic[T]):
+    """One call in a thread of its own."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self._ended = threading.Event()
+        self._answer: T | None = None
+        self._error: BaseException | None = None
+        context = contextvars.copy_context()
+        # A daemon: a call that cannot be stopped must not keep the process from ending.
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name="proctor own check", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._answer = self._work()
+        except BaseException as error:
+            self._error = error
+        self._ended.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Return whether it has ended after at most so many seconds; in slices, so that signals are seen everywhere."""
+        until = time.monotonic() + seconds
+        while not self._ended.wait(max(0.0, min(_AGAIN_S, until - time.monotonic()))):
+            if time.monotonic() >= until:
+                return False
+        return True
+
+    def read(self) -> T:
+        """Return what it returned, or raise what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._answer  # type: ignore[return-value]  # it has ended without an error
+
+    def list_frames(self) -> traceback.StackSummary:
+        """Return where it is now."""
+        frame = sys._current_frames().get(self._thread.ident or 0)  # pyright: ignore[reportPrivateUsage] - documented
+        return traceback.extract_stack(frame) if frame is not None else traceback.StackSummary()
+
+    def stop(self) -> None:
+        """Tell it to end, for a while; then nobody waits for it any more."""
+        until = time.monotonic() + _GRACE_S
+        while time.monotonic() < until and not self._ended.wait(_AGAIN_S):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(OutOfTime))
+
+
+def _call_in_thread(work: Callable[[], T], seconds: float, *, in_main: bool) -> T:
+    call, in_time = _ThreadedCall(work), False
+    try:
+        with _Interrupts(wanted=in_main) as interrupts:
+            in_time = call.wait(seconds)
+        if interrupts.seen:
+            _pass_interrupt_on(interrupts.before)
+    except BaseException:
+        call.stop()
+        raise
+    if in_time:
+        return call.read()
+    frames = call.list_frames()
+    call.stop()
+    raise CallTooLong(seconds, frames)
+
+
+class _Interrupts:
+    """Ctrl-C while the main thread waits for another one."""
+
+    def __init__(self, *, wanted: bool) -> None:
+        self.seen = False
+        self._takes = wanted and _can_take_interrupts()
+        self.before: Any = None
+        """Who had the signal."""
+
+    def __enter__(self) -> _Interrupts:
+        if self._takes:
+            self.before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.seen = True
+        raise _Interrupted
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if self._takes:
+            signal.signal(signal.SIGINT, self.before)
+        return kind is _Interrupted

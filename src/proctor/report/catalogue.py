@@ -1,0 +1,77 @@
+"""The sentences that people read on pages and in reports, by language: `sentences/en/` is complete, the others say the same.
+
+A sentence has a name (`run.cancel`) and may have places to fill in (`{count}`). Where the number decides how it is said, there are two of
+it, `NAME.one` and `NAME.other`. What suites, agents and checks say is shown as it was said.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import msgspec
+
+DEFAULT = "en"
+LANGUAGES = ("en", "de", "es")
+"""The first is complete by definition."""
+TOPICS = ("pages", "results", "overview", "cases", "traces", "labels", "alerts", "settings", "benchmarks", "report")
+"""The files of each language. No sentence stands in two of them."""
+
+
+class Catalogue:
+    """The sentences of one language."""
+
+    def __init__(self, language: str, sentences: dict[str, str]) -> None:
+        self.language = language
+        self.sentences = sentences
+
+    def say(self, name: str, /, **places: Any) -> str:
+        """Return a sentence with its places filled in; `count` also chooses between one and many."""
+        count = places.get("count")
+        sentence = self.sentences.get(name)
+        if sentence is None and count is not None:
+            sentence = self.sentences[f"{name}.{'one' if count == 1 else 'other'}"]
+        elif sentence is None:
+            raise KeyError(name)
+        if not places:
+            return sentence
+        return sentence.format(**{place: self.write_number(value) if isinstance(value, int) else value for place, value in places.items()})
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a sentence of this name."""
+        return name in self.sentences
+
+    def write_number(self, number: float, places: int = 0) -> str:
+        """Return a number as it is written in this language."""
+        text = f"{number:,.{places}f}"
+        return text if self.language == "en" else text.translate({ord(","): ".", ord("."): ","})
+
+
+@functools.cache
+def read_catalogue(language: str) -> Catalogue:
+    """Return the sentences of one of `LANGUAGES`."""
+    from pkgutil import get_data  # read through the loader, so a zipped installation works too
+
+    sentences: dict[str, str] = {}
+    for topic in TOPICS:
+        content = get_data("proctor.report", f"sentences/{language}/{topic}.json")
+        assert content is not None, (language, topic)
+        found = msgspec.json.decode(content, type=dict[str, str])
+        assert not found.keys() & sentences.keys(), (language, topic)
+        sentences |= found
+    return Catalogue(language, sentences)
+
+
+def choose_language(accepted: str) -> str:
+    """Return the language that a reader likes best of those there are, as `Accept-Language` tells it (RFC 9110, 12.5.4)."""
+    liked: list[tuple[float, int, str]] = []
+    for number, part in enumerate(accepted[:1000].split(",")[:50]):
+        tag, _, quality = part.strip().partition(";")
+        try:
+            weight = float(quality.strip().removeprefix("q=")) if quality.strip() else 1.0
+        except ValueError:
+            continue
+        language = tag.strip().lower().partition("-")[0]
+        if weight > 0 and language in LANGUAGES:
+            liked.append((-weight, number, language))
+    return min(liked)[2] if liked else DEFAULT

@@ -1,0 +1,87 @@
+"""A table of pass rates for a terminal, for Markdown, for a page and for a spreadsheet."""
+
+from __future__ import annotations
+
+import html
+
+from proctor.report.csv_text import write_csv
+from proctor.report.html_text import write_label
+from proctor.report.markdown_text import write_plain
+from proctor.report.neutral import to_one_line
+from proctor.report.pivot import Pivot
+from proctor.report.style import count_columns, cut_to_width, pad
+
+_WIDEST = 36
+"""Columns of one name in a terminal."""
+_WIDEST_LINE = 120
+
+
+def _list_texts(pivot: Pivot) -> list[list[str]]:
+    """Return the table as texts, with its header."""
+    head = [*pivot.row_axes, *("all" if column is None else f"{pivot.column_axis}={column}" for column in pivot.columns)]
+    return [head, *([*_name_line(pivot, names), *(cell.tell() for cell in cells)] for names, cells in pivot.lines)]
+
+
+def _name_line(pivot: Pivot, names: tuple[str, ...] | None) -> list[str]:
+    return list(names) if names is not None else ["all", *[""] * (len(pivot.row_axes) - 1)][: len(pivot.row_axes)]
+
+
+def _list_long_texts(pivot: Pivot) -> list[list[str]]:
+    """Return the table as texts with a line for each cell: of many columns nobody could follow a line."""
+    rows = [[*pivot.row_axes, pivot.column_axis, "pass rate"]]
+    for names, cells in pivot.lines:
+        rows += [
+            [*_name_line(pivot, names), "all" if column is None else column, cell.tell()]
+            for column, cell in zip(pivot.columns, cells, strict=True)
+        ]
+    return rows
+
+
+def _cut_rows(rows: list[list[str]]) -> tuple[list[list[str]], list[int]]:
+    """Return the texts as a terminal may show them, and the widths of the columns."""
+    cut = [[cut_to_width(to_one_line(text, 200), _WIDEST) for text in row] for row in rows]
+    return cut, [max(count_columns(row[index]) for row in cut) for index in range(len(cut[0]))]
+
+
+def write_pivot_text(pivot: Pivot) -> str:
+    """Return the table for a terminal: a line for each cell where the columns do not stand beside each other."""
+    rows, widths = _cut_rows(_list_texts(pivot))
+    if sum(widths) + 2 * len(widths) > _WIDEST_LINE:
+        rows, widths = _cut_rows(_list_long_texts(pivot))
+    lines = ["  ".join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(
+        ["", "pass rate (95% interval) passed/decided", lines[0], "-" * min(sum(widths) + 2 * len(widths), _WIDEST_LINE), *lines[1:], ""]
+    )
+
+
+def write_pivot_markdown(pivot: Pivot) -> str:
+    """Return the table in Markdown."""
+    rows = [f"| {' | '.join(write_plain(text) for text in row)} |" for row in _list_texts(pivot)]
+    return "\n".join(["", rows[0], f"|{'---|' * len(_list_texts(pivot)[0])}", *rows[1:], ""])
+
+
+def write_pivot_html(pivot: Pivot) -> str:
+    """Return the table as a piece of a page, every text escaped."""
+    head, *rows = [[html.escape(write_label(text, 200)) for text in row] for row in _list_texts(pivot)]
+    names = len(pivot.row_axes)
+    title = html.escape(write_label(", ".join((*pivot.row_axes, pivot.column_axis)), 200))
+    lines = [f'<section class="pivot"><h2>Pass rate by {title}</h2>', "<table><thead><tr>"]
+    lines += [f'<th scope="col">{text}</th>' for text in head]
+    lines.append("</tr></thead><tbody>")
+    for row in rows:
+        cells = [f'<th scope="row">{text}</th>' if index < names else f"<td>{text}</td>" for index, text in enumerate(row)]
+        lines.append(f"<tr>{''.join(cells)}</tr>")
+    lines.append("</tbody></table></section>")
+    return "\n".join(lines)
+
+
+def write_pivot_csv(pivot: Pivot) -> str:
+    """Return the table as rows of figures: one line for each cell, so that a spreadsheet can take it further."""
+    head = [*pivot.row_axes, pivot.column_axis, "passed", "decided", "pass_rate", "low", "high"]
+    rows: list[list[object]] = [list(head)]
+    for names, cells in pivot.lines:
+        for column, cell in zip(pivot.columns, cells, strict=True):
+            counts, interval = cell.counts, cell.interval
+            figures = [round(counts.rate, 6), round(interval.low, 6), round(interval.high, 6)] if counts.runs else ["", "", ""]
+            rows.append([*_name_line(pivot, names), "all" if column is None else column, counts.passes, counts.runs, *figures])
+    return write_csv(rows)

@@ -1,0 +1,153 @@
+"""`/api/cases/validate`, `/api/cases/try` and `/api/cases/{case_id}/history`: a document before it is kept, and a case over time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, make_router
+from proctor.rest.routes.cases import Document, Problem, When, read_when
+from proctor.rest.routes.runs import Counts
+from proctor.service.traces import case_history
+from proctor.service.traces.case_trial import MOST_TRACES, Trial, try_document
+from proctor.service.traces.validation import validate_document
+
+router = make_router("cases")
+_Key = Annotated[str | None, Query(description="the id of one case inside the document; left out: all of them", max_length=1000)]
+_DIALECT = Field(None, description="native, mcplab, mibo, verial or mcpjam; left out: recognised by shape")
+
+
+class SentDocument(Body):
+    """A document that is not kept."""
+
+    document: Document = Field(description="a suite of any dialect, as text (YAML, JSON) or as JSON")
+    dialect: str | None = _DIALECT
+
+
+class ReadCase(BaseModel):
+    """A case inside a document."""
+
+    id: str
+    name: str
+    assertions: int
+
+
+class Validation(BaseModel):
+    """What came of reading a document."""
+
+    valid: bool
+    problems: list[Problem] = Field(description="in the order of the document, the first 100; of a valid one only warnings")
+    name: str | None
+    dialect: str | None
+    case_count: int
+    cases: list[ReadCase] = Field(description="the first 1,000")
+
+
+class TrialRequest(Body):
+    """A document, and the traces that it is tried on: the newest of an agent, or of the project."""
+
+    project_id: str
+    agent_id: str | None = Field(None, description="left out: every agent of the project")
+    document: Document
+    dialect: str | None = _DIALECT
+    when: When | None = None
+    limit: int = Field(10, ge=1, le=MOST_TRACES, description="how many traces")
+
+
+class TriedAssertion(BaseModel):
+    """One assertion on one trace."""
+
+    label: str
+    outcome: str
+    code: str | None
+    reason: str
+
+
+class TriedResult(BaseModel):
+    """One case on one trace."""
+
+    case: str
+    outcome: str
+    score: float | None
+    code: str | None
+    reason: str | None
+    assertions: list[TriedAssertion]
+
+
+class TriedTrace(BaseModel):
+    """One trace."""
+
+    id: str
+    agent_id: str
+    external_id: str
+    input_text: str | None
+    created_at: str
+    is_for: bool = Field(description="whether `when` chooses it; nothing is decided on one that it does not")
+    error: str | None = Field(description="why nothing was decided: a code and a sentence")
+    results: list[TriedResult] = Field(description="the first 50 cases")
+    more_results: int
+
+
+class TrialResult(BaseModel):
+    """What came of trying a document. Nothing of it is kept."""
+
+    dialect: str
+    counts: dict[str, int] = Field(description="how many cases came out how, over all traces")
+    traces: list[TriedTrace]
+
+
+class _PassRate(BaseModel):
+    counts: Counts
+    decided: int = Field(description="attempts that passed, failed or errored; skipped ones do not count")
+    passed: int
+    pass_rate: float | None = Field(description="none where nothing was decided")
+    low: float | None = Field(description="of the pass rate, with 95 % confidence (Wilson)")
+    high: float | None
+
+
+class CaseInRun(_PassRate):
+    """How a case came out in one run."""
+
+    run_id: str
+    suite_name: str
+    name: str
+    target: str | None
+    status: str
+    created_at: str
+    completed_at: str | None
+    cases: list[str] = Field(description="ids of the cases of the document that the run had")
+    flaky: bool = Field(description="whether one of these cases passed in some attempts and not in others")
+
+
+class CaseOnDay(_PassRate):
+    """How a case came out on the traces of one day."""
+
+    day: str = Field(description="UTC")
+    versions: list[int] = Field(description="versions of the case that decided them")
+    newest_only: bool = Field(description="whether only the newest 10,000 results of the day are counted")
+
+
+@router.post("/api/cases/validate", response_model=Validation)
+async def validate_case(caller: TheCaller, body: SentDocument) -> object:
+    """Read a document as if it were to be kept; with an organization key. Every problem has its line, its column and the nearest word."""
+    return await validate_document(caller, body.document, dialect=body.dialect)
+
+
+@router.post("/api/cases/try", response_model=TrialResult)
+async def try_case(hub: TheHub, caller: TheCaller, body: TrialRequest) -> object:
+    """Decide a document on the newest stored traces without keeping anything; with an organization key. No judge is asked."""
+    return await try_document(hub, caller, Trial(**body.model_dump(exclude={"when"}), when=read_when(body.when)))
+
+
+@router.get("/api/cases/{case_id}/history", response_model=PageOf[CaseInRun])
+async def list_case_history(hub: TheHub, caller: TheCaller, case_id: str, paging: ThePaging, key: _Key = None) -> object:
+    """List the runs of the project that had the case, newest first, each with its pass rate; found by the ids inside the document."""
+    return await case_history.list_run_history(hub, caller, case_id, key=key, limit=paging.limit, cursor=paging.cursor)
+
+
+@router.get("/api/cases/{case_id}/history/traces", response_model=PageOf[CaseOnDay])
+async def list_case_trace_history(hub: TheHub, caller: TheCaller, case_id: str, paging: ThePaging, key: _Key = None) -> object:
+    """List the days on which traces were decided against the case, newest first, each with its pass rate."""
+    return await case_history.list_trace_history(hub, caller, case_id, key=key, limit=paging.limit, cursor=paging.cursor)

@@ -1,0 +1,40 @@
+"""`/api/search`: what has this id or name."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import BaseModel, Field
+
+from proctor.rest.route_parts import TheCaller, TheHub, make_router
+from proctor.service.access.everywhere import LONGEST_TEXT, search_everywhere
+
+router = make_router("search")
+
+
+class Found(BaseModel):
+    """Something with that id or name."""
+
+    kind: str = Field(description="project, agent, case, run, trace, or a noun of the verification API")
+    id: str
+    name: str
+    project_id: str | None = Field(description="none: it belongs to the organization")
+    created_at: str
+
+
+class FoundEverywhere(BaseModel):
+    """What was found, of each kind the newest ten."""
+
+    data: list[Found]
+    looked_at: int = Field(description="names are looked for among this many of the newest of each kind; ids among all")
+
+
+@router.get("/api/search", response_model=FoundEverywhere)
+async def search(
+    hub: TheHub,
+    caller: TheCaller,
+    q: Annotated[str, Query(min_length=1, max_length=LONGEST_TEXT, description="an id, or a part of a name")],
+) -> object:
+    """Find projects, agents, cases, runs and traces by id or by a part of their name, in any case; records of benchmarks by id or slug."""
+    return await search_everywhere(hub, caller, q)

@@ -1,0 +1,86 @@
+"""`proctor view`: the pages over the runs of a folder, on loopback, without a login and without a database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.requests import Request
+
+from proctor.errors import ProctorError
+from proctor.pages.folder_source import PROJECT, FolderSource
+from proctor.pages.routes import make_router
+from proctor.pages.words import quote_part
+from proctor.rest import errors
+from proctor.rest.metrics import Metrics
+from proctor.rest.process import QuietServer, open_socket, stop_by_signals
+from proctor.rest.request_records import RequestRecorder
+from proctor.rest.security import Doorkeeper
+
+HOST = "127.0.0.1"
+_LOOK_AGAIN_S = 2.0
+"""How often evidence that is shown is looked for again."""
+
+
+def make_view_app(home: Path) -> FastAPI:
+    """Return the pages over the runs kept in a workspace."""
+    source = FolderSource(home)
+
+    def give_source(request: Request) -> FolderSource:
+        return source
+
+    app = FastAPI(title="proctor view", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.router.routes.extend(make_router(give_source, with_login=False).routes)
+    errors.install_handlers(app)
+    # Names of others are refused: a page in somebody's browser must not read these runs under a name of its own.
+    app.add_middleware(Doorkeeper, host=HOST)
+    app.add_middleware(RequestRecorder, metrics=Metrics())
+    return app
+
+
+async def view(
+    home: Path,
+    run: str | None,
+    port: int,
+    say: Callable[[str], None],
+    show: Callable[[str], None],
+    *,
+    shown: Path | None = None,
+    refresh: Callable[[], bool] | None = None,
+) -> None:
+    """Serve until a signal comes. `say` is told the address, then `show`, once it can be opened. Raises `InputError` at the start.
+
+    `shown` is what the reader asked for, where it is not `home`; `refresh` brings it up to date from time to time.
+    """
+    with open_socket(HOST, port) as sock:
+        app = make_view_app(home)
+        config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, proxy_headers=False, lifespan="off", ws="none")
+        server = QuietServer(config)
+        running = asyncio.create_task(server.serve(sockets=[sock]))
+        with stop_by_signals(server, app):
+            while not server.started and not running.done():
+                await asyncio.sleep(0.01)
+            address = f"http://{HOST}:{sock.getsockname()[1]}/ui/p/{PROJECT}" + (f"/runs/{quote_part(run)}" if run else "")
+            say(f"proctor shows {shown or home} on {address}; Ctrl-C ends it")
+            show(address)
+            looking = None if refresh is None else asyncio.create_task(_refresh_again(refresh, say))
+            await running
+            if looking is not None:
+                looking.cancel()
+
+
+async def _refresh_again(refresh: Callable[[], bool], say: Callable[[str], None]) -> None:
+    """Refresh for as long as the pages are served; what cannot be read is said once, and shown as it was."""
+    said = ""
+    while True:
+        await asyncio.sleep(_LOOK_AGAIN_S)
+        try:
+            await asyncio.to_thread(refresh)
+            said = ""
+        except (ProctorError, OSError) as error:
+            if str(error) != said:
+                said = str(error)
+                say(f"the evidence cannot be read just now: {said}")

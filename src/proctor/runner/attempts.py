@@ -1,0 +1,188 @@
+"""Drives the agent through one attempt: asks, tries again where that is safe, and decides.
+
+Whatever goes wrong is the result of this attempt. Only faults of the transport are tried again, and only where the other side cannot have
+acted on them: a second refund would be worse than a failed test.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.decide.prepare import PreparedCase
+from proctor.errors import TargetError
+from proctor.model.attempt import Attempt, Speaker
+from proctor.model.evidence import Evidence
+from proctor.model.result import CaseResult
+from proctor.model.show import exception_text
+from proctor.model.verdict import errored
+from proctor.runner.budgeted_speaker import BudgetedSpeaker, ConversationStopped
+from proctor.runner.events import Event
+from proctor.runner.limits import AttemptGate, BudgetMeter
+from proctor.runner.ports import RunPorts
+from proctor.runner.settings import RunSettings
+
+_EVIDENCE = msgspec.json.Decoder(Evidence)
+_LONGEST_REASON = 4_000
+"""Characters of a fault that a result keeps."""
+
+
+class AttemptDriver:
+    """Drives the attempts of one run, each by itself.
+
+    `on_slowdown` is called when the other side asked for a pause, which the starting of attempts has to respect.
+    """
+
+    def __init__(
+        self,
+        ports: RunPorts,
+        run_id: str,
+        settings: RunSettings,
+        *,
+        gate: AttemptGate,
+        spent: BudgetMeter,
+        on_slowdown: Callable[[], None],
+    ) -> None:
+        self._ports = ports
+        self._run_id = run_id
+        self._settings = settings
+        self._gate = gate
+        self._spent = spent
+        self._on_slowdown = on_slowdown
+
+    async def drive(self, prepared: PreparedCase, number: int) -> tuple[CaseResult | None, Evidence | None]:
+        """Drive the agent and return the result with its evidence; no result yet where a judge has to decide.
+
+        Raises `ConversationStopped` where the budget of the run ended it in its middle.
+        """
+        case = prepared.case
+        if case.skip is not None:
+            return prepared.decide(Evidence(), attempt=number), None
+        attempt = Attempt(
+            case=case,
+            number=number,
+            # The same for every retry, so that the other side can tell a retry from a new attempt; bounded to fit a header.
+            request_id=f"{self._run_id}:{case.id}:{number}"[-180:],
+            session_id=f"{self._run_id}-{case.id}-{number}"[-180:],
+            timeout_s=self._settings.timeout_s,
+        )
+        tape = self._ports.tape_for(case.id, number)
+        for tried in range(self._settings.retries + 1):
+            spoken = attempt
+            try:
+                spoken = self._give_speaker(prepared, attempt, tape)
+                evidence = await self._bound_time(self._ports.target.run(spoken, tape))
+            except TargetError as error:
+                if isinstance(spoken.speaker, BudgetedSpeaker) and spoken.speaker.stopped is not None:
+                    raise ConversationStopped(spoken.speaker.stopped) from None
+                last = not error.safe or tried == self._settings.retries or self._is_out_of_time()
+                if last or self._asks_for_too_long(error.code, error.retry_after_s):
+                    seen = error.evidence if error.evidence is None or explain_unusable(error.evidence) is None else None
+                    broken = make_broken_result(prepared, number, error.code, exception_text(error, _LONGEST_REASON))
+                    return broken if seen is None else prepared.add_cost(broken, seen), seen
+                await self._wait_before_retry(case.id, number, tried, exception_text(error), error.code, error.retry_after_s)
+                continue
+            except Exception as error:  # a bug in a target is this attempt's error, not the end of the run
+                told = f"a bug in the target: {type(error).__name__}: {exception_text(error)}"
+                return make_broken_result(prepared, number, "internal_error", told), None
+            wrong = explain_unusable(evidence)
+            if wrong is not None:
+                return make_broken_result(prepared, number, "bad_answer", f"what the target observed cannot be kept: {wrong}"), None
+            # Who answers 429 has not worked on the request, so it may be asked again. Its last answer is evidence like any other.
+            retry_after = _get_asked_pause_s(evidence)
+            last = tried == self._settings.retries or self._is_out_of_time()
+            if retry_after is not None and not last and not self._asks_for_too_long("rate_limited", retry_after):
+                await self._wait_before_retry(case.id, number, tried, "the agent answered 429", "rate_limited", retry_after)
+                continue
+            self._gate.note_success()
+            if self._ports.judge is not None and prepared.judged:
+                return None, evidence
+            return await self._decide(prepared, evidence, number), evidence
+        raise AssertionError("every way through the loop returns")
+
+    def _give_speaker(self, prepared: PreparedCase, attempt: Attempt, tape: Tape) -> Attempt:
+        """Return the attempt with its simulated user, who knows nothing of tries before this one and stops when the budget is spent."""
+        if attempt.case.user is None:
+            return attempt
+        if self._ports.speaker_for is None:
+            raise TargetError(f"nobody plays the simulated user of case {attempt.case.id!r} in this run", code="user_unavailable")
+        speaker: Speaker = self._ports.speaker_for(attempt.case, tape)
+        if self._spent.bounds_spending:
+            speaker = BudgetedSpeaker(speaker, self._spent, prepared.prices, (attempt.case.id, attempt.number))
+        return msgspec.structs.replace(attempt, speaker=speaker)
+
+    async def _decide(self, prepared: PreparedCase, evidence: Evidence, number: int) -> CaseResult:
+        if self._ports.decides is None:
+            return prepared.decide(evidence, attempt=number, clock=self._ports.now)
+        return await self._ports.decides.decide_one(prepared.case, evidence, attempt=number, clock=self._ports.now())
+
+    async def _bound_time(self, running: Awaitable[Evidence]) -> Evidence:
+        seconds = self._settings.timeout_s
+        left = self._spent.get_seconds_left()
+        if left is not None:
+            seconds = min(seconds, left)
+        bound = asyncio.timeout(seconds)
+        try:
+            async with bound:
+                return await running
+        except TimeoutError as error:
+            why = (
+                f"no answer within {seconds:g} s"
+                if bound.expired()
+                else f"the target gave up waiting: {exception_text(error) or 'TimeoutError'}"
+            )
+            raise TargetError(why, code="timeout") from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this attempt: something inside the target was, and it let that through.
+            raise TargetError("the target was cancelled from inside", code="internal_error") from None
+
+    def _asks_for_too_long(self, code: str, retry_after_s: float | None) -> bool:
+        """Return whether the other side wants a longer pause than a whole attempt may take: it gets fewer attempts instead."""
+        if retry_after_s is None or retry_after_s <= self._settings.timeout_s:
+            return False
+        if code in ("rate_limited", "overloaded"):
+            self._gate.slow_down(None)
+        return True
+
+    async def _wait_before_retry(self, case: str, number: int, tried: int, why: str, code: str, retry_after_s: float | None) -> None:
+        wait = max(self._settings.backoff_s * 2**tried, retry_after_s or 0.0)
+        if code in ("rate_limited", "overloaded"):
+            self._gate.slow_down(retry_after_s)
+            self._on_slowdown()
+            self._ports.listener(Event(kind="slowed", case=case, attempt=number, message=f"at most {self._gate.limit} at once"))
+        self._ports.listener(Event(kind="retrying", case=case, attempt=number, message=f"{why}; again in {wait:g} s"))
+        await asyncio.sleep(wait)
+
+    def _is_out_of_time(self) -> bool:
+        return self._spent.get_seconds_left() == 0.0
+
+
+def make_broken_result(prepared: PreparedCase, number: int, code: str, reason: str) -> CaseResult:
+    """Return the result of an attempt that left nothing to decide on."""
+    verdict = errored(code, reason)
+    return CaseResult(prepared.case, "error", None, (verdict,) * len(prepared.case.assertions), None, None, None, number, {}, code, reason)
+
+
+def explain_unusable(evidence: object) -> str | None:
+    """Return why evidence of a target cannot be kept and read again, or None."""
+    if not isinstance(evidence, Evidence):
+        return f"expected evidence, found {type(evidence).__name__}"
+    try:
+        _EVIDENCE.decode(msgspec.json.encode(evidence))
+    except RecursionError:
+        return "it is nested too deep, or contains itself"
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        return exception_text(error)
+    return None
+
+
+def _get_asked_pause_s(evidence: Evidence) -> float | None:
+    """Return how long an agent that answered 429 wants to be left alone, or None for any other answer."""
+    if evidence.http_status != 429:
+        return None
+    asked = evidence.metadata.get("retry_after_s")
+    return float(asked) if isinstance(asked, (int, float)) and not isinstance(asked, bool) else 0.0

@@ -1,0 +1,1 @@
+"""What people say about answers: labels and notes, and how far judges agree with them."""

@@ -1,0 +1,135 @@
+"""How far judges agree with people: computed from the labels of a project, and the labels as the file that a judge is calibrated on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Literal, cast
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.judgement import Opinion
+from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.scoring.agreement import Figure
+from proctor.scoring.calibration import Calibration, summarize_calibration
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import query_seen, require_reader
+from proctor.service.access.projects import get_project
+from proctor.service.hub import Hub
+from proctor.service.labels.claims import JudgedClaim
+from proctor.store.bodies import expand_bytes
+from proctor.store.pages import Row
+from proctor.store.tables import annotation_rows
+
+MOST_LABELS = 2_000
+"""The newest labels of a project that agreement is computed from, and that are exported."""
+_CLAIM = msgspec.json.Decoder(JudgedClaim)
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """The labels of a project beside what the judge said."""
+
+    judged: list[JudgedAnswer]
+    """Oldest first, each question once."""
+    repeated: int
+    """Labels left out since the same question was labelled again later."""
+    skipped: int
+    """Claims that people passed over."""
+    more: bool
+    """Whether there are older labels that were not looked at."""
+    threshold: float | None
+    """The least passing score of most of them; none where the judge was asked for yes or no."""
+    calibration: Calibration | None
+    """None where there is no label yet."""
+
+
+async def read_agreement(hub: Hub, caller: Caller, project_id: str, *, figures: bool = True) -> Agreement:
+    """Return how far the judge agrees with the labels of a project; without `figures` only the labels."""
+    require_reader(caller)
+    await get_project(hub, caller, project_id)
+    query = query_seen(annotation_rows, caller, project_id=project_id).where(annotation_rows.c.body.is_not(None))
+    newest = query.order_by(annotation_rows.c.created_at.desc(), annotation_rows.c.id.desc()).limit(MOST_LABELS + 1)
+    async with hub.database.reading() as connection:
+        rows: list[Row] = [dict(row) for row in (await connection.execute(newest.where(annotation_rows.c.label.is_not(None)))).mappings()]
+    return await asyncio.to_thread(_compute_agreement, rows, figures)
+
+
+def write_labels(found: Agreement) -> bytes:
+    """Return the labels as lines of JSON, as `proctor judge calibrate` reads them."""
+    lines: list[bytes] = []
+    for one in found.judged:
+        item = one.item
+        line: dict[str, Json] = {"id": item.id, "answer": item.answer, "criterion": item.criterion, "label": item.label}
+        line |= {} if item.context is None else {"context": item.context}
+        line |= {} if not item.why else {"why": item.why}
+        lines.append(msgspec.json.encode(line))
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _compute_agreement(rows: list[Row], figures: bool) -> Agreement:
+    more = len(rows) > MOST_LABELS
+    by_question: dict[bytes, tuple[JudgedAnswer, float | None]] = {}
+    repeated = skipped = 0
+    # Newest first: of two labels on one question the later one counts, for a judge cannot be right about both.
+    for row in rows[:MOST_LABELS]:
+        if row["label"] == "skip":
+            skipped += 1
+            continue
+        claim = _CLAIM.decode(expand_bytes(row["body"]))
+        question = msgspec.json.encode([claim.answer, claim.criterion, claim.context])
+        if question in by_question:
+            repeated += 1
+            continue
+        by_question[question] = (_make_judged(row, claim), claim.threshold)
+    judged = [one for one, _ in reversed(by_question.values())]
+    thresholds = Counter(threshold for _, threshold in by_question.values() if threshold is not None)
+    threshold = thresholds.most_common(1)[0][0] if thresholds else None
+    calibration = summarize_calibration(judged, threshold=threshold) if judged and figures else None
+    return Agreement(judged=judged, repeated=repeated, skipped=skipped, more=more, threshold=threshold, calibration=calibration)
+
+
+def _make_judged(row: Row, claim: JudgedClaim) -> JudgedAnswer:
+    # A label says whether the answer meets the criterion. Who passes a claim about what must not be the case says that it does not.
+    item = LabelledAnswer(
+        id=row["id"],
+        answer=claim.answer,
+        criterion=claim.criterion,
+        context=claim.context,
+        label=(row["label"] == "pass") != claim.forbidden,
+        why=row["note"],
+    )
+    outcome = cast(Literal["pass", "fail", "error"], claim.outcome)
+    if claim.forbidden and outcome != "error":
+        outcome = "fail" if outcome == "pass" else "pass"
+    details: dict[str, Json] = {"judge": claim.judge} if claim.judge else {}
+    score = 1 - claim.score if claim.forbidden else claim.score
+    return JudgedAnswer(item=item, opinion=Opinion(outcome=outcome, score=score, reason=claim.reason, code=claim.code, details=details))
+
+
+def count_labels(found: Agreement) -> dict[str, int]:
+    """Return how many answers people passed and failed."""
+    passes = sum(one.item.label for one in found.judged)
+    return {"pass": passes, "fail": len(found.judged) - passes}
+
+
+def show_agreement(found: Agreement) -> dict[str, Json]:
+    """Return agreement as it goes over the wire."""
+    known = found.calibration
+    figures = {} if known is None else known.figures
+    return {
+        "labels": len(found.judged),
+        "repeated": found.repeated,
+        "skipped": found.skipped,
+        "more": found.more,
+        "threshold": found.threshold,
+        "best_threshold": None if known is None or known.cut is None else known.cut.threshold,
+        "undecided": 0 if known is None else sum(known.undecided.values()),
+        "strength": None if known is None else known.strength,
+        "figures": {name: _show_figure(figure) for name, figure in figures.items()},
+    }
+
+
+def _show_figure(figure: Figure) -> dict[str, Json]:
+    bounds = figure.interval
+    return {"value": figure.value, "low": None if bounds is None else bounds.low, "high": None if bounds is None else bounds.high}

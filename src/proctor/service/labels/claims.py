@@ -1,0 +1,191 @@
+"""Claims that a judge decided, posed to a person as the judge was asked them.
+
+What was asked is not kept with a result. It is found again from the case and the evidence, by the checks themselves, and only by those that
+ask a judge. A claim that puts several questions to a judge has no one answer of a person to compare with, and is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.decide.questions import list_questions
+from proctor.errors import EvidenceError, InputError, StoreError
+from proctor.formats.suites import read_suite
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import find_seen, require_reader
+from proctor.service.decisions.trace_evidence import read_agent_evidence
+from proctor.service.hub import Hub
+from proctor.service.refusals import not_found
+from proctor.service.runs.requests import find_run
+from proctor.service.runs.results import suite_of_run
+from proctor.service.traces.search import make_agent
+from proctor.store.bodies import expand_bytes, unpack
+from proctor.store.pages import Row
+from proctor.store.run_rows import read_entry
+from proctor.store.tables import agents, case_versions, results, run_entries, traces
+from proctor.store.tenants import find_row
+from proctor.store.traces import list_pieces
+
+SubjectKind = Literal["trace", "result", "attempt"]
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody says something about: a trace, a result of one, or an attempt of a run."""
+
+    kind: SubjectKind
+    id: str
+    project_id: str
+    agent_id: str
+    """Empty for an attempt."""
+    parent_id: str
+    """The trace or the run."""
+    row: Row
+
+
+class JudgedClaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One claim of a result: what was judged, by which criterion, and what the judge said."""
+
+    number: int
+    criterion: str
+    answer: Json
+    context: Json = None
+    threshold: float | None = None
+    forbidden: bool = False
+    """The criterion says what must not be the case: who passes the claim says that it is not."""
+    outcome: str
+    score: float = 0.0
+    code: str | None = None
+    reason: str = ""
+    judge: str = ""
+
+
+class _Decided(msgspec.Struct, frozen=True):
+    """What is needed of a verdict, however it was kept."""
+
+    outcome: str
+    score: float | None = None
+    reason: str | None = None
+    code: str | None = None
+    details: dict[str, Json] | None = None
+
+    @property
+    def judge(self) -> str | None:
+        """Who judged, where a judge did."""
+        found = (self.details or {}).get("judge")
+        return found if isinstance(found, str) else None
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    verdicts: list[_Decided] = []
+
+
+_ATTEMPT = msgspec.json.Decoder(_Attempt)
+
+
+async def find_subject(connection: AsyncConnection, caller: Caller, kind: SubjectKind, id: str) -> Subject:
+    """Return what an id names, for who may see it. Raises `Refusal` as for one that is not there otherwise."""
+    require_reader(caller)
+    if kind == "attempt":
+        row = (await connection.execute(sa.select(run_entries).where(run_entries.c.id == id))).mappings().first()
+        if row is None:
+            raise not_found("attempt", id)
+        run = await find_run(connection, caller, row["run_id"])
+        return Subject(kind=kind, id=id, project_id=run["project_id"], agent_id="", parent_id=run["id"], row={**row, "run": run})
+    found = await find_seen(connection, traces if kind == "trace" else results, caller, kind, id)
+    place = {"project_id": found["project_id"], "agent_id": found["agent_id"]}
+    return Subject(kind=kind, id=id, parent_id=id if kind == "trace" else found["trace_id"], row=found, **place)
+
+
+async def read_claims(hub: Hub, caller: Caller, subject: Subject) -> list[JudgedClaim]:
+    """Return the claims of a result or an attempt that a judge decided, as they were put to it."""
+    if subject.kind == "attempt":
+        return await asyncio.to_thread(_read_attempt_claims, subject.row)
+    if subject.kind == "trace":
+        return []
+    async with hub.database.reading() as connection:
+        trace = await find_row(connection, traces, caller.organization_id, subject.parent_id)
+        if trace is None:
+            return []
+        agent = await find_row(connection, agents, caller.organization_id, trace["agent_id"])
+        pieces = (await list_pieces(connection, [trace]))[trace["id"]]
+        which = (case_versions.c.case_id == subject.row["case_id"], case_versions.c.version == subject.row["case_version"])
+        text = (await connection.execute(sa.select(case_versions).where(*which))).mappings().first()
+    return [] if text is None else await asyncio.to_thread(_read_result_claims, subject.row, dict(text), pieces, agent)
+
+
+def read_verdicts(body: Json) -> list[_Decided]:
+    """Return the verdicts of a result of a trace as it is kept."""
+    told: Json = body.get("assertions") if isinstance(body, dict) else None
+    return [msgspec.convert(one, _Decided) for one in told] if isinstance(told, list) else []
+
+
+def list_judged(verdicts: Sequence[_Decided]) -> list[tuple[int, _Decided]]:
+    """Return those verdicts that a judge gave, with their positions."""
+    return [(number, verdict) for number, verdict in enumerate(verdicts) if verdict.judge is not None and verdict.outcome != "skip"]
+
+
+def read_attempt_verdicts(body: bytes) -> list[_Decided]:
+    """Return the verdicts of an attempt as it is kept."""
+    try:
+        # Without the evidence, which is most of it, and not needed to see whether a judge was asked.
+        return _ATTEMPT.decode(expand_bytes(body)).verdicts
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"a stored result cannot be read: {error}") from error
+
+
+def _read_attempt_claims(row: Row) -> list[JudgedClaim]:
+    entry = read_entry(row["body"])
+    case = next((case for case in suite_of_run(row["run"]).cases if case.id == entry.case), None)
+    if case is None or entry.evidence is None:
+        return []
+    return _pose_claims(case, entry.evidence, read_attempt_verdicts(row["body"]))
+
+
+def _read_result_claims(row: Row, text: Row, pieces: list[bytes], agent: Row | None) -> list[JudgedClaim]:
+    try:
+        suite = read_suite(text["document"], dialect=text["dialect"], name=row["case_key"])
+        case = next((case for case in suite.cases if case.id == row["case_key"]), None)
+        evidence = read_agent_evidence(pieces, None if agent is None else make_agent(agent))
+    except (InputError, EvidenceError, StoreError):
+        # What was decided stands; what it was decided on can no longer be read, so nobody can be asked about it.
+        return []
+    return [] if case is None else _pose_claims(case, evidence, read_verdicts(unpack(row["body"])))
+
+
+def _pose_claims(case: Case, evidence: Evidence, verdicts: Sequence[_Decided]) -> list[JudgedClaim]:
+    found: list[JudgedClaim] = []
+    questions = list_questions(case, evidence)
+    for number, verdict in list_judged(verdicts):
+        asked = questions.get(number, ())
+        if len(asked) != 1:
+            continue
+        question = asked[0]
+        context: dict[str, Json] = dict(question.material.context)
+        if question.reference is not None:
+            context["reference"] = question.reference
+        if question.rubric:
+            context["rubric"] = list(question.rubric)
+        found.append(
+            JudgedClaim(
+                number=number,
+                criterion=question.criterion,
+                answer=question.material.subject,
+                context=context or None,
+                threshold=question.threshold,
+                forbidden=question.forbidden,
+                outcome=verdict.outcome,
+                score=verdict.score or 0.0,
+                code=verdict.code,
+                reason=verdict.reason or "",
+                judge=verdict.judge or "",
+            )
+        )
+    return found

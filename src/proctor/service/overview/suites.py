@@ -1,0 +1,141 @@
+"""Which cases turned between the newest run of a suite and the last one before a moment.
+
+Only cases that failed at least once in either run can have turned, and failed attempts are found along an index. So the cost goes by how
+many fail, not by how many there are; of very many failing cases some are looked at, and the answer says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.actions.compare import find_reason
+from proctor.actions.overview import SuiteChange, TurnedCase, TurnedCases, find_turned
+from proctor.scoring.intervals import Counts
+from proctor.scoring.statistics import count_outcomes
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import list_seen
+from proctor.service.runs.results import suite_of_run
+from proctor.store.pages import Row
+from proctor.store.run_rows import read_entry
+from proctor.store.tables import run_entries, runs
+
+MOST_SUITES = 5
+"""Suites that are compared."""
+MOST_EARLIER = 500
+"""Runs before the moment among which the last of each suite is looked for."""
+MOST_FAILED = 1_000
+"""Failed attempts of a run that are looked at, the newest first."""
+MOST_CASES = 200
+"""Cases of them that are counted."""
+_NAMED = 10
+"""Newly failing cases whose reason is read."""
+
+
+async def find_suite_changes(
+    connection: AsyncConnection, caller: Caller, project_id: str, new: Sequence[Row], since: str
+) -> tuple[SuiteChange, ...]:
+    """Return what changed in each suite with a completed run since the moment; `new` are the runs since then, newest first."""
+    completed = [run for run in new if run["status"] == "completed"]
+    newest: dict[str, Row] = {}
+    oldest: dict[str, Row] = {}
+    for run in completed:
+        newest.setdefault(run["suite_name"], run)
+        oldest[run["suite_name"]] = run
+    if not newest:
+        return ()
+    earlier = await _find_earlier(connection, caller, project_id, since)
+    changes: list[SuiteChange] = []
+    for suite, run in list(newest.items())[:MOST_SUITES]:
+        # A suite that is new since then is compared with its own first run.
+        first = oldest[suite]["id"] if oldest[suite]["id"] != run["id"] else None
+        changes.append(await _compare_suite(connection, suite, run["id"], earlier.get(suite, first)))
+    return tuple(changes)
+
+
+async def _find_earlier(connection: AsyncConnection, caller: Caller, project_id: str, since: str) -> dict[str, str]:
+    """Return the last completed run of each suite before the moment."""
+    columns = ("id", "suite_name", "created_at")
+    query = list_seen(runs, caller, columns=columns, along=(runs.c.created_at < since,), project_id=project_id, status="completed").whole
+    newest = query.order_by(runs.c.created_at.desc(), runs.c.id.desc()).limit(MOST_EARLIER)
+    found: dict[str, str] = {}
+    for row in (await connection.execute(newest)).mappings():
+        found.setdefault(row["suite_name"], row["id"])
+    return found
+
+
+async def _compare_suite(connection: AsyncConnection, suite: str, run_id: str, before_id: str | None) -> SuiteChange:
+    nothing = TurnedCases(total=0, cases=())
+    if before_id is None:
+        return SuiteChange(
+            suite_name=suite, run_id=run_id, before_id=None, newly_failing=nothing, newly_passing=nothing, newly_flaky=nothing
+        )
+    failing, more = await _list_failing(connection, run_id)
+    failed, more_before = await _list_failing(connection, before_id)
+    cases = list(dict.fromkeys([*failing, *failed]))
+    after, before = await _count_cases(connection, run_id, cases), await _count_cases(connection, before_id, cases)
+    thresholds = await _read_thresholds(connection, run_id)
+    newly_failing, newly_passing, newly_flaky = find_turned(before, after, thresholds)
+    return SuiteChange(
+        suite_name=suite,
+        run_id=run_id,
+        before_id=before_id,
+        newly_failing=await _add_reasons(connection, run_id, newly_failing),
+        newly_passing=newly_passing,
+        newly_flaky=newly_flaky,
+        is_part=more or more_before,
+    )
+
+
+async def _list_failing(connection: AsyncConnection, run_id: str) -> tuple[list[str], bool]:
+    """Return the cases that did not pass at least once, and whether there may be more."""
+    found: dict[str, None] = {}
+    more = False
+    for outcome in ("fail", "error"):
+        query = sa.select(run_entries.c.case_id).where(run_entries.c.run_id == run_id, run_entries.c.outcome == outcome)
+        newest = query.order_by(run_entries.c.created_at.desc(), run_entries.c.id.desc()).limit(MOST_FAILED + 1)
+        cases = list((await connection.execute(newest)).scalars())
+        more = more or len(cases) > MOST_FAILED
+        found |= dict.fromkeys(cases[:MOST_FAILED])
+    return list(found)[:MOST_CASES], more or len(found) > MOST_CASES
+
+
+async def _count_cases(connection: AsyncConnection, run_id: str, cases: Sequence[str]) -> dict[str, Counts]:
+    outcomes: dict[str, dict[str, int]] = {}
+    columns = (run_entries.c.case_id, run_entries.c.outcome, sa.func.count())
+    query = sa.select(*columns).where(run_entries.c.run_id == run_id, run_entries.c.case_id.in_(cases))
+    for case, outcome, count in await connection.execute(query.group_by(run_entries.c.case_id, run_entries.c.outcome)):
+        outcomes.setdefault(case, {})[outcome] = int(count)
+    # In the order in which they were found: the newest first.
+    return {case: count_outcomes(outcomes[case]) for case in cases if case in outcomes}
+
+
+async def _read_thresholds(connection: AsyncConnection, run_id: str) -> Mapping[str, float]:
+    """Return which cases pass at a share of their attempts."""
+    # Reading a large suite takes long, and few have such a case: whether it may have one is looked for in its text first.
+    text = runs.c.document
+    query = sa.select(runs).where(runs.c.id == run_id, sa.or_(text.contains("pass_rate"), text.contains("passThreshold")))
+    found = (await connection.execute(query)).mappings().first()
+    if found is None:
+        return {}
+    suite = await asyncio.to_thread(suite_of_run, dict(found))
+    return {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
+
+
+async def _add_reasons(connection: AsyncConnection, run_id: str, turned: TurnedCases) -> TurnedCases:
+    """Return newly failing cases with why the first of them fail."""
+    told: list[TurnedCase] = []
+    for number, case in enumerate(turned.cases):
+        if number < _NAMED:
+            query = sa.select(run_entries.c.body).where(run_entries.c.run_id == run_id, run_entries.c.case_id == case.case)
+            failed = query.where(run_entries.c.outcome.in_(("fail", "error"))).order_by(run_entries.c.attempt).limit(1)
+            body = (await connection.execute(failed)).scalar_one_or_none()
+            reason = "" if body is None else find_reason(await asyncio.to_thread(read_entry, body), None)
+            told.append(msgspec.structs.replace(case, reason=reason))
+        else:
+            told.append(case)
+    return msgspec.structs.replace(turned, cases=tuple(told))

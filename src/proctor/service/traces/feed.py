@@ -1,0 +1,135 @@
+"""What happens to the traces of a project, told as it happens, from any point on.
+
+    received    a trace came in for the first time
+    decided     a case was decided on a trace: case, outcome, code
+
+Nothing is written for this: both are found by the time they were written, over indices that are there for lists. The id of an event is that
+time and the id of its row, so that who comes back with the last one goes on behind it. What was written less than a moment ago is not told
+yet: two servers that write at once may finish in the other order, and what was passed by would not be told again.
+
+A case that is decided once more on the same trace changes its result, and is not told of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+
+from proctor.model.evidence import Json
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import query_seen, require_reader
+from proctor.service.access.projects import get_project
+from proctor.service.hub import Hub, stamp
+from proctor.service.refusals import Refusal
+from proctor.store.tables import results, traces
+
+LOOK_EVERY_S = 1.0
+"""How often it is looked for something new."""
+SETTLED_S = 2.0
+"""How old something is when it is told: whatever was written before it has been committed by then."""
+BEAT_EVERY_S = 15.0
+_AT_ONCE = 200
+_CURSOR = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)(?:,((?:trc|res)_[0-9A-Za-z_]{1,60}))?", re.ASCII)
+_RECEIVED = ("id", "agent_id", "external_id", "status", "input_text", "created_at")
+_DECIDED = ("id", "agent_id", "trace_id", "case_id", "outcome", "code", "created_at")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a reader is."""
+
+    at: str
+    id: str = ""
+
+    def write(self) -> str:
+        """Return the id of the event that was told last."""
+        return f"{self.at},{self.id}" if self.id else self.at
+
+
+class Followed(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody follows, once it is known that they may."""
+
+    caller: Caller
+    project_id: str
+    agent_id: str | None
+    place: Place
+
+
+async def find_followed_traces(
+    hub: Hub, caller: Caller, project_id: str, *, agent_id: str | None = None, after: str | None = None
+) -> Followed:
+    """Return what a reader follows, from an event on or from now. Raises `Refusal`."""
+    require_reader(caller)
+    await get_project(hub, caller, project_id)
+    place = Place(find_now(hub)) if not after else read_place(after)
+    return Followed(caller=caller, project_id=project_id, agent_id=agent_id, place=place)
+
+
+def find_now(hub: Hub) -> str:
+    """Return the time up to which everything is told by now."""
+    return stamp(hub.clock() - SETTLED_S)
+
+
+def read_place(text: str) -> Place:
+    """Return the place that an id of an event names. Raises `Refusal`."""
+    found = _CURSOR.fullmatch(text)
+    if found is None:
+        raise Refusal("BAD_REQUEST", "no event has this id", hint="begin without one, and go on from the ids of the events")
+    return Place(found[1], found[2] or "")
+
+
+async def follow_traces(
+    hub: Hub, followed: Followed, *, stopping: Callable[[], bool], follow: bool = True, beat_every_s: float = BEAT_EVERY_S
+) -> AsyncIterator[dict[str, Json] | None]:
+    """Yield what happens, as long as somebody listens; None when nothing happened for a while. Without `follow`: what there is."""
+    place, quiet = followed.place, 0.0
+    while not stopping():
+        found = await _list_events(hub, followed, place)
+        for event in found:
+            place = read_place(str(event["id"]))
+            quiet = 0.0
+            yield event
+        # There may be more of them; who reads slowly is not made to wait in between.
+        if len(found) >= _AT_ONCE:
+            continue
+        if not follow:
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
+        quiet += LOOK_EVERY_S
+        if quiet >= beat_every_s:
+            quiet = 0.0
+            yield None
+
+
+async def _list_events(hub: Hub, followed: Followed, place: Place) -> list[dict[str, Json]]:
+    settled = find_now(hub)
+    events: list[dict[str, Json]] = []
+    async with hub.database.reading() as connection:
+        for kind, table, columns in (("received", traces, _RECEIVED), ("decided", results, _DECIDED)):
+            rows = (await connection.execute(_make_query(followed, table, columns, place, settled))).mappings()
+            events += [_show_event(kind, dict(row)) for row in rows]
+    events.sort(key=lambda event: _get_order(event["id"]))
+    # One kind may go on behind its page, and the other may have gone further: only so many in all are sure to be the next ones.
+    return events[:_AT_ONCE]
+
+
+def _make_query(followed: Followed, table: sa.Table, columns: Sequence[str], place: Place, settled: str) -> sa.Select[Any]:
+    ours = query_seen(table, followed.caller, project_id=followed.project_id, agent_id=followed.agent_id)
+    here = sa.tuple_(table.c.created_at, table.c.id) > sa.tuple_(sa.literal(place.at), sa.literal(place.id))
+    query = ours.with_only_columns(*(table.c[name] for name in columns)).where(here, table.c.created_at <= settled)
+    return query.order_by(table.c.created_at, table.c.id).limit(_AT_ONCE)
+
+
+def _show_event(kind: str, row: dict[str, Any]) -> dict[str, Json]:
+    at, id = row.pop("created_at"), row.pop("id")
+    trace_id = row.pop("trace_id", id)
+    return {"id": Place(at, id).write(), "kind": kind, "at": at, "trace_id": trace_id, **row}
+
+
+def _get_order(id: Json) -> tuple[str, str]:
+    at, _, row_id = str(id).partition(",")
+    return at, row_id

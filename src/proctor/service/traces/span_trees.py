@@ -1,0 +1,255 @@
+"""A trace as a tree of spans: a window over it, one span in full, and what is found in it.
+
+A trace may have a hundred thousand spans. Their tree is made once and remembered for a while, without what the spans carry; who shows it
+takes a window of the rows that are open. What one span carries is read again when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from proctor.errors import EvidenceError, StoreError
+from proctor.evidence.span_rows import SpanRow, list_span_rows
+from proctor.evidence.spans import Span, SpanGroup, merge_spans, read_span
+from proctor.model.evidence import Evidence, Json
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import find_seen, require_reader
+from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence
+from proctor.service.hub import Hub
+from proctor.service.traces.search import make_agent
+from proctor.store.bodies import from_json, to_json
+from proctor.store.pages import Row
+from proctor.store.tables import agents, traces
+from proctor.store.tenants import find_row
+from proctor.store.traces import list_pieces
+
+MOST_EXPLAINED = 5_000
+"""Spans of a trace whose evidence is shown beside its tree; of larger ones it takes seconds to read."""
+_MOST_FOUND = 50
+_GROUPS = msgspec.json.Decoder(list[SpanGroup])
+
+
+class SpanTree(msgspec.Struct, frozen=True, kw_only=True):
+    """The spans of a trace."""
+
+    rows: list[SpanRow]
+    places: dict[str, int]
+    """Where each span stands, by its id."""
+    start_ns: int
+    end_ns: int
+    deepest: int
+    evidence: Evidence | None = None
+    """What cases are decided on, of a trace that is not too large."""
+    problem: str | None = None
+    """Why there is nothing to see."""
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows are open: those above a level, but for the ones that were turned."""
+
+    level: int
+    turned: frozenset[str] = frozenset()
+
+    def is_open(self, row: SpanRow) -> bool:
+        """Return whether what is below a row is shown."""
+        return (row.depth < self.level) != (row.id in self.turned)
+
+
+class FoundSpan(msgspec.Struct, frozen=True):
+    """A span that was looked for."""
+
+    place: int
+    row: SpanRow
+
+
+class _RawSpan(msgspec.Struct, frozen=True):
+    """A span whose attributes are left as they are: looking at a hundred thousand of them is then cheap."""
+
+    id: str
+    name: str = ""
+    attributes: msgspec.Raw = msgspec.Raw(b"{}")
+    events: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class _RawGroup(msgspec.Struct, frozen=True):
+    spans: list[_RawSpan]
+
+
+class _UnreadGroup(msgspec.Struct, frozen=True):
+    resource: dict[str, Json]
+    spans: list[msgspec.Raw]
+
+
+_RAW = msgspec.json.Decoder(list[_RawGroup])
+_UNREAD = msgspec.json.Decoder(list[_UnreadGroup])
+_SPAN = msgspec.json.Decoder(Span)
+
+
+async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
+    """Return the tree of a trace. Raises `Refusal` for one that is not there."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        row = await find_seen(connection, traces, caller, "trace", id)
+    key = (id, row["revision"], row["updated_at"])
+    known: SpanTree | None = hub.span_trees.get(key)
+    if known is not None:
+        return known
+    # One at a time: the largest ones take a second and a lot of memory.
+    async with hub.span_trees.turn:
+        known = hub.span_trees.get(key)
+        if known is None:
+            pieces, agent = await _read_pieces(hub, caller, row)
+            known = await asyncio.to_thread(_build_tree, pieces, agent)
+            hub.span_trees.put(key, known, len(known.rows) + 100)
+    return known
+
+
+async def read_one_span(hub: Hub, caller: Caller, id: str, span_id: str) -> Span | None:
+    """Return one span of a trace with everything it carries; None where there is none of this id."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        row = await find_seen(connection, traces, caller, "trace", id)
+    pieces, _ = await _read_pieces(hub, caller, row)
+    return await asyncio.to_thread(_find_one, pieces, span_id)
+
+
+async def find_spans(hub: Hub, caller: Caller, id: str, tree: SpanTree, words: str) -> tuple[list[FoundSpan], int]:
+    """Return the first spans of a trace with a text in their id, name, attributes or events, in the order of the tree; and how many."""
+    async with hub.database.reading() as connection:
+        row = await find_seen(connection, traces, caller, "trace", id)
+    pieces, _ = await _read_pieces(hub, caller, row)
+    hits = await asyncio.to_thread(_search, pieces, words)
+    places = sorted({tree.places[hit] for hit in hits if hit in tree.places})
+    return [FoundSpan(place, tree.rows[place]) for place in places[:_MOST_FOUND]], len(places)
+
+
+def choose_level(rows: Sequence[SpanRow], most: int) -> int:
+    """Return down to which level a tree is open at first: as far as that shows no more than `most` rows, and at least one level."""
+    by_depth: dict[int, int] = {}
+    for row in rows:
+        by_depth[row.depth] = by_depth.get(row.depth, 0) + 1
+    shown, level = 0, 0
+    for depth in sorted(by_depth):
+        shown += by_depth[depth]
+        if shown > most and depth > 1:
+            break
+        level = depth
+    return max(1, level)
+
+
+def list_visible(tree: SpanTree, opened: Opened, *, also: Collection[int] = ()) -> Sequence[int]:
+    """Return the places of the rows that are shown; `also` are open, whatever the rest says."""
+    if opened.level > tree.deepest and not opened.turned:
+        return range(len(tree.rows))  # all of them; who scrolls through a large trace asks again and again
+    found: list[int] = []
+    rows, place = tree.rows, 0
+    while place < len(rows):
+        found.append(place)
+        row = rows[place]
+        place += 1 if row.below == 0 or place in also or opened.is_open(row) else row.below + 1
+    return found
+
+
+def list_above(tree: SpanTree, place: int) -> set[int]:
+    """Return the places of all rows above one."""
+    found: set[int] = set()
+    above = tree.rows[place].parent
+    while above >= 0:
+        found.add(above)
+        above = tree.rows[above].parent
+    return found
+
+
+def match_calls(tree: SpanTree) -> dict[str, str]:
+    """Return which span a tool call of the evidence stands for, by its pointer; nothing where the two do not match one by one."""
+    calls = () if tree.evidence is None else tree.evidence.tool_calls or ()
+    tools = sorted((row for row in tree.rows if row.kind == "tool"), key=lambda row: row.start_ns)
+    # By order, and only if every name is right: a link to the wrong span would be worse than none.
+    if len(calls) != len(tools) or not all(call.name in row.name for call, row in zip(calls, tools, strict=True)):
+        return {}
+    return {f"$.tool_calls[{number}]": row.id for number, row in enumerate(tools)}
+
+
+async def _read_pieces(hub: Hub, caller: Caller, row: Row) -> tuple[list[bytes], Row | None]:
+    async with hub.database.reading() as connection:
+        pieces = (await list_pieces(connection, [row]))[row["id"]]
+        return pieces, await find_row(connection, agents, caller.organization_id, row["agent_id"])
+
+
+def _build_tree(pieces: list[bytes], agent: Row | None) -> SpanTree:
+    try:
+        spans = _read_spans(pieces)
+    except (EvidenceError, StoreError, msgspec.MsgspecError, RecursionError) as error:
+        return SpanTree(rows=[], places={}, start_ns=0, end_ns=0, deepest=0, problem=str(error))
+    rows = list_span_rows(spans)
+    times = [row for row in rows if row.start_ns]
+    evidence: Evidence | None = None
+    problem: str | None = None
+    if len(rows) <= MOST_EXPLAINED:
+        try:
+            evidence = read_agent_evidence(pieces, None if agent is None else make_agent(agent))
+        except (EvidenceError, StoreError) as error:
+            problem = str(error)
+    return SpanTree(
+        rows=rows,
+        places={row.id: place for place, row in enumerate(rows)},
+        start_ns=min((row.start_ns for row in times), default=0),
+        end_ns=max((max(row.end_ns, row.start_ns) for row in times), default=0),
+        deepest=max((row.depth for row in rows), default=0),
+        evidence=evidence,
+        problem=problem,
+    )
+
+
+def _read_spans(pieces: list[bytes]) -> list[Span]:
+    batches: list[list[Span]] = []
+    for data in expand_pieces(pieces):
+        if data[:1] == b"[":
+            batches += [group.spans for group in _GROUPS.decode(data)]
+        else:
+            batches.append(_read_body_spans(from_json(data)))
+    return [span for merged in merge_spans(batches).values() for span in merged]
+
+
+def _read_body_spans(document: Json) -> list[Span]:
+    """Return the spans in a body that came in one piece, where it has some."""
+    told: Json = document.get("spans") if isinstance(document, dict) else None
+    return [read_span(one, f"$.spans[{number}]") for number, one in enumerate(told)] if isinstance(told, list) else []
+
+
+def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
+    wanted = to_json(span_id)
+    batches: list[list[Span]] = []
+    try:
+        for data in expand_pieces(pieces):
+            if data[:1] != b"[":
+                batches.append(_read_body_spans(from_json(data)))
+                continue
+            # Only what names it is read: the other hundred thousand are left as they are.
+            for group in _UNREAD.decode(data) if wanted in data else ():
+                spans = [_SPAN.decode(raw) for raw in group.spans if wanted in bytes(raw)]
+                batches.append([msgspec.structs.replace(span, resource={**group.resource, **span.resource}) for span in spans])
+    except (EvidenceError, StoreError, msgspec.MsgspecError):
+        return None
+    return next((span for merged in merge_spans(batches).values() for span in merged if span.id == span_id), None)
+
+
+def _search(pieces: list[bytes], words: str) -> set[str]:
+    low = words.lower()
+    # As it stands inside JSON text.
+    inside = msgspec.json.encode(low)[1:-1]
+    found: set[str] = set()
+    for data in expand_pieces(pieces):
+        if data[:1] != b"[":
+            spans = _read_body_spans(from_json(data))
+            found |= {span.id for span in spans if low in msgspec.json.encode([span.id, span.name, span.attributes]).decode().lower()}
+            continue
+        for group in _RAW.decode(data):
+            for span in group.spans:
+                carried = bytes(span.attributes).lower() + bytes(span.events).lower()
+                if inside in carried or low in span.name.lower() or low in span.id.lower():
+                    found.add(span.id)
+    return found

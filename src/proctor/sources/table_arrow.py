@@ -1,0 +1,148 @@
+"""Rows of Parquet files, and of the Arrow files that a data set of Hugging Face is saved to: a batch in memory at a time.
+
+Times are read as ISO 8601, decimal numbers as text that keeps every digit. Bytes, and numbers that JSON has not, are no value a case can
+have: they are refused where a template asks for their column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import InputError, MissingExtra
+from proctor.formats.rows import Row, TableOptions
+from proctor.model.evidence import Json
+from proctor.model.origin import Origin
+from proctor.sources.cells import make_json
+from proctor.sources.table_text import MAX_FILE, MAX_ROWS, check_size, refuse_at, refuse_more_rows
+
+BATCH = 512
+"""Rows that are decoded at once."""
+
+
+def open_parquet(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str | None = None) -> ArrowTable:
+    """Open Parquet files that belong together, each with the path that messages show."""
+    parquet = _import("pyarrow.parquet", "Parquet")
+    return ArrowTable([_ParquetPart(parquet, path, told) for path, told in files], options, stem=stem or files[0][0].stem)
+
+
+def open_arrow(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str) -> ArrowTable:
+    """Open Arrow files (streams or files of record batches) that belong together."""
+    arrow = _import("pyarrow", "Arrow")
+    _import("pyarrow.ipc", "Arrow")
+    return ArrowTable([_ArrowPart(arrow, path, told) for path, told in files], options, stem=stem)
+
+
+def _import(module: str, what: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"reading {what} files", "data") from error
+
+
+class _ParquetPart:
+    """One Parquet file."""
+
+    def __init__(self, parquet: Any, path: Path, file: str) -> None:
+        check_size(path, file, MAX_FILE)
+        self.file = file
+        self._parquet, self._path = parquet, path
+        try:
+            # Opened again for every pass: an open file would hold what it has buffered.
+            with parquet.ParquetFile(path) as opened:
+                self.count: int = opened.metadata.num_rows
+                self.columns = tuple(str(name) for name in opened.schema_arrow.names)
+        except (OSError, ValueError) as error:
+            raise refuse_at(file, None, f"no Parquet file that can be read: {error}", code="bad_parquet") from error
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[list[dict[str, Any]]]:
+        """Yield the rows, a batch at a time."""
+        names = None if columns is None else [name for name in columns if name in self.columns]
+        try:
+            with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=1 << 20, pre_buffer=False) as opened:
+                for batch in opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False):
+                    yield batch.to_pylist()
+        except (OSError, ValueError) as error:
+            raise refuse_at(self.file, None, f"this Parquet file cannot be read on: {error}", code="bad_parquet") from error
+
+
+class _ArrowPart:
+    """One Arrow file, as a stream or as a file with an index."""
+
+    def __init__(self, arrow: Any, path: Path, file: str) -> None:
+        check_size(path, file, MAX_FILE)
+        self.file = file
+        self._arrow, self._path = arrow, path
+        self.columns: tuple[str, ...] = ()
+        self.count = 0
+        for batch in self._read():
+            self.columns = tuple(str(name) for name in batch.schema.names)
+            self.count += batch.num_rows
+
+    def _read(self) -> Iterator[Any]:
+        try:
+            with self._arrow.memory_map(str(self._path)) as source:
+                # Files with an index begin with these letters, streams do not.
+                if source.read(6) == b"ARROW1":
+                    source.seek(0)
+                    reader = self._arrow.ipc.open_file(source)
+                    yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+                else:
+                    source.seek(0)
+                    yield from self._arrow.ipc.open_stream(source)
+        except (OSError, ValueError) as error:
+            raise refuse_at(self.file, None, f"no Arrow file that can be read: {error}", code="bad_arrow") from error
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[list[dict[str, Any]]]:
+        """Yield the rows, a batch at a time."""
+        for batch in self._read():
+            wanted = batch if columns is None else batch.select([name for name in columns if name in self.columns])
+            for start in range(0, batch.num_rows, BATCH):
+                yield wanted.slice(start, BATCH).to_pylist()
+
+
+class ArrowTable:
+    """One table in one or more files."""
+
+    def __init__(self, parts: Sequence[_ParquetPart | _ArrowPart], options: TableOptions, *, stem: str) -> None:
+        self._parts = parts
+        self._limit = options.limit
+        self._chosen: tuple[str, ...] | None = None
+        for part in parts:
+            if part.columns != parts[0].columns:
+                raise InputError(f"{part.file}: its columns are not those of {parts[0].file}")
+        total = sum(part.count for part in parts)
+        if (total if options.limit is None else min(total, options.limit)) > MAX_ROWS:
+            raise refuse_more_rows(parts[0].file, None)
+        self.file, self.stem = parts[0].file, stem
+        self.columns = parts[0].columns
+
+    def choose_columns(self, names: Sequence[str]) -> None:
+        """Read only these columns."""
+        self._chosen = tuple(name for name in self.columns if name in names)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row of every file."""
+        left = MAX_ROWS if self._limit is None else self._limit
+        for part in self._parts:
+            index = 0
+            for batch in part.batches(self._chosen):
+                for values in batch[:left]:
+                    yield self._make_row(values, part.file, index)
+                    index += 1
+                left -= len(batch)
+                if left <= 0:
+                    return
+
+    def _make_row(self, values: dict[str, Any], file: str, index: int) -> Row:
+        origin = Origin(file=file, line=index + 1, path=f"row {index + 1}")
+        found: dict[str, Json] = {}
+        for name, value in values.items():
+            try:
+                found[str(name)] = make_json(value)
+            except ValueError as error:
+                raise refuse_at(file, index + 1, f"column {name!r}: {error}", code="bad_cell", path=origin.path) from None
+        return Row(found, origin)

@@ -1,0 +1,126 @@
+"""Rows of an Excel file: the first row of a sheet names the columns, every other is a row, told by sheet and number.
+
+Values are those that were kept beside the formulas when the file was last saved; a formula that was never computed has none, and its cell
+is read as empty. A cell that shows an error is refused. Blank rows are passed over.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from proctor.errors import InputError, MissingExtra
+from proctor.formats.rows import Row, TableOptions
+from proctor.model.evidence import Json
+from proctor.model.origin import Origin
+from proctor.model.show import nearest
+from proctor.sources.cells import make_json
+from proctor.sources.table_text import MAX_FIELD, MAX_ROWS, check_size, refuse_at, refuse_more_rows
+
+MAX_PACKED = 64 * 1024 * 1024
+"""Bytes of the file."""
+MAX_UNPACKED = 512 * 1024 * 1024
+"""Bytes of what is packed inside: a small file can hold a great deal of nothing."""
+
+
+class SheetTable:
+    """One sheet."""
+
+    def __init__(self, path: Path, file: str, options: TableOptions) -> None:
+        check_size(path, file, MAX_PACKED)
+        self.file, self.stem = file, path.stem
+        self._sheet = ""
+        self.columns: tuple[str, ...] = ()
+        self._rows = list(self._read(path, options))
+
+    def choose_columns(self, names: Sequence[str]) -> None:
+        """Do nothing: the sheet has been read."""
+
+    def rows(self) -> Iterator[Row]:
+        """Yield every row below the header."""
+        return iter(self._rows)
+
+    def _read(self, path: Path, options: TableOptions) -> Iterator[Row]:
+        workbook = _load(path, self.file)
+        try:
+            names: list[str] = list(workbook.sheetnames)
+            self._sheet = options.sheet or names[0]
+            if self._sheet not in names:
+                close = nearest(self._sheet, names)
+                told = f"; nearest: {close[0]!r}" if close else ""
+                raise refuse_at(self.file, None, f"there is no sheet {self._sheet!r}{told}; the file has {', '.join(map(repr, names))}")
+            count = 0
+            for number, cells in enumerate(workbook[self._sheet].iter_rows(), 1):
+                values = [self._read_cell(cell, number) for cell in cells]
+                if not any(value not in ("", None) for value in values):
+                    continue
+                if not self.columns:
+                    self.columns = self._read_header(values, number)
+                    continue
+                if options.limit is not None and count >= options.limit:
+                    return
+                count += 1
+                if count > MAX_ROWS:
+                    raise refuse_more_rows(self.file, number)
+                yield self._make_row(values, number)
+        finally:
+            workbook.close()
+        if not self.columns:
+            raise refuse_at(self.file, None, f"the sheet {self._sheet!r} is empty; its first row is to name the columns")
+
+    def _read_cell(self, cell: Any, number: int) -> Json:
+        if cell.value is None:
+            return ""
+        if cell.data_type == "e":
+            raise self._refuse(number, f"the cell {cell.coordinate} shows the error {cell.value}")
+        try:
+            value = make_json(cell.value)
+        except ValueError as error:
+            raise self._refuse(number, f"the cell {cell.coordinate}: {error}") from None
+        if isinstance(value, str) and len(value) > MAX_FIELD:
+            raise self._refuse(number, f"the cell {cell.coordinate} has {len(value):,} characters; the limit is {MAX_FIELD:,}")
+        return value
+
+    def _read_header(self, values: list[Json], number: int) -> tuple[str, ...]:
+        # Cells behind the last name are empty cells that were formatted once.
+        while values and values[-1] == "":
+            values = values[:-1]
+        names = tuple(str(value).strip() for value in values)
+        for position, name in enumerate(names, 1):
+            if not name:
+                raise self._refuse(number, f"column {position} of {len(names)} has no name")
+            if name in names[: position - 1]:
+                raise self._refuse(number, f"two columns are called {name!r}")
+        return names
+
+    def _make_row(self, values: list[Json], number: int) -> Row:
+        if any(value != "" for value in values[len(self.columns) :]):
+            raise self._refuse(number, f"a value behind the last column, {self.columns[-1]!r}")
+        padded = [*values, *[""] * (len(self.columns) - len(values))]
+        return Row(dict(zip(self.columns, padded, strict=False)), Origin(file=self.file, line=number, path=self._name_place(number)))
+
+    def _name_place(self, number: int) -> str:
+        return f"sheet {self._sheet!r}, row {number}"
+
+    def _refuse(self, number: int, message: str) -> InputError:
+        return refuse_at(self.file, number, message, code="bad_cell", path=self._name_place(number))
+
+
+def _load(path: Path, file: str) -> Any:
+    try:
+        import openpyxl  # an optional part
+    except ImportError as error:
+        raise MissingExtra("reading Excel files", "data") from error
+    try:
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        if unpacked > MAX_UNPACKED:
+            told = f"{unpacked / 2**20:,.0f} MB when unpacked; the limit is {MAX_UNPACKED // 2**20} MB"
+            raise refuse_at(file, None, told, hint="save it as .csv", code="too_large")
+        return openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        raise refuse_at(
+            file, None, f"no Excel file that can be read: {error}", hint="an old .xls is saved as .xlsx or .csv first"
+        ) from error

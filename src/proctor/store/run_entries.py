@@ -1,0 +1,80 @@
+"""The entries of a run, read one by one, and single ones again by where they stand: the results of a large run are not held.
+
+The file stays open as long as its entries are wanted: a run that is deleted meanwhile can still be shown.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from proctor.errors import StoreError
+from proctor.model.run import RunEntry
+
+_ENTRY = msgspec.json.Decoder(RunEntry)
+
+
+class _Code(msgspec.Struct, frozen=True):
+    code: str | None = None
+
+
+class EntryHead(msgspec.Struct, frozen=True):
+    """What has to be known of an entry to find its place among the others."""
+
+    case: str
+    outcome: str
+    attempt: int = 0
+    code: str | None = None
+    verdicts: tuple[_Code, ...] = ()
+
+    @property
+    def left_nothing(self) -> bool:
+        """Whether the agent could not be driven, so that every assertion ended as the attempt did."""
+        return self.outcome in ("error", "skip") and self.code is not None and all(told.code == self.code for told in self.verdicts)
+
+
+_HEAD = msgspec.json.Decoder(EntryHead)
+
+
+class EntryFile:
+    """The file of results of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb") if path.exists() else None
+        # Several threads may ask for entries, and a file has one position.
+        self._lock = threading.Lock()
+
+    def iterate_heads(self) -> Iterator[tuple[int, EntryHead]]:
+        """Yield where each entry stands, and its head; a half-written last line is no entry."""
+        if self._file is None:
+            return
+        with self._path.open("rb") as file:
+            start = 0
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield start, _HEAD.decode(line)
+                except msgspec.MsgspecError as error:
+                    raise StoreError(f"{self._path}:{number}: a broken entry: {error}") from error
+                start += len(line)
+
+    def read(self, start: int) -> RunEntry:
+        """Return the entry that stands at a place."""
+        assert self._file is not None, "a file without entries has no places"
+        with self._lock:
+            self._file.seek(start)
+            line = self._file.readline()
+        try:
+            return _ENTRY.decode(line)
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"{self._path}: a broken entry at byte {start}: {error}") from error
+
+    def __del__(self) -> None:
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()

@@ -1,0 +1,44 @@
+"""Sessions of browsers as rows. Only the hash of a session's token is kept, so that whoever has the database cannot use its sessions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.store.columns import make_table, text_column
+from proctor.store.pages import Row
+from proctor.store.tables import keys
+
+sessions = make_table(
+    "sessions",
+    text_column("hash", primary_key=True),  # SHA-256 of the token in the cookie
+    text_column("organization_id"),
+    text_column("key_id"),  # the key that was shown: the session may what the key may, and ends with it
+    text_column("expires_at"),
+    text_column("created_at"),
+    sa.Index("sessions_by_expiry", "expires_at"),
+)
+
+
+async def add_session(connection: AsyncConnection, values: dict[str, Any]) -> None:
+    """Insert a session."""
+    await connection.execute(sessions.insert().values(values))
+
+
+async def find_key_of_session(connection: AsyncConnection, hash: str, now: str) -> Row | None:
+    """Return the row of the key that a session was opened with, revoked and expired ones too; None for a session that is over."""
+    query = sa.select(keys).join(sessions, sessions.c.key_id == keys.c.id).where(sessions.c.hash == hash, sessions.c.expires_at > now)
+    found = (await connection.execute(query)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def delete_session(connection: AsyncConnection, hash: str) -> bool:
+    """Delete a session and return whether there was one."""
+    return (await connection.execute(sa.delete(sessions).where(sessions.c.hash == hash))).rowcount > 0
+
+
+async def delete_expired_sessions(connection: AsyncConnection, now: str) -> None:
+    """Delete the sessions whose time is over."""
+    await connection.execute(sa.delete(sessions).where(sessions.c.expires_at <= now))

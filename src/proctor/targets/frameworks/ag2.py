@@ -1,0 +1,74 @@
+"""AG2 Classic (ag2 before version 1, and AutoGen 0.2): a `ChatResult`, the response of `run`, or its events.
+
+In a group chat everybody but the one who asks is the agent.
+
+Tried with ag2 0.9: `tests/frameworks/returns.yaml`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member, take_items
+from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.returned import Unreadable
+
+_RESPONSES = ("RunResponse", "AsyncRunResponse")
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read the result of a chat."""
+    if is_instance_of(value, "autogen", "ChatResult"):
+        return _read_history(list_members(value, "chat_history"), read_member(value, "summary"), budget)
+    if is_instance_of(value, "autogen", *_RESPONSES):
+        # Of an asynchronous response the public name is a coroutine, which nobody awaits here.
+        name = "_messages" if is_instance_of(value, "autogen", "AsyncRunResponse") else "messages"
+        listed = read_member(value, name)
+        if not isinstance(listed, (list, tuple)) or not listed:
+            raise Unreadable("its events were not read: call `response.process()` before you return it")
+        return _read_history(take_items(cast("list[object]", listed)), None, budget)
+    return None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the events of `run`, which end with the history."""
+    ended = [item for item in items if is_instance_of(item, "autogen", "RunCompletionEvent")]
+    return _read_history(list_members(read_member(ended[-1], "content"), "history"), None, budget) if len(ended) == 1 else None
+
+
+def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
+    written: list[Any] = [simplify(message, budget, f"$[{at}]") for at, message in enumerate(history)]
+    if not written:
+        found = Found(document={"text": summary if isinstance(summary, str) else ""})
+        found.doubt(EVERYTHING, "the chat has no history")
+        return found
+    written = _name_two(written)
+    # Somebody who has nothing to say says nothing, so that the chat goes on or ends; that is no question.
+    kept = [entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")]
+    if len({entry.get("name") for entry in kept} - {None}) < 2:
+        found = Found(document=[{key: member for key, member in entry.items() if key != "name"} for entry in kept], format="openai")
+        found.doubt(CALLS, "the chat names nobody who answers")
+        return found
+    return Found(document=kept, format="ag2")
+
+
+def _name_two(history: list[Any]) -> list[Any]:
+    """Name everybody but the one who asks alike, where there are several of them or somebody calls tools without a name."""
+    asker = history[0].get("name") or "user"
+    named = [{**history[0], "name": asker}, *history[1:]]
+    names = {entry.get("name") for entry in named} - {None}
+    if len(names) == 2 and all(entry.get("name") for entry in named):
+        return named
+    only = next(iter(names - {asker}), "agents") if len(names) == 2 else "agents"
+    return [_drop_none_text(entry) if entry.get("name") == asker else {**_drop_none_text(entry), "name": only} for entry in named]
+
+
+def _drop_none_text(entry: dict[str, Any]) -> dict[str, Any]:
+    # In group chats the content of a message that only calls is the word.
+    return {**entry, "content": None} if entry.get("tool_calls") and entry.get("content") == "None" else entry
+
+
+FRAMEWORK = Framework(
+    name="AG2 Classic", page="ag2-classic", packages=("autogen",), read=read, read_stream=read_stream, raised=("Error: ",)
+)

@@ -1,0 +1,142 @@
+"""AG2 since version 1: the events of an agent's stream, as the history of a reply keeps them or as they were pushed.
+
+A request begins an exchange; a response of the model names the calls, whose results follow. A subtask or another agent that is used as a
+tool works on a stream of its own. A history that was compacted has lost its beginning. Pieces of text alone show no calls. The history of
+an `AgentReply` is fetched where streams are read (`streams.py`): it has to be awaited.
+
+Tried with ag2 1.2: `tests/frameworks/returns.yaml`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.evidence.calls import PROTOCOL_ERROR
+from proctor.model.evidence import Json
+from proctor.model.show import exception_text
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.frameworks.streams import ReplyHistory
+
+_PACKAGE = "ag2"
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read the history of a reply."""
+    return _read_events(value.events, budget) if isinstance(value, ReplyHistory) else None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the events of an agent's stream."""
+    if not items or not all(is_instance_of(item, _PACKAGE, "BaseEvent") for item in items):
+        return None
+    found = _read_events(items, budget)
+    if not any(exchange["tool_calls"] for exchange in found.document.get("turns", ())):
+        # A request is handed on after everything that followed from it, so it stands among the last events as well.
+        found.doubt(CALLS, "these events show no call, so they may be the last ones only: return the `AgentReply`")
+    return found
+
+
+def _read_events(events: list[object], budget: Budget) -> Found:
+    """Read the events of a stream, exchange by exchange."""
+    exchanges: list[dict[str, Any]] = []
+    found = Found(document={"turns": exchanges})
+    # A stream hands an event on when everything that followed from it is done: a request arrives last.
+    in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
+    kept = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_TOLD)]
+    if not kept or not is_instance_of(kept[0], _PACKAGE, "ModelRequest"):
+        found.doubt(CALLS, "these events do not begin with a request: what was done before them is not known")
+    for event in kept:
+        if is_instance_of(event, _PACKAGE, "ModelRequest") and not is_instance_of(event, _PACKAGE, "DrainedModelRequest"):
+            exchanges.append({"input": _join_texts(list_members(event, "parts")), "text": None, "tool_calls": [], "spent": []})
+            continue
+        if not exchanges:
+            exchanges.append({"input": None, "text": None, "tool_calls": [], "spent": []})
+        _add_event(exchanges[-1], event, found, budget)
+    if not exchanges:
+        pieces = [read_member(event, "content") for event in events if is_instance_of(event, _PACKAGE, "ModelMessageChunk")]
+        found.document = {"text": "".join(piece for piece in pieces if isinstance(piece, str))}
+    for exchange in exchanges:
+        _close_exchange(exchange)
+    if exchanges and (
+        exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in _last_calls(exchanges))
+    ):
+        found.doubt(EVERYTHING, "the run did not come to its end")
+    return found
+
+
+_TOLD = ("ToolCallEvent", "ToolCallsEvent", "ToolResultEvent", "ToolResultsEvent", "TaskStarted", "UsageEvent", "CompactionSummary")
+
+
+def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Budget) -> None:
+    if is_instance_of(event, _PACKAGE, "ModelResponse"):
+        text = read_member(event, "content")
+        exchange["text"] = text if isinstance(text, str) else exchange["text"]
+        exchange["spent_by_response"] = [*exchange.get("spent_by_response", []), read_member(event, "usage")]
+        event = read_member(event, "tool_calls")
+    if is_instance_of(event, _PACKAGE, "ToolCallsEvent"):
+        for call in list_members(event, "calls"):
+            _add_call(exchange, call)
+    elif is_instance_of(event, _PACKAGE, "ToolCallEvent"):
+        _add_call(exchange, event)
+    elif is_instance_of(event, _PACKAGE, "ToolResultsEvent"):
+        for result in list_members(event, "results"):
+            _add_result(exchange, result, budget)
+    elif is_instance_of(event, _PACKAGE, "ToolResultEvent"):
+        _add_result(exchange, event, budget)
+    elif is_instance_of(event, _PACKAGE, "UsageEvent"):
+        exchange["spent"].append(read_member(event, "usage"))
+    elif is_instance_of(event, _PACKAGE, "TaskStarted"):
+        found.doubt(CALLS, f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
+    elif is_instance_of(event, _PACKAGE, "CompactionSummary"):
+        found.doubt(CALLS, "a summary stands for events that were taken away")
+
+
+def _add_call(exchange: dict[str, Any], call: object) -> None:
+    # A call stands in the response of the model, in the list that follows it, and by itself.
+    id = read_member(call, "id")
+    if all(known["id"] != id for known in exchange["tool_calls"]):
+        exchange["tool_calls"].append({"name": read_member(call, "name"), "arguments": read_member(call, "arguments"), "id": id})
+
+
+def _add_result(exchange: dict[str, Any], result: object, budget: Budget) -> None:
+    id = read_member(result, "parent_id")
+    call = next((known for known in exchange["tool_calls"] if known["id"] == id), None)
+    if call is None:
+        call = {"name": read_member(result, "name") or "?", "id": id}
+        exchange["tool_calls"].append(call)
+    raised = read_member(result, "error")
+    if isinstance(raised, BaseException):
+        call |= {"error": f"{type(raised).__name__}: {exception_text(raised)}", "error_kind": PROTOCOL_ERROR}
+        return
+    parts = [_read_part(part, budget) for part in list_members(read_member(result, "result"), "parts")]
+    call["result"] = parts[0] if len(parts) == 1 else parts
+
+
+def _read_part(part: object, budget: Budget) -> Json:
+    if is_instance_of(part, _PACKAGE, "TextInput"):
+        return simplify(read_member(part, "content"), budget, "$.content")
+    if is_instance_of(part, _PACKAGE, "DataInput"):
+        return simplify(read_member(part, "data"), budget, "$.data")
+    return f"({type(part).__name__})"
+
+
+def _join_texts(parts: list[object]) -> str | None:
+    texts = [read_member(part, "content") for part in parts if is_instance_of(part, _PACKAGE, "TextInput")]
+    return "\n".join(text for text in texts if isinstance(text, str)) or None
+
+
+def _last_calls(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return exchanges[-1]["tool_calls"]
+
+
+def _close_exchange(exchange: dict[str, Any]) -> None:
+    """Put the tokens of an exchange in the form of plain evidence; they are not known where one response does not tell them."""
+    told, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
+    counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in told or responses]
+    if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):
+        exchange["usage"] = {"input_tokens": int(sum(pair[0] for pair in counts)), "output_tokens": int(sum(pair[1] for pair in counts))}
+
+
+FRAMEWORK = Framework(name="AG2", page="ag2", packages=(_PACKAGE,), read=read, read_stream=read_stream)

@@ -1,0 +1,85 @@
+"""Microsoft Agent Framework: the response of an agent, and the updates of a stream.
+
+The messages of a response are those of this run, without what was said to the agent.
+
+Tried with agent-framework-core 1.23: `run`, streamed and not.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, add_usage
+from proctor.targets.frameworks.looking import call_member, find_entry, find_package, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.returned import Unreadable, type_name
+
+_PACKAGE = "agent_framework"
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read the response of an agent."""
+    if not is_instance_of(value, _PACKAGE, "AgentResponse", "AgentRunResponse", "ChatResponse"):
+        return None
+    found = _read_messages(list_members(value, "messages"), budget)
+    if read_member(value, "user_input_requests"):
+        found.doubt(EVERYTHING, "the agent waits for somebody (`user_input_requests`): what it would do then is not known")
+    if read_member(value, "continuation_token") is not None:
+        found.doubt(EVERYTHING, "the run goes on elsewhere (`continuation_token`)")
+    spent = read_member(value, "usage_details")
+    if spent is not None:
+        found.usage = add_usage([(find_entry(spent, "input_token_count"), find_entry(spent, "output_token_count"))])
+    structured = read_member(value, "value")
+    found.body = None if structured is None or isinstance(structured, str) else simplify(structured, budget, "$.value")
+    return found
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the updates of a stream, which the framework itself puts together, or a list of messages."""
+    if items and all(is_instance_of(item, _PACKAGE, "Message", "ChatMessage") for item in items):
+        found = _read_messages(items, budget)
+        found.needs_message = True
+        return found
+    if not items or not all(is_instance_of(item, _PACKAGE, "AgentResponseUpdate", "AgentRunResponseUpdate") for item in items):
+        return None
+    module = sys.modules.get(find_package(items[0]))
+    kind = getattr(module, "AgentResponse", None) or getattr(module, "AgentRunResponse", None)
+    if kind is None:
+        raise Unreadable(f"nothing puts updates of the type {type_name(items[0])} together")
+    joined = call_member(kind, "from_updates" if hasattr(kind, "from_updates") else "from_agent_run_response_updates", items)
+    found = read(joined, budget)
+    if found is not None and not _is_whole(items):
+        found.doubt(CALLS, "these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
+    elif found is not None and not any(_has_call(update) for update in items):
+        # The last answer of a run with tools looks like the only answer of a run without.
+        found.doubt(CALLS, "these updates show no call, and not whether they begin with the run: return the stream itself")
+    return found
+
+
+def _has_call(update: object) -> bool:
+    return any(read_member(content, "type") == "function_call" for content in list_members(update, "contents"))
+
+
+def _is_whole(updates: list[object]) -> bool:
+    """Return whether every answer of the model comes to its end; whoever picks out updates with text loses the one that tells it."""
+    told = {read_member(update, "response_id") for update in updates if _role(update) != "tool"}
+    ended = {
+        read_member(update, "response_id")
+        for update in updates
+        if read_member(update, "finish_reason") is not None
+        or any(read_member(content, "type") == "usage" for content in list_members(update, "contents"))
+    }
+    return bool(ended) and told - {None} <= ended
+
+
+def _role(update: object) -> object:
+    role = read_member(update, "role")
+    return getattr(role, "value", role)
+
+
+def _read_messages(messages: list[object], budget: Budget) -> Found:
+    written = [simplify(call_member(message, "to_dict"), budget, f"$[{at}]") for at, message in enumerate(messages)]
+    return Found(document=written, format="agent-framework")
+
+
+FRAMEWORK = Framework(name="Microsoft Agent Framework", page="agent-framework", packages=(_PACKAGE,), read=read, read_stream=read_stream)

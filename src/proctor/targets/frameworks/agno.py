@@ -1,0 +1,184 @@
+"""Agno: the output of a run of an agent or a team, and the events of a stream.
+
+What a run was given as history is left out. A member of a team that was asked keeps a run of its own, whose calls are added. A stream
+shows calls where it was asked for events (`stream_events=True`), or ends with the output (`yield_run_output=True`).
+
+Tried with agno 3.1.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from proctor.evidence.calls import CONTENT_ERROR
+from proctor.evidence.messages_agno import is_waiting
+from proctor.evidence.reading import read_document
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.show import shorten
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, read_last
+from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.lost_messages import trust_beginning
+from proctor.targets.returned import Unreadable
+
+_RUNS = ("RunOutput", "RunResponse", "TeamRunOutput", "TeamRunResponse")
+_KEPT = frozenset(("run_id", "session_id", "messages", "tools", "model", "status"))
+_ENDED = ("COMPLETED", "completed")
+_FAILED = ("ERROR", "error")
+NO_WORDS = "it does not say which"
+_STARTED = ("RunStartedEvent", "TeamRunStartedEvent")
+_COMPLETED = ("RunCompletedEvent", "TeamRunCompletedEvent")
+_CALLED = ("ToolCallCompletedEvent", "TeamToolCallCompletedEvent", "ToolCallErrorEvent", "TeamToolCallErrorEvent")
+_BEGUN = ("ToolCallStartedEvent", "TeamToolCallStartedEvent")
+_ASKED = ("ModelRequestStartedEvent", "TeamModelRequestStartedEvent", "ModelRequestCompletedEvent", "TeamModelRequestCompletedEvent")
+_TOLD = ("RunContentEvent", "TeamRunContentEvent")
+_ERRORS = ("RunErrorEvent", "TeamRunErrorEvent")
+_CANCELLED = ("RunCancelledEvent", "TeamRunCancelledEvent")
+_PAUSED = ("RunPausedEvent", "TeamRunPausedEvent")
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read the output of a run."""
+    if not is_instance_of(value, "agno", *_RUNS):
+        return None
+    run = simplify(call_member(value, "to_dict"), budget, "$")
+    if not isinstance(run, dict):
+        raise Unreadable("to_dict() gives no object")
+    document: dict[str, Any] = {key: member for key, member in run.items() if key in _KEPT}
+    document.setdefault("session_id", None)
+    messages = document.get("messages") or []
+    own = [message for message in messages if not (isinstance(message, dict) and message.get("from_history") is True)]
+    document["messages"] = [_name_calls(message) for message in own]
+    content, status = read_member(value, "content"), document.get("status")
+    has_ended = status is None or status in _ENDED
+    if not document["messages"]:
+        found = Found(document={"text": content if isinstance(content, str) and has_ended else None})
+        found.doubt(CALLS, "this output of a run keeps no messages")
+    else:
+        found = Found(document=document, format="agno")
+    if content is not None and not isinstance(content, str) and has_ended:
+        found.body = simplify(content, budget, "$.content")
+    if status in _FAILED:
+        # A guard may refuse what the model answered; then the answer stands where else the error does.
+        said = {find_entry(message, "content") for message in own if find_entry(message, "role") == "assistant"}
+        found.failed = content if isinstance(content, str) and content and content not in said else NO_WORDS
+    elif not has_ended:
+        found.doubt(EVERYTHING, f"the run was not over: its status is {status!r}")
+    found.calls = tuple(call for member in list_members(value, "member_responses") for call in _read_member_calls(member, found, budget))
+    return found
+
+
+def _name_calls(message: Any) -> Any:
+    """Return a message whose calls have one id: over the Responses API an item has one and the call another, which the result names."""
+    if not isinstance(message, dict) or not isinstance(message.get("tool_calls"), list):
+        return message
+    calls = [
+        {**{key: member for key, member in call.items() if key != "call_id"}, "id": call["call_id"]}
+        if isinstance(call, dict) and call.get("call_id")
+        else call
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _read_member_calls(member: object, found: Found, budget: Budget) -> list[ToolCall]:
+    return read_inner_calls(member, found, budget, "a member of the team")
+
+
+def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> list[ToolCall]:
+    """Return the calls of a run inside of another; doubt what is not known of them."""
+    inner = read(member, budget)
+    if inner is None or inner.format != "agno":
+        found.doubt(CALLS, f"{who} keeps no messages, so its calls are not known")
+        return []
+    evidence = trust_beginning(read_document(inner.document, format="agno")[0])
+    for part, why in evidence.account.unknown.items() if evidence.account is not None else ():
+        if part in CALLS:
+            found.doubt((part,), f"{who}: {why}")
+    for part, why in inner.doubts:
+        if part in CALLS:
+            found.doubt((part,), f"{who}: {why}")
+    return [*(evidence.tool_calls or ()), *(inner.calls or ())]
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read a stream that ends with the output of the run, or its events, or a list of messages."""
+    if not items:
+        return None
+    if all(is_instance_of(item, "agno", "Message") for item in items):
+        written = [simplify(call_member(item, "to_dict"), budget, f"$[{at}]") for at, item in enumerate(items)]
+        own = [_name_calls(message) for message in written if find_entry(message, "from_history") is not True]
+        return Found(document=own, format="agno", needs_message=True)
+    if is_instance_of(items[-1], "agno", *_RUNS):
+        return read_last(items, read, budget)
+    if not all(is_instance_of(item, "agno", "BaseRunOutputEvent", "BaseAgentRunEvent", "BaseTeamRunEvent") for item in items):
+        return None
+    return read_events(items, budget)
+
+
+def read_events(events: list[object], budget: Budget) -> Found:
+    """Read the events of a stream."""
+    ended = [event for event in events if is_instance_of(event, "agno", *_COMPLETED)]
+    pieces = [read_member(event, "content") for event in events if is_instance_of(event, "agno", *_TOLD)]
+    content = read_member(ended[-1], "content") if ended else "".join(piece for piece in pieces if isinstance(piece, str))
+    has_events = any(is_instance_of(event, "agno", *_STARTED) for event in events)
+    found = Found(document={"text": content if isinstance(content, str) else None})
+    if content is not None and not isinstance(content, str):
+        found.body = simplify(content, budget, "$.content")
+    _weigh_end(events, found)
+    if not has_events:
+        found.doubt(CALLS, "this stream tells of content only: ask for `stream_events=True`, or for `yield_run_output=True`")
+        return found
+    # A tool that raised ends twice: with its error, and as any other.
+    ended_tools = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_CALLED)]
+    done = list({read_member(tool, "tool_call_id"): tool for tool in ended_tools}.values())
+    begun = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_BEGUN)]
+    ids = {read_member(tool, "tool_call_id") for tool in done}
+    open_calls = [tool for tool in begun if read_member(tool, "tool_call_id") not in ids]
+    found.document["tool_calls"] = [_write_call(tool, budget) for tool in [*done, *open_calls]]
+    if not ended:
+        found.doubt(EVERYTHING, "the run did not come to its end")
+    if not done and not begun and not _shows_one_request(events):
+        found.doubt(CALLS, "these events do not show how often the model was asked, so those of tools may be left out: yield all of them")
+    return found
+
+
+def _weigh_end(events: list[object], found: Found) -> None:
+    """Doubt what a run left open that waits, was cancelled or met an error; where an error is the last word, the run failed."""
+    paused = [event for event in events if is_instance_of(event, "agno", *_PAUSED)]
+    if paused:
+        waits = [
+            str(read_member(tool, "tool_name")) for tool in list_members(paused[-1], "tools") if is_waiting(partial(read_member, tool))
+        ]
+        found.doubt(EVERYTHING, f"the run is paused: it waits before it calls {', '.join(waits)}" if waits else "the run is paused")
+    if any(is_instance_of(event, "agno", *_CANCELLED) for event in events):
+        found.doubt(EVERYTHING, "the run was cancelled")
+    telling = [event for event in events if is_instance_of(event, "agno", *_ERRORS, *_TOLD, *_COMPLETED)]
+    errors = [event for event in telling if is_instance_of(event, "agno", *_ERRORS)]
+    words = str(read_member(errors[-1], "content") or NO_WORDS) if errors else ""
+    if errors and telling[-1] is errors[-1]:
+        found.failed = words
+    elif errors:
+        found.doubt(EVERYTHING, f"a run in it ended in an error: {shorten(words, 200)}")
+    if found.doubts and not found.document["text"]:
+        # Nothing was said so far, which is not the same as an answer with nothing in it.
+        found.document["text"] = None
+
+
+def _shows_one_request(events: list[object]) -> bool:
+    """Return whether the model was asked once: an agent that called a tool asks it again."""
+    requests = [type(event).__name__ for event in events if is_instance_of(event, "agno", *_ASKED)]
+    return bool(requests) and len(set(requests)) == len(requests)
+
+
+def _write_call(tool: object, budget: Budget) -> Json:
+    result = simplify(read_member(tool, "result"), budget, "$.tool.result")
+    given = simplify(read_member(tool, "tool_args"), budget, "$.tool.tool_args")
+    call: dict[str, Json] = {"name": read_member(tool, "tool_name"), "arguments": given, "id": read_member(tool, "tool_call_id")}
+    if read_member(tool, "tool_call_error") is True:
+        return {**call, "error": result or "the tool failed", "error_kind": CONTENT_ERROR}
+    return {**call, "result": result}
+
+
+FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream)

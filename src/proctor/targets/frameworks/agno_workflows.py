@@ -1,0 +1,138 @@
+"""Agno: the output of a workflow, and the events of one.
+
+The steps of a workflow are agents and teams, whose runs show their calls, and functions, which may do anything unseen. A step that failed
+leaves its error to the next one as if it were an answer; what comes of that is not known.
+
+Tried with agno 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from proctor.model.evidence import ToolCall
+from proctor.model.show import shorten
+from proctor.targets.frameworks.agno import NO_WORDS, read_events, read_inner_calls
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, read_last
+from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+
+_SEEN = ("agent", "team")
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read the output of a workflow."""
+    if not is_instance_of(value, "agno", "WorkflowRunOutput"):
+        return None
+    content = read_member(value, "content")
+    found = _write_answer(content, budget)
+    status = read_member(value, "status")
+    word = str(getattr(status, "value", status)).upper()
+    if word == "ERROR":
+        found.failed = content if isinstance(content, str) and content else NO_WORDS
+    elif word != "COMPLETED":
+        found.doubt(EVERYTHING, f"the workflow was not over: its status is {word!r}")
+        found.document["text"] = None
+    steps = list(_list_steps(list_members(value, "step_results")))
+    _weigh_steps(steps, found)
+    runs = [*list_members(value, "step_executor_runs"), read_member(value, "workflow_agent_run")]
+    calls: list[ToolCall] = []
+    for run in (run for run in runs if run is not None):
+        calls.extend(_read_calls(run, found, budget))
+    ids = {read_member(run, "run_id") for run in runs}
+    if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_run_id") not in ids for step in steps):
+        found.doubt(CALLS, "this output of a workflow does not keep the runs of all its steps")
+    found.calls = tuple(calls)
+    return found
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read a stream that ends with the output of the workflow, or its events."""
+    if not items:
+        return None
+    if is_instance_of(items[-1], "agno", "WorkflowRunOutput"):
+        return read_last(items, read, budget)
+    if not all(is_instance_of(item, "agno", "BaseRunOutputEvent") for item in items):
+        return None
+    if not any(is_instance_of(item, "agno", "BaseWorkflowRunOutputEvent") for item in items):
+        return None
+    return _read_events(items, budget)
+
+
+def _read_events(events: list[object], budget: Budget) -> Found:
+    found = read_events(events, budget)
+    ended = [event for event in events if is_instance_of(event, "agno", "WorkflowCompletedEvent")]
+    broken = [event for event in events if is_instance_of(event, "agno", "WorkflowErrorEvent")]
+    if ended:
+        # What an agent in it met with is an error of that step; the workflow went on.
+        _doubt_failure(found)
+        answer = _write_answer(read_member(ended[-1], "content"), budget)
+        found.document["text"], found.body = answer.document["text"], answer.body
+    elif broken:
+        found.failed = str(read_member(broken[-1], "error") or NO_WORDS)
+    else:
+        _doubt_failure(found)
+        found.doubt(EVERYTHING, "the workflow did not come to its end")
+        found.document["text"] = found.document["text"] or None
+    for event in events:
+        if is_instance_of(event, "agno", "StepErrorEvent"):
+            found.doubt(EVERYTHING, _tell_failed_step(event))
+    results = [step for event in ended for step in list_members(event, "step_results")]
+    told = [read_member(event, "step_response") for event in events if is_instance_of(event, "agno", "StepCompletedEvent")]
+    steps = list(_list_steps([*results, *told]))
+    _weigh_steps(steps, found)
+    begun = {read_member(event, "step_id") for event in events if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
+    if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_id") not in begun for step in steps):
+        found.doubt(CALLS, "these events do not show the runs of all steps: ask for `stream_events=True`")
+    return found
+
+
+def _doubt_failure(found: Found) -> None:
+    if found.failed is not None:
+        found.doubt(EVERYTHING, f"a run in it ended in an error: {shorten(found.failed, 200)}")
+        found.failed = None
+
+
+def _write_answer(content: object, budget: Budget) -> Found:
+    found = Found(document={"text": content if isinstance(content, str) else None})
+    if content is not None and not isinstance(content, str):
+        found.body = simplify(content, budget, "$.content")
+    return found
+
+
+def _list_steps(results: list[Any]) -> Iterator[object]:
+    """Yield the steps that did something themselves: steps may hold others, and stand in lists."""
+    for result in results:
+        inner = cast("list[Any]", result) if isinstance(result, list) else list_members(result, "steps") if result is not None else []
+        if inner:
+            yield from _list_steps(inner)
+        if not isinstance(result, list) and result is not None and (not inner or read_member(result, "success") is False):
+            yield result
+
+
+def _weigh_steps(steps: list[object], found: Found) -> None:
+    for step in steps:
+        name = read_member(step, "step_name") or "without a name"
+        if read_member(step, "success") is False or read_member(step, "error"):
+            found.doubt(EVERYTHING, _tell_failed_step(step))
+        elif read_member(step, "is_paused") is True:
+            found.doubt(EVERYTHING, f"the step {name!r} is paused")
+        if read_member(step, "executor_type") not in _SEEN:
+            found.doubt(CALLS, f"what the step {name!r} does is not seen: it runs no agent and no team, but code of its own")
+
+
+def _tell_failed_step(step: object) -> str:
+    return f"the step {read_member(step, 'step_name')!r} failed: {shorten(str(read_member(step, 'error') or NO_WORDS), 200)}"
+
+
+def _read_calls(run: object, found: Found, budget: Budget) -> list[ToolCall]:
+    inner = read(run, budget)
+    if inner is None:
+        return read_inner_calls(run, found, budget, "a step")
+    for part, why in inner.doubts:
+        found.doubt((part,), f"a workflow in it: {why}")
+    return list(inner.calls or ())
+
+
+FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream)

@@ -1,0 +1,76 @@
+"""AutoGen: a `TaskResult` of an agent or a team, and the `Response` of an agent.
+
+Tried with autogen-agentchat 0.7: `run`, and `run_stream`, which ends with the result.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.targets.frameworks.found import CALLS, Found, Framework, read_last
+from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+
+_CALLING = ("ToolCallRequestEvent", "ToolCallExecutionEvent")
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read the result of a task, the response of an agent, or one message."""
+    if is_instance_of(value, "autogen_agentchat", "TaskResult"):
+        return _read_messages(list_members(value, "messages"), budget)
+    if is_instance_of(value, "autogen_agentchat", "Response"):
+        return _read_messages([*list_members(value, "inner_messages"), read_member(value, "chat_message")], budget)
+    if is_instance_of(value, "autogen_agentchat", "BaseChatMessage"):
+        found = _read_messages([value], budget)
+        found.doubt(CALLS, "one message was returned, which shows the last step only: return the `TaskResult`")
+        return found
+    return None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read a stream, which ends with the result, or a list of messages."""
+    if items and all(is_instance_of(item, "autogen_agentchat", "BaseChatMessage", "BaseAgentEvent") for item in items):
+        whole = [item for item in items if not is_instance_of(item, "autogen_agentchat", "ModelClientStreamingChunkEvent")]
+        return _read_events(whole, budget) if whole else _read_pieces(items)
+    return read_last(items, read, budget)
+
+
+def _read_events(events: list[object], budget: Budget) -> Found:
+    """Read what a stream held without its result: messages and events. Messages alone may have been picked out of them."""
+    found = _read_messages(events, budget)
+    if not any(is_instance_of(event, "autogen_agentchat", *_CALLING) for event in events):
+        found.doubt(CALLS, "messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
+    return found
+
+
+def _read_messages(messages: list[object], budget: Budget) -> Found:
+    found = Found(document=[], format="autogen")
+    for at, message in enumerate(messages):
+        written = _drop_zeros(simplify(message, budget, f"$[{at}]"))
+        if is_instance_of(message, "autogen_agentchat", "StructuredMessage") and isinstance(written, dict):
+            # An answer in a given form; its type is a property, which is no field.
+            found.body = written.get("content")
+            kept = {key: member for key, member in written.items() if key in ("source", "models_usage", "metadata", "created_at", "id")}
+            written = {**kept, "type": "TextMessage", "content": msgspec.json.encode(found.body).decode()}
+        found.document.append(written)
+    return found
+
+
+def _read_pieces(chunks: list[object]) -> Found:
+    pieces = [read_member(chunk, "content") for chunk in chunks]
+    found = Found(document={"text": "".join(piece for piece in pieces if isinstance(piece, str))})
+    found.doubt(CALLS, "pieces of text show no calls: yield every item of `run_stream`")
+    return found
+
+
+def _drop_zeros(message: Json) -> Json:
+    """Leave out a usage of nothing at all: a model that streams does not tell it."""
+    spent = message.get("models_usage") if isinstance(message, dict) else None
+    is_nothing = isinstance(spent, dict) and not spent.get("prompt_tokens") and not spent.get("completion_tokens")
+    return {**message, "models_usage": None} if is_nothing else message
+
+
+FRAMEWORK = Framework(
+    name="AutoGen", page="autogen", packages=("autogen_agentchat", "autogen_core", "autogen_ext"), read=read, read_stream=read_stream
+)

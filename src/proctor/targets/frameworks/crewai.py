@@ -1,0 +1,85 @@
+"""CrewAI: the output of a crew, of a task, or of an agent on its own.
+
+Since version 1 each task keeps the messages of its agent, which show the calls; where they are not there, nothing is known of calls. A
+coworker that a task is delegated to works out of sight, and a conversation that grew too long is replaced by a summary.
+
+Tried with crewai 1.15: `kickoff` of a crew, streamed too, and of an agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proctor.evidence.reading import read_document
+from proctor.model.evidence import Json, ToolCall
+from proctor.targets.frameworks.found import CALLS, Found, Framework, add_usage
+from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.frameworks.streams import is_crew_stream
+from proctor.targets.lost_messages import trust_beginning
+
+_OUTPUTS = ("CrewOutput", "LiteAgentOutput", "TaskOutput")
+_DELEGATE = ("delegate work to coworker", "ask question to coworker", "delegate_work_to_coworker", "ask_question_to_coworker")
+_RAISED = ("Error executing tool",)
+_NOT_KEPT = "this output of CrewAI keeps no messages, and its text shows no calls"
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read an output."""
+    if is_crew_stream(value):
+        value = read_member(value, "result")
+    if not is_instance_of(value, "crewai", *_OUTPUTS):
+        return None
+    tasks = list_members(value, "tasks_output") if is_instance_of(value, "crewai", "CrewOutput") else [value]
+    found = Found(document={"text": read_member(value, "raw")})
+    body = read_member(value, "json_dict")
+    if body is None:
+        body = read_member(value, "pydantic")
+    found.body = None if body is None else simplify(body, budget, "$.pydantic")
+    calls: list[ToolCall] = []
+    for task in tasks:
+        calls.extend(_read_task(task, found, budget))
+    if not tasks:
+        found.doubt(CALLS, _NOT_KEPT)
+    found.calls = tuple(calls)
+    spent = read_member(value, "token_usage") or read_member(value, "usage_metrics")
+    told = simplify(spent, budget, "$.token_usage") if spent is not None else None
+    answers = sum(1 for task in tasks for message in list_members(task, "messages") if find_entry(message, "role") == "assistant")
+    if isinstance(told, dict) and told.get("successful_requests") == answers:
+        # The count goes on over everything that an agent does; only where it is about these messages it is about this run.
+        found.usage = add_usage([(told.get("prompt_tokens"), told.get("completion_tokens"))])
+    return found
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the chunks of a stream without its result: the text of the last task, and nothing of what the tools gave."""
+    if not items or not all(is_instance_of(item, "crewai", "StreamChunk", "StreamFrame") for item in items):
+        return None
+    last = read_member(items[-1], "task_id")
+    pieces = [read_member(item, "content") for item in items if read_member(item, "task_id") == last and not read_member(item, "tool_call")]
+    for piece in pieces:
+        budget.spend(len(piece) if isinstance(piece, str) else 0)
+    found = Found(document={"text": "".join(piece for piece in pieces if isinstance(piece, str))})
+    found.doubt(CALLS, "chunks of a stream show no calls as they were made: return the stream itself, or its `result`")
+    return found
+
+
+def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]:
+    written: Json = [simplify(message, budget, "$.messages") for message in list_members(task, "messages")]
+    if not written:
+        found.doubt(CALLS, _NOT_KEPT)
+        return ()
+    evidence = trust_beginning(read_document(written, format="openai")[0])
+    account = evidence.account
+    for part, why in account.unknown.items() if account is not None else ():
+        if part != "answer":
+            found.doubt((part,), why)
+    if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
+        found.doubt(CALLS, "a summary stands for messages that were taken away")
+    for call in evidence.tool_calls or ():
+        if call.name.strip().lower().replace("-", "_") in _DELEGATE:
+            found.doubt(CALLS, f"{call.name} has another agent work, whose calls are not in the output")
+    return evidence.tool_calls or ()
+
+
+FRAMEWORK = Framework(name="CrewAI", page="crewai", packages=("crewai",), read=read, read_stream=read_stream, raised=_RAISED)

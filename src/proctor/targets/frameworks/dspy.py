@@ -1,0 +1,76 @@
+"""DSPy: a `Prediction`; that of `ReAct` has a trajectory, which shows the calls.
+
+`finish` ends a trajectory and is no call. A trajectory that outgrew the model's window loses its oldest steps. A prediction without one
+shows no calls. The answer is the only output field beside the reasoning, or the one named `answer`, `response`, `output` or `result`;
+several fields are the `body`.
+
+Tried with dspy 3.4: `ReAct`, `ChainOfThought`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from proctor.evidence.calls import PROTOCOL_ERROR
+from proctor.model.evidence import Json
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, add_usage, read_last
+from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of
+from proctor.targets.frameworks.simplify import Budget, simplify
+
+_ASIDE = ("trajectory", "reasoning", "rationale")
+_NAMES = ("answer", "response", "output", "result")
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read a prediction."""
+    if not is_instance_of(value, "dspy", "Prediction"):
+        return None
+    fields = cast("dict[str, object]", dict(call_member(value, "items")))
+    trajectory = fields.get("trajectory")
+    outputs = {str(name): simplify(member, budget, f"$.{name}") for name, member in fields.items() if name not in _ASIDE}
+    found = Found(document=_write_answer(outputs))
+    if isinstance(trajectory, Mapping):
+        _read_trajectory(simplify(trajectory, budget, "$.trajectory"), found)
+    else:
+        found.doubt(CALLS, "a prediction without a trajectory shows no calls")
+    # Only with `dspy.configure(track_usage=True)`; by model.
+    spent = simplify(call_member(value, "get_lm_usage"), budget, "$.usage") if hasattr(value, "get_lm_usage") else None
+    if isinstance(spent, dict):
+        found.usage = add_usage([(find_entry(one, "prompt_tokens"), find_entry(one, "completion_tokens")) for one in spent.values()])
+    return found
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read a stream of `streamify`, which ends with the prediction."""
+    return read_last(items, read, budget)
+
+
+def _write_answer(outputs: dict[str, Json]) -> dict[str, Json]:
+    texts = {name: member for name, member in outputs.items() if isinstance(member, str)}
+    if len(outputs) == 1:
+        only = next(iter(outputs.values()))
+        return {"text": only} if isinstance(only, str) else {"body": only}
+    named = next((texts[name] for name in _NAMES if name in texts), None)
+    return {"text": named, "body": outputs} if named is not None else {"body": outputs}
+
+
+def _read_trajectory(trajectory: Json, found: Found) -> None:
+    steps = [key.removeprefix("tool_name_") for key in trajectory if key.startswith("tool_name_")]
+    calls: list[dict[str, Any]] = []
+    for step in steps:
+        name, observed = trajectory[f"tool_name_{step}"], trajectory.get(f"observation_{step}")
+        if name == "finish":
+            continue
+        call: dict[str, Any] = {"name": name, "arguments": trajectory.get(f"tool_args_{step}"), "result": observed}
+        if isinstance(observed, str) and observed.startswith(f"Execution error in {name}:"):
+            call = {**call, "result": None, "error": observed, "error_kind": PROTOCOL_ERROR}
+        calls.append(call)
+    found.document["tool_calls"] = calls
+    if trajectory and "0" not in steps:
+        found.doubt(CALLS, "the trajectory has lost its first steps")
+    if steps and trajectory[f"tool_name_{steps[-1]}"] != "finish":
+        found.doubt(EVERYTHING, "the agent was stopped before it finished (`max_iters`): its last step is a call, and not `finish`")
+
+
+FRAMEWORK = Framework(name="DSPy", page="dspy", packages=("dspy",), read=read, read_stream=read_stream)

@@ -1,0 +1,70 @@
+"""What a reader of a framework hands over: a document for the readers of evidence, and what is known beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from proctor.model.account import Part
+from proctor.model.evidence import Json, ToolCall, Usage
+from proctor.targets.frameworks.simplify import Budget
+
+CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
+EVERYTHING: tuple[Part, ...] = (*CALLS, "answer")
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """What was found in a returned value."""
+
+    document: Json
+    """Read by `proctor.evidence.reading.read_document`."""
+    format: str | None = "plain"
+    body: Json = None
+    """An answer in a given form."""
+    usage: Usage | None = None
+    calls: tuple[ToolCall, ...] | None = None
+    """Calls that the document does not show; None: it shows all there are."""
+    needs_message: bool = False
+    """Whether it is a list of messages, which shows every call only from what was said to the agent on."""
+    doubts: list[tuple[Part, str]] = []
+    notes: list[str] = []
+    failed: str | None = None
+    """What the framework tells of the error that the run ended in: what an error says is no answer."""
+
+    def doubt(self, parts: Sequence[Part], why: str) -> None:
+        """Note that these parts are not known, or not wholly known."""
+        self.doubts = [*self.doubts, *((part, why) for part in parts)]
+
+
+class Framework(msgspec.Struct, frozen=True, kw_only=True):
+    """How the values of one framework are recognised and read."""
+
+    name: str
+    """As its users write it."""
+    page: str
+    """The guide under `docs/how-to/frameworks/` that shows what to return."""
+    packages: tuple[str, ...]
+    """The packages that define its types."""
+    read: Callable[[object, Budget], Found | None]
+    """Reads one returned value; None where it is none of this framework's."""
+    raised: tuple[str, ...] = ()
+    """What a result begins with when the tool raised, where the framework tells that in words only."""
+    read_stream: Callable[[list[object], Budget], Found | None] | None = None
+    """Reads what a stream, or a list, held; None where it is none of this framework's."""
+
+
+def read_last(items: Sequence[object], read: Callable[[object, Budget], Found | None], budget: Budget) -> Found | None:
+    """Read the last item of a stream or a list as the result; doubt the calls where an earlier one is a result like it."""
+    found = read(items[-1], budget) if items else None
+    if found is not None and any(type(item) is type(items[-1]) for item in items[:-1]):
+        found.doubt(CALLS, "several results were returned, and only the last of them is read")
+    return found
+
+
+def add_usage(parts: Sequence[tuple[Json, Json]]) -> Usage | None:
+    """Return the sum of input and output tokens; None unless every part tells both."""
+    if not parts or any(type(number) is not int for part in parts for number in part):
+        return None
+    spent, written = sum(part[0] for part in parts), sum(part[1] for part in parts)
+    return Usage(input_tokens=spent, output_tokens=written, total_tokens=spent + written)

@@ -1,0 +1,71 @@
+"""Google ADK: the events that a runner gives, or a session.
+
+Events of a runner are those of one message, without that message; a session holds the whole conversation.
+
+Tried with google-adk 2.13: `tests/frameworks/returns.yaml`.
+"""
+
+from __future__ import annotations
+
+from proctor.model.evidence import Json
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.looking import is_instance_of, list_members
+from proctor.targets.frameworks.simplify import Budget, simplify
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read a session, or one event."""
+    if is_instance_of(value, "google.adk", "Session"):
+        found = Found(document=_write_events(list_members(value, "events"), budget), format="adk")
+        _weigh_end(found)
+        return found
+    if is_instance_of(value, "google.adk", "Event"):
+        found = Found(document=_write_events([value], budget), format="adk")
+        found.doubt(CALLS, "one event was returned, which shows the last step only: return all events")
+        return found
+    return None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the events of a runner."""
+    if not items or not all(is_instance_of(item, "google.adk", "Event") for item in items):
+        return None
+    found = Found(document=_write_events(items, budget), format="adk")
+    _weigh_end(found)
+    if not any(_is_from_user(event) or _has_call(event) for event in found.document):
+        # The last event of a run with tools looks like the only event of a run without.
+        found.doubt(CALLS, "these events show no call and not the message, so they may be the last ones only: return the session")
+    return found
+
+
+def _weigh_end(found: Found) -> None:
+    """Look whether the last event tells of an error: with nothing beside it the run failed."""
+    last: dict[str, Json] = found.document[-1] if found.document else {}
+    code, parts = last.get("error_code"), (last.get("content") or {}).get("parts")
+    if code not in (None, "STOP") and not parts:
+        found.failed = f"{code}: {last.get('error_message') or 'it does not say more'}"
+    elif code not in (None, "STOP") or last.get("interrupted") is True:
+        found.doubt(EVERYTHING, f"the last event says that it was cut off ({code or 'interrupted'})")
+
+
+def _is_from_user(event: Json) -> bool:
+    return event.get("author") == "user"
+
+
+def _has_call(event: Json) -> bool:
+    parts = (event.get("content") or {}).get("parts") or ()
+    return any("function_call" in part or "function_response" in part for part in parts)
+
+
+def _write_events(events: list[object], budget: Budget) -> list[Json]:
+    return [_drop_nulls(simplify(event, budget, f"$[{at}]")) for at, event in enumerate(events)]
+
+
+def _drop_nulls(value: Json) -> Json:
+    """Leave out what an event does not say: its parts have a field for everything that a part can be."""
+    if isinstance(value, dict):
+        return {key: _drop_nulls(member) for key, member in value.items() if member is not None}
+    return [_drop_nulls(member) for member in value] if isinstance(value, list) else value
+
+
+FRAMEWORK = Framework(name="Google ADK", page="google-adk", packages=("google.adk",), read=read, read_stream=read_stream)

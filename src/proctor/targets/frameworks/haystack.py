@@ -1,0 +1,69 @@
+"""Haystack: what an agent gives (`{"messages": [...]}`), alone or under its name in what a pipeline gives, messages, and chunks.
+
+Tried with haystack-ai 3.4: `tests/frameworks/returns.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from proctor.targets.frameworks.found import CALLS, Found, Framework
+from proctor.targets.frameworks.haystack_chunks import is_chunk, read_chunks
+from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, take_items
+from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
+from proctor.targets.returned import Unreadable
+
+_LAST_ONLY = "the replies of a generator show the last step only: return what the agent gives"
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read what an agent or a pipeline gives, or one message."""
+    if _is_message(value):
+        return _read_replies([value], budget)
+    if not isinstance(value, Mapping):
+        return None
+    own = _list_messages(value, "messages")
+    if own is not None:
+        return _read_messages(own, budget)
+    parts = [member for _, member in list_fields(cast(object, value)) or () if isinstance(member, Mapping)]
+    inner = [found for part in parts if (found := _list_messages(part, "messages")) is not None]
+    if len(inner) > 1:
+        raise Unreadable("several agents of the pipeline give messages: return what one of them gives")
+    if inner:
+        return _read_messages(inner[0], budget)
+    replies = [found for part in (value, *parts) if (found := _list_messages(part, "replies")) is not None]
+    return _read_replies(replies[-1], budget) if replies else None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read a list of messages, or the chunks of a stream."""
+    if items and all(is_chunk(item) for item in items):
+        return read_chunks(items, budget)
+    return _read_messages(items, budget) if items and all(_is_message(item) for item in items) else None
+
+
+def _is_message(value: object) -> bool:
+    return is_instance_of(value, "haystack", "ChatMessage")
+
+
+def _list_messages(part: object, key: str) -> list[Any] | None:
+    listed = find_entry(part, key)
+    if not isinstance(listed, list) or not listed:
+        return None
+    found = take_items(cast("list[object]", listed))
+    return found if all(_is_message(message) for message in found) else None
+
+
+def _read_messages(messages: list[Any], budget: Budget) -> Found:
+    written = [simplify(call_member(message, "to_dict"), budget, f"$[{at}]") for at, message in enumerate(messages)]
+    return Found(document=written, format="haystack", needs_message=True)
+
+
+def _read_replies(messages: list[Any], budget: Budget) -> Found:
+    found = _read_messages(messages, budget)
+    found.doubt(CALLS, _LAST_ONLY)
+    return found
+
+
+FRAMEWORK = Framework(name="Haystack", page="haystack", packages=("haystack",), read=read, read_stream=read_stream)

@@ -1,0 +1,263 @@
+"""LangChain and LangGraph: messages, the state of a graph, the steps of an `AgentExecutor`, and the chunks of a stream.
+
+Of a state the messages and `structured_response` are read; what else stands in it is left out, unless it holds further messages: then
+calls may be missing. A graph that waits for a human is not over. One message alone shows the last step only.
+
+Tried with langchain 1.4, langgraph 1.2: `invoke`, `stream` in the modes values, updates and messages, `get_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from proctor.model.evidence import Json
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.looking import find_entry, is_instance_of, read_member, take_items
+from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
+from proctor.targets.returned import Unreadable, type_name
+
+_WAITS = "the graph waits for a human (`__interrupt__`): what it would do then is not known"
+# What LangGraph and the `AgentExecutor` of LangChain put in place of an answer when they stop an agent.
+_NO_MORE_STEPS = "Sorry, need more steps to process this request."
+_STOPPED = "Agent stopped due to "
+_LAST_ONLY = "one message was returned, which shows the last step only: return the state to show the calls before it"
+
+
+def is_message(value: object) -> bool:
+    """Return whether a value is a message of LangChain."""
+    return is_instance_of(value, "langchain_core", "BaseMessage")
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read a message, a state, a snapshot or the result of an `AgentExecutor`."""
+    if is_message(value):
+        found = Found(document=[_write_message(value, budget)], format="langchain")
+        found.doubt(CALLS, _LAST_ONLY)
+        return found
+    if is_instance_of(value, "langgraph", "GraphOutput"):
+        found = _read_state(read_member(value, "value"), budget)
+        if found is not None and read_member(value, "interrupts"):
+            found.doubt(EVERYTHING, _WAITS)
+        return found
+    if is_instance_of(value, "langgraph", "StateSnapshot"):
+        found = _read_state(read_member(value, "values"), budget)
+        if found is not None and read_member(value, "next"):
+            found.doubt(EVERYTHING, "the graph is not at its end (`next` names a node)")
+        return found
+    if isinstance(value, Mapping) and _holds_steps(value):
+        return _read_steps(value, budget)
+    return _read_state(value, budget) if isinstance(value, Mapping) else None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read a list of messages, or the chunks of `stream`: states, updates of nodes, or messages with what belongs to them."""
+    if items and all(is_message(item) for item in items):
+        found = _read_messages(_join_chunks(items), budget)
+        found.needs_message = True
+        return found
+    outer = [item for item in items if not _is_of_subgraph(item)]
+    states = [chunk for mode, chunk in map(_unwrap_chunk, outer) if mode in (None, "values") and _find_messages(chunk) is not None]
+    if states:
+        found = _read_state(states[-1], budget)
+        if found is not None and _holds_more(items, states[-1]):
+            found.doubt(CALLS, "a subgraph has messages of its own, which the state does not hold")
+        return found
+    chunks = [_unwrap_chunk(item) for item in items]
+    pairs = [_take_pair(chunk) for mode, chunk in chunks if mode in (None, "messages")]
+    if pairs and all(pair is not None for pair in pairs) and len(pairs) == len(chunks):
+        joined = _join_chunks([pair for pair in pairs if pair is not None])
+        # Whoever picks out chunks with text loses the one that tells why the model ended.
+        has_ends = all(find_entry(read_member(one, "response_metadata"), "finish_reason") for one in joined)
+        return _read_messages(joined, budget, is_whole=has_ends and _begins_run(chunks[0][1]))
+    return _read_updates([chunk for mode, chunk in chunks if mode in (None, "updates")], budget)
+
+
+def _write_message(message: object, budget: Budget) -> Json:
+    fields = list_fields(message)
+    if fields is None:
+        raise Unreadable(f"a {type_name(message)} has no fields")
+    # What a tool hands to the program and not to the model may be anything, and is no result.
+    return {str(name): simplify(member, budget, f"$.{name}") for name, member in fields if name != "artifact"}
+
+
+def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = False) -> Found:
+    """Read messages; where it is not known that they are all, answers of the model alone may have followed calls that were left out."""
+    found = Found(document=[_write_message(message, budget) for message in messages], format="langchain")
+    # Chunks of a message have a type of their own.
+    kinds = {str(read_member(message, "type")).removesuffix("MessageChunk").lower() for message in messages}
+    if not is_whole and kinds == {"ai"} and not any(read_member(message, "tool_calls") for message in messages):
+        found.doubt(CALLS, _LAST_ONLY)
+    return found
+
+
+def _find_messages(state: object) -> list[Any] | None:
+    listed = find_entry(state, "messages")
+    if not isinstance(listed, (list, tuple)) or not listed:
+        return None
+    messages = take_items(cast("list[object]", listed))
+    return messages if any(is_message(message) for message in messages) else None
+
+
+def _read_state(state: object, budget: Budget) -> Found | None:
+    messages = _find_messages(state)
+    if messages is None:
+        return None
+    strange = next((message for message in messages if not is_message(message)), None)
+    if strange is not None:
+        raise Unreadable(f"a message of the state is of the type {type_name(strange)}")
+    document: dict[str, Json] = {"messages": [_write_message(message, budget) for message in messages]}
+    structured = find_entry(state, "structured_response")
+    if structured is not None:
+        document["structured_response"] = simplify(structured, budget, "$.structured_response")
+    found = Found(document=document, format="langchain", needs_message=True)
+    if find_entry(state, "__interrupt__"):
+        found.doubt(EVERYTHING, _WAITS)
+    if read_member(messages[-1], "content") == _NO_MORE_STEPS:
+        found.doubt(EVERYTHING, "the graph was stopped by its limit of steps (`recursion_limit`), and says so in place of an answer")
+    for key, member in list_fields(state) or ():
+        if key not in ("messages", "__interrupt__", "structured_response") and _holds_messages(member):
+            found.doubt(CALLS, f"the state holds further messages under {str(key)!r}, which are not read")
+    return found
+
+
+def _holds_messages(value: object, depth: int = 0) -> bool:
+    if is_message(value):
+        return True
+    if depth > 4 or isinstance(value, (str, bytes)):
+        return False
+    if isinstance(value, Mapping):
+        return any(_holds_messages(member, depth + 1) for _, member in list_fields(value) or ())
+    return isinstance(value, (list, tuple)) and any(_holds_messages(member, depth + 1) for member in cast("list[object]", value))
+
+
+# --- the steps of an AgentExecutor -------------------------------------------------------------------------------------------
+
+
+def _holds_steps(value: object) -> bool:
+    steps = find_entry(value, "intermediate_steps")
+    return (
+        isinstance(steps, list)
+        and find_entry(value, "output") is not None
+        and all(_take_step(step) for step in cast("list[object]", steps))
+    )
+
+
+def _take_step(step: object) -> tuple[object, object] | None:
+    if isinstance(step, tuple) and len(cast("tuple[object, ...]", step)) == 2:
+        pair = cast("tuple[object, object]", step)
+        if is_instance_of(pair[0], "langchain_core", "AgentAction"):
+            return pair
+    return None
+
+
+def _read_steps(value: object, budget: Budget) -> Found:
+    calls: list[Json] = []
+    for step in find_entry(value, "intermediate_steps"):
+        action, observed = cast("tuple[object, object]", _take_step(step))
+        given = simplify(read_member(action, "tool_input"), budget, "$.tool_input")
+        calls.append({"name": read_member(action, "tool"), "arguments": given, "result": simplify(observed, budget, "$.observation")})
+    answer = simplify(find_entry(value, "output"), budget, "$.output")
+    found = Found(
+        document={
+            "text": answer if isinstance(answer, str) else None,
+            "body": None if isinstance(answer, str) else answer,
+            "tool_calls": calls,
+        }
+    )
+    if isinstance(answer, str) and answer.startswith(_STOPPED) and len(answer) < len(_STOPPED) + 40:
+        found.doubt(EVERYTHING, "the executor stopped the agent (`max_iterations`), and says so in place of an answer")
+    return found
+
+
+# --- streams -----------------------------------------------------------------------------------------------------------------
+
+
+def _is_of_subgraph(item: object) -> bool:
+    # With subgraphs every chunk begins with the place of its graph, which is empty for the outermost.
+    return (
+        isinstance(item, tuple)
+        and bool(item)
+        and isinstance(cast("tuple[object, ...]", item)[0], tuple)
+        and bool(cast("tuple[Any, ...]", item)[0])
+    )
+
+
+def _holds_more(items: list[object], state: object) -> bool:
+    """Return whether a subgraph streamed messages that are not in the state."""
+    kept = {read_member(message, "id") for message in _find_messages(state) or ()}
+    inner = [_unwrap_chunk(item)[1] for item in items if _is_of_subgraph(item)]
+    return any(read_member(message, "id") not in kept for chunk in inner for message in _find_messages(chunk) or ())
+
+
+def _unwrap_chunk(item: object) -> tuple[str | None, object]:
+    """Return the mode of a chunk, where the stream names it, and the chunk."""
+    if isinstance(item, tuple):
+        parts = cast("tuple[object, ...]", item)
+        # With subgraphs the place of the node comes first, with several modes the mode.
+        if len(parts) in (2, 3) and isinstance(parts[0], tuple):
+            parts = parts[1:]
+        if len(parts) == 2 and isinstance(parts[0], str):
+            return parts[0], parts[1]
+        if len(parts) == 1:
+            return None, parts[0]
+        return None, parts
+    if isinstance(find_entry(item, "type"), str) and find_entry(item, "data") is not None and find_entry(item, "ns") is not None:
+        return find_entry(item, "type"), find_entry(item, "data")
+    return None, item
+
+
+def _take_pair(chunk: object) -> object | None:
+    if isinstance(chunk, (tuple, list)):
+        parts = cast("tuple[object, ...]", chunk)
+        if len(parts) == 2 and is_message(parts[0]):
+            return parts[0]
+    return None
+
+
+def _begins_run(pair: object) -> bool:
+    """Return whether a message with what belongs to it can be the first of its run; where it does not tell its step, it can."""
+    step = find_entry(cast("tuple[object, object]", pair)[1], "langgraph_step")
+    return not isinstance(step, int) or step <= 1
+
+
+def _join_chunks(messages: list[object]) -> list[object]:
+    """Join the chunks of a message, which have one id, into the message."""
+    joined: dict[object, Any] = {}
+    for index, message in enumerate(messages):
+        name = read_member(message, "id") or index
+        is_chunk = name in joined and type(joined[name]).__name__.endswith("Chunk") and type(message).__name__.endswith("Chunk")
+        try:
+            joined[name] = joined[name] + message if is_chunk else message
+        except Exception as error:
+            raise Unreadable(f"chunks of a {type_name(message)} cannot be joined: {type(error).__name__}") from None
+    return list(joined.values())
+
+
+def _read_updates(chunks: list[object], budget: Budget) -> Found | None:
+    """Read what each node wrote to the state."""
+    messages: dict[object, Any] = {}
+    waits = False
+    for chunk in chunks:
+        for node, update in list_fields(chunk) or () if isinstance(chunk, Mapping) else ():
+            waits = waits or node == "__interrupt__"
+            updates = cast("list[object]", update) if isinstance(update, list) else [update]
+            for one in updates:
+                for message in _find_messages(one) or ():
+                    messages[read_member(message, "id") or len(messages)] = message
+    if not messages:
+        return None
+    # One update without a call is a whole run, or what is left of one whose other updates nobody kept.
+    found = _read_messages(list(messages.values()), budget, is_whole=len(messages) > 1)
+    if waits:
+        found.doubt(EVERYTHING, _WAITS)
+    return found
+
+
+FRAMEWORK = Framework(
+    name="LangGraph",
+    page="langgraph",
+    packages=("langchain_core", "langgraph", "langchain", "langchain_classic"),
+    read=read,
+    read_stream=read_stream,
+)

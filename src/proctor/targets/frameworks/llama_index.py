@@ -1,0 +1,139 @@
+"""LlamaIndex: the output of an agent workflow, the response of a chat engine, messages, and the events of a stream.
+
+An agent's output lists every call of the run with what the tool returned. The tokens of a run are not in it. In a stream the output of
+each step names the calls it asks for, and the last one, which asks for none, is given the calls of the whole run when that is over: so
+the outputs alone show every call, whichever other events were left out.
+
+Tried with llama-index-core 0.14: `FunctionAgent`, `ReActAgent` and `AgentWorkflow`, awaited and by `stream_events`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from proctor.evidence.calls import CONTENT_ERROR
+from proctor.model.evidence import Json
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+
+_NOT_OVER = "the last output asks for a tool, so the run goes on after it: return what `agent.run` gives, or yield all events"
+_PACKAGES = ("llama_index", "llama_index_instrumentation", "workflows")
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read an output, a response or a message."""
+    if _is(value, "StopEvent") and not _is(value, "AgentOutput"):
+        value = read_member(value, "result")
+    if _is(value, "AgentOutput"):
+        calls = _write_calls(value, budget)
+        found = _read_output(value, calls, budget)
+        if _waits_for_tool(calls) and not found.document["text"]:
+            # A tool that answers directly gives the text; a step that only asks for a tool has none.
+            found.doubt(EVERYTHING, _NOT_OVER)
+        return found
+    if _is(value, "AgentChatResponse", "StreamingAgentChatResponse"):
+        found = Found(document={"text": read_member(value, "response")})
+        found.document["tool_calls"] = [_write_source(source, budget) for source in list_members(value, "sources")]
+        return found
+    if _is(value, "ChatMessage", "ChatResponse"):
+        message = read_member(value, "message") if _is(value, "ChatResponse") else value
+        found = Found(document={"text": read_member(message, "content")})
+        found.doubt(CALLS, "one message was returned, which shows the last step only: return what `agent.run` gives")
+        return found
+    if is_instance_of(value, "llama_index", "Response", "PydanticResponse"):
+        found = Found(document={"text": str(read_member(value, "response"))})
+        found.doubt(CALLS, "the response of a query engine shows no calls")
+        return found
+    return None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read messages, or the events of a run: each call with its result, and the output of each step."""
+    if items and all(_is(item, "ChatMessage") for item in items):
+        written = [simplify(item, budget, f"$[{at}]") for at, item in enumerate(items)]
+        return Found(document=written, format="llama-index", needs_message=True)
+    outputs = _list_outputs(items)
+    if not outputs:
+        return read(items[-1], budget) if items and _is(items[-1], "StopEvent") else None
+    ended = [_write_call(item, budget) for item in items if _is(item, "ToolCallResult")]
+    begun = [_write_call(item, budget) for item in items if _is(item, "ToolCall") and not _is(item, "ToolCallResult")]
+    asked = [call for output in outputs[:-1] for call in _write_calls(output, budget)]
+    last = _write_calls(outputs[-1], budget)
+    found = _read_output(outputs[-1], _unite_calls(ended, last, begun, asked), budget)
+    is_over = any(_is(item, "StopEvent") and not _is(item, "AgentOutput") for item in items)
+    if not is_over and _waits_for_tool(last):
+        found.doubt(EVERYTHING, _NOT_OVER)
+    return found
+
+
+def _waits_for_tool(calls: list[dict[str, Json]]) -> bool:
+    return any("result" not in call and "error" not in call for call in calls)
+
+
+def _list_outputs(items: list[object]) -> list[object]:
+    """Return every output among the events once: the last one may come again, as the result of the run."""
+    told = [read_member(item, "result") if _is(item, "StopEvent") and not _is(item, "AgentOutput") else item for item in items]
+    return list({id(item): item for item in told if _is(item, "AgentOutput")}.values())
+
+
+def _unite_calls(*tellings: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Return each call once, however many events tell of it; what the first of them tells is kept."""
+    united: list[dict[str, Json]] = []
+    for telling in tellings:
+        # Some models name two calls of one tool alike, so calls are counted.
+        known = Counter(_name_call(call) for call in united)
+        for call in telling:
+            name = _name_call(call)
+            if known[name]:
+                known[name] -= 1
+            else:
+                united.append(call)
+    return united
+
+
+def _name_call(call: dict[str, Json]) -> bytes:
+    return msgspec.json.encode([call["id"], call["name"], call["arguments"]], order="sorted")
+
+
+def _is(value: object, *names: str) -> bool:
+    return any(is_instance_of(value, package, *names) for package in _PACKAGES)
+
+
+def _read_output(output: object, calls: list[dict[str, Json]], budget: Budget) -> Found:
+    text = read_member(read_member(output, "response"), "content")
+    found = Found(document={"text": text if isinstance(text, str) else None, "tool_calls": calls})
+    structured = read_member(output, "structured_response")
+    found.body = None if structured is None else simplify(structured, budget, "$.structured_response")
+    return found
+
+
+def _write_calls(output: object, budget: Budget) -> list[dict[str, Json]]:
+    return [_write_call(call, budget) for call in list_members(output, "tool_calls")]
+
+
+def _write_call(call: object, budget: Budget) -> dict[str, Json]:
+    given = simplify(read_member(call, "tool_kwargs"), budget, "$.tool_kwargs")
+    written: dict[str, Json] = {"name": read_member(call, "tool_name"), "arguments": given, "id": read_member(call, "tool_id")}
+    output = read_member(call, "tool_output")
+    return written if output is None else {**written, **_write_result(output, budget)}
+
+
+def _write_source(source: object, budget: Budget) -> dict[str, Json]:
+    given = simplify(read_member(source, "raw_input"), budget, "$.raw_input")
+    arguments = given.get("kwargs", given) if isinstance(given, dict) else given
+    return {"name": read_member(source, "tool_name"), "arguments": arguments, **_write_result(source, budget)}
+
+
+def _write_result(output: object, budget: Budget) -> dict[str, Json]:
+    if read_member(output, "is_error") is True:
+        return {"error": str(read_member(output, "content") or "the tool failed"), "error_kind": CONTENT_ERROR}
+    raw = read_member(output, "raw_output")
+    is_plain = raw is None or isinstance(raw, (str, int, float, bool, list, tuple, dict))
+    # What the model was shown stands for a result that is an object of the tool's own.
+    return {"result": simplify(raw if is_plain else read_member(output, "content"), budget, "$.tool_output")}
+
+
+FRAMEWORK = Framework(name="LlamaIndex", page="llamaindex", packages=_PACKAGES, read=read, read_stream=read_stream)

@@ -1,0 +1,105 @@
+"""OpenAI Agents SDK: a `RunResult`, or a `RunResultStreaming` whose stream was read to its end.
+
+The items are those that `to_input_list()` gives, in the form of the Responses API. A tool that runs an agent of its own shows as one call:
+what the inner agent did is not in the result. A run that waits for an approval is not over.
+
+Tried with openai-agents 0.24, over the Responses API and over chat completions.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from proctor.model.evidence import Json
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, add_usage
+from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member, take_items
+from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.returned import Unreadable
+
+_RAISED = ("An error occurred while running the tool.",)
+_CUT_OFF = ("response.incomplete", "response.failed")
+_EVENTS = ("RawResponsesStreamEvent", "RunItemStreamEvent", "AgentUpdatedStreamEvent")
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read the result of a run."""
+    if not is_instance_of(value, "agents", "RunResultBase", "RunResult", "RunResultStreaming"):
+        return None
+    items = call_member(value, "to_input_list")
+    if not isinstance(items, list):
+        raise Unreadable("to_input_list() gives no list")
+    found = Found(
+        document=[_drop_nulls(simplify(item, budget, f"$[{index}]")) for index, item in enumerate(take_items(cast("list[object]", items)))],
+        format="responses",
+    )
+    answer = read_member(value, "final_output")
+    if answer is not None and not isinstance(answer, str):
+        found.body = simplify(answer, budget, "$.final_output")
+    responses = [read_member(response, "usage") for response in list_members(value, "raw_responses")]
+    found.usage = add_usage([(read_member(usage, "input_tokens"), read_member(usage, "output_tokens")) for usage in responses])
+    if read_member(value, "interruptions"):
+        found.doubt(EVERYTHING, "the run waits for an approval (`interruptions`): what it would do then is not known")
+    if is_instance_of(value, "agents", "RunResultStreaming") and read_member(value, "is_complete") is not True:
+        found.doubt(EVERYTHING, "the stream of the run was not read to its end")
+    if read_member(value, "_cancel_mode") not in (None, "none"):
+        found.doubt(EVERYTHING, "the run was cancelled")
+    turn, most = read_member(value, "current_turn"), read_member(value, "max_turns")
+    if isinstance(turn, int) and isinstance(most, int) and turn > most:
+        found.doubt(EVERYTHING, f"the run was stopped at max_turns ({most})")
+    _doubt_inner_agents(list_members(value, "new_items"), found)
+    return found
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the events of a stream, or a list of new items."""
+    if items and all(is_instance_of(item, "agents", "RunItemBase") for item in items):
+        return _read_items(items, budget, is_whole=any(is_instance_of(item, "agents", "ToolCallItem") for item in items))
+    if not items or not all(is_instance_of(item, "agents", *_EVENTS) for item in items):
+        return None
+    raw = [read_member(item, "data") for item in items if is_instance_of(item, "agents", "RawResponsesStreamEvent")]
+    ended = [read_member(data, "response") for data in raw if read_member(data, "type") == "response.completed"]
+    told = [read_member(item, "item") for item in items if is_instance_of(item, "agents", "RunItemStreamEvent")]
+    called = {read_member(read_member(item, "raw_item"), "call_id") for item in told}
+    asked = {read_member(item, "call_id") for response in ended for item in list_members(response, "output")} - {None}
+    # The model's own answers tell of every call: without them, whoever picked out the events may have left calls out. A stream begins
+    # by naming the agent: without that, events before these may be missing.
+    begins = is_instance_of(items[0], "agents", "AgentUpdatedStreamEvent")
+    found = _read_items(told, budget, is_whole=begins and bool(ended) and asked <= called)
+    is_alone = not any(part == "tool_calls" for part, _ in found.doubts)
+    if not told:
+        pieces = [read_member(data, "delta") for data in raw if read_member(data, "type") == "response.output_text.delta"]
+        found.document, found.format = {"text": "".join(piece for piece in pieces if isinstance(piece, str))}, "plain"
+    usages = [read_member(response, "usage") for response in ended]
+    if is_alone:
+        found.usage = add_usage([(read_member(usage, "input_tokens"), read_member(usage, "output_tokens")) for usage in usages])
+    cut = next((read_member(data, "type") for data in raw if read_member(data, "type") in _CUT_OFF), None)
+    if cut is not None:
+        found.doubt(EVERYTHING, f"an answer of the model did not come to its end ({cut})")
+    if ended and any(read_member(item, "type") == "function_call" for item in list_members(ended[-1], "output")):
+        found.doubt(EVERYTHING, "the run did not come to its end")
+    return found
+
+
+def _read_items(items: list[object], budget: Budget, *, is_whole: bool) -> Found:
+    written = [_drop_nulls(simplify(call_member(item, "to_input_item"), budget, f"$[{at}]")) for at, item in enumerate(items)]
+    found = Found(document=written, format="responses")
+    if not is_whole:
+        found.doubt(CALLS, "these are not all events or items of the run: return the result, or all events of `stream_events()`")
+    _doubt_inner_agents(items, found)
+    return found
+
+
+def _doubt_inner_agents(items: list[object], found: Found) -> None:
+    for item in items:
+        origin = read_member(read_member(item, "tool_origin"), "type")
+        if getattr(origin, "value", origin) == "agent_as_tool":
+            name = read_member(read_member(item, "raw_item"), "name") or "a tool"
+            found.doubt(CALLS, f"{name} runs an agent of its own, whose calls are not in the result")
+            found.usage = None
+
+
+def _drop_nulls(item: Json) -> Json:
+    return {key: member for key, member in item.items() if member is not None} if isinstance(item, dict) else item
+
+
+FRAMEWORK = Framework(name="OpenAI Agents", page="openai-agents", packages=("agents",), read=read, read_stream=read_stream, raised=_RAISED)

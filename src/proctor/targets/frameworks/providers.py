@@ -1,0 +1,45 @@
+"""Answers of providers' own clients: a chat completion, a response, a message. One answer is the last step of a loop.
+
+Tried with openai 3 (`ChatCompletion`, `Response`), anthropic 2 (`Message`).
+"""
+
+from __future__ import annotations
+
+from proctor.targets.frameworks.found import CALLS, Found, Framework
+from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+
+_ANSWERS = (
+    ("openai", ("ChatCompletion",), "openai"),
+    ("openai", ("Response",), "responses"),
+    ("litellm", ("ModelResponse",), "openai"),
+    ("anthropic", ("Message",), "anthropic"),
+)
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read the answer of a provider."""
+    for package, names, format in _ANSWERS:
+        if is_instance_of(value, package, *names):
+            found = Found(document=simplify(value, budget), format=format)
+            found.doubt(CALLS, "one answer of a provider shows the last step only: return the messages of the whole loop")
+            return found
+    return None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the chunks of one streamed chat completion."""
+    if not items or not all(is_instance_of(item, "openai", "ChatCompletionChunk") for item in items):
+        return None
+    pieces: list[str] = []
+    for item in items:
+        for choice in list_members(item, "choices"):
+            piece = read_member(read_member(choice, "delta"), "content")
+            budget.spend(len(piece) if isinstance(piece, str) else 0)
+            pieces.append(piece if isinstance(piece, str) else "")
+    found = Found(document={"text": "".join(pieces)})
+    found.doubt(CALLS, "the chunks of one completion show the last step only: return the messages of the whole loop")
+    return found
+
+
+FRAMEWORK = Framework(name="a provider's client", page="", packages=("openai", "litellm", "anthropic"), read=read, read_stream=read_stream)

@@ -1,0 +1,82 @@
+"""Pydantic AI: the result of a run, a streamed result, the event that ends a stream, or a list of messages.
+
+The messages are those of this run, without the history that it was given. A run that ends with requests for tools that somebody else has
+to run or to approve is not over.
+
+Tried with pydantic-ai 1 and 2: `run`, `run_sync`, `run_stream`, `run_stream_events`, `iter`.
+"""
+
+from __future__ import annotations
+
+import json
+
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
+from proctor.targets.frameworks.looking import call_member, is_instance_of, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.returned import Unreadable, type_name
+
+_RESULTS = ("AgentRunResult", "StreamedRunResult", "StreamedRunResultSync", "RunResult")
+_NODES = ("UserPromptNode", "ModelRequestNode", "CallToolsNode", "SetFinalResult")
+_INNER = frozenset(("otel_metadata",))
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read a result, or what holds one."""
+    if is_instance_of(value, "pydantic_ai", "AgentRunResultEvent", "AgentRun"):
+        held = read_member(value, "result")
+        if held is None:
+            raise Unreadable("the run has no result: read it to its end before you return it")
+        value = held
+    if not is_instance_of(value, "pydantic_ai", *_RESULTS):
+        return None
+    written = call_member(value, "new_messages_json")
+    budget.spend(len(written) if isinstance(written, (bytes, str)) else 0)
+    try:
+        document = json.loads(written)
+    except (TypeError, ValueError):
+        raise Unreadable(f"{type_name(value)}.new_messages_json() is no JSON") from None
+    found = Found(document=document, format="pydantic-ai")
+    if is_instance_of(value, "pydantic_ai", "StreamedRunResult", "StreamedRunResultSync"):
+        if read_member(value, "is_complete") is not True:
+            found.doubt(EVERYTHING, "the stream of the run was not read to its end")
+        return found
+    output = read_member(value, "output")
+    if is_instance_of(output, "pydantic_ai", "DeferredToolRequests"):
+        found.doubt(EVERYTHING, "the run waits for tools that are run or approved elsewhere (`DeferredToolRequests`)")
+    elif output is not None and not isinstance(output, str):
+        found.body = simplify(output, budget, "$.output")
+    return found
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the events of a run, which end with its result, or a list of messages."""
+    if items and all(is_instance_of(item, "pydantic_ai", "ModelRequest", "ModelResponse") for item in items):
+        found = _read_messages(items, budget)
+        found.needs_message = True
+        return found
+    if items and all(is_instance_of(item, "pydantic_ai", *_NODES) or is_instance_of(item, "pydantic_graph", "End") for item in items):
+        return _read_nodes(items, budget)
+    return read_last(items, read, budget)
+
+
+def _read_messages(messages: list[object], budget: Budget) -> Found:
+    written = [simplify(message, budget, f"$[{at}]", without=_INNER) for at, message in enumerate(messages)]
+    return Found(document=written, format="pydantic-ai")
+
+
+def _read_nodes(nodes: list[object], budget: Budget) -> Found:
+    """Read the nodes of `iter`: requests to the model and its responses take turns."""
+    held = [read_member(node, "request") or read_member(node, "model_response") for node in nodes]
+    messages = [message for message in held if message is not None]
+    found = _read_messages(messages, budget)
+    ended = nodes[-1] if is_instance_of(nodes[-1], "pydantic_graph", "End") else None
+    kinds = [is_instance_of(message, "pydantic_ai", "ModelResponse") for message in messages]
+    if ended is None or not kinds or kinds != [place % 2 == 1 for place in range(len(kinds))]:
+        found.doubt(EVERYTHING, "these are not all nodes of the run")
+    output = read_member(read_member(ended, "data"), "output")
+    if output is not None and not isinstance(output, str):
+        found.body = simplify(output, budget, "$.output")
+    return found
+
+
+FRAMEWORK = Framework(name="Pydantic AI", page="pydantic-ai", packages=("pydantic_ai",), read=read, read_stream=read_stream)

@@ -1,0 +1,89 @@
+"""Semantic Kernel: the response of an agent with its thread, a chat history, and messages.
+
+The thread of a chat completion agent keeps the history, which shows the calls; other threads are kept by a service, and a message alone
+shows the last step only.
+
+Tried with semantic-kernel 1.45: `get_response`, `invoke`, `invoke_stream` of a `ChatCompletionAgent`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from proctor.targets.frameworks.found import CALLS, Found, Framework
+from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget
+from proctor.targets.returned import Unreadable, type_name
+
+_PACKAGE = "semantic_kernel"
+_RAISED = ("An error occurred while invoking the function",)
+_LAST_ONLY = "one message was returned, which shows the last step only: return the response with its thread, or the `ChatHistory`"
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read a response, a history or a message."""
+    if is_instance_of(value, _PACKAGE, "AgentResponseItem"):
+        return _read_responses([value], budget)
+    if is_instance_of(value, _PACKAGE, "ChatHistory"):
+        found = _read_messages(list_members(value, "messages"), budget)
+        found.needs_message = True
+        return found
+    if is_instance_of(value, _PACKAGE, "ChatMessageContent"):
+        found = _read_messages([value], budget)
+        found.doubt(CALLS, _LAST_ONLY)
+        return found
+    return None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the responses of `invoke`, or a list of messages."""
+    if items and all(is_instance_of(item, _PACKAGE, "AgentResponseItem") for item in items):
+        return _read_responses(items, budget)
+    if items and all(is_instance_of(item, _PACKAGE, "StreamingChatMessageContent") for item in items):
+        found = Found(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
+        found.doubt(CALLS, _LAST_ONLY)
+        return found
+    if items and all(is_instance_of(item, _PACKAGE, "ChatMessageContent") for item in items):
+        # What `invoke` yields are the answers; the calls before them stand in the history.
+        found = _read_messages(items, budget)
+        found.needs_message = True
+        return found
+    return None
+
+
+def _read_responses(items: list[object], budget: Budget) -> Found:
+    history = read_member(read_member(items[-1], "thread"), "_chat_history")
+    if is_instance_of(history, _PACKAGE, "ChatHistory") and list_members(history, "messages"):
+        return _read_messages(list_members(history, "messages"), budget)
+    texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
+    is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
+    found = Found(document={"text": "".join(texts) if is_streamed else texts[-1]})
+    found.doubt(CALLS, "the thread of this agent keeps no history here, so its calls are not known")
+    return found
+
+
+def _read_messages(messages: list[Any], budget: Budget) -> Found:
+    written: list[Any] = []
+    for message in messages:
+        text = call_member(message, "model_dump_json", exclude_none=True)
+        budget.spend(len(text) if isinstance(text, str) else 0)
+        try:
+            written.append(json.loads(text))
+        except (TypeError, ValueError):
+            raise Unreadable(f"{type_name(message)}.model_dump_json() is no JSON") from None
+    found = Found(document={"messages": written}, format="semantic-kernel")
+    for call in (call for message in written for call in _list_calls(message)):
+        if call.get("function_name") is not None and call.get("function_name") == call.get("plugin_name"):
+            # An agent that is used as a plugin is a function of its own name in a plugin of its own name.
+            found.doubt(CALLS, f"{call['function_name']} is an agent of its own, whose calls are not in the history")
+    return found
+
+
+def _list_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return [item for item in message.get("items") or () if item.get("content_type") == "function_call"]
+
+
+FRAMEWORK = Framework(
+    name="Semantic Kernel", page="semantic-kernel", packages=(_PACKAGE,), read=read, read_stream=read_stream, raised=_RAISED
+)

@@ -1,0 +1,116 @@
+"""smolagents: the full result of a run, the memory of an agent, and the steps of a stream.
+
+`agent.run(task)` returns the bare answer, which shows no calls; `agent.run(task, return_full_result=True)` returns the steps as well. An
+agent that writes code calls its tools inside of it, which nobody records.
+
+Tried with smolagents 1.26: `ToolCallingAgent` and `CodeAgent`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from proctor.model.evidence import Json
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+
+_MANAGED = "Here is the final answer from your managed agent"
+_RUN_KEYS = {"output", "state", "steps", "token_usage", "timing"}
+_CUT_OFF = "the run was stopped at max_steps (max_steps_error): what it would have done then is not known"
+# What the model was given grows with every step; the answer of the provider stands in the step already; pictures have no form in JSON.
+_LEFT_OUT = frozenset(("model_input_messages", "raw", "observations_images", "task_images"))
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read a full result, or a memory."""
+    if is_instance_of(value, "smolagents", "RunResult"):
+        found = _read_steps(list_members(value, "steps") or list_members(value, "messages"), budget)
+        output = read_member(value, "output")
+        if output is not None and not isinstance(output, str):
+            found.body = simplify(output, budget, "$.output")
+        _weigh_state(read_member(value, "state"), found)
+        return found
+    if _is_written_run(value):
+        found = _read_steps(cast("list[Any]", find_entry(value, "steps")), budget)
+        output = simplify(find_entry(value, "output"), budget, "$.output")
+        found.body = None if isinstance(output, str) else output
+        _weigh_state(find_entry(value, "state"), found)
+        return found
+    if is_instance_of(value, "smolagents", "FinalAnswerStep"):
+        return _read_answer(value, budget)
+    if is_instance_of(value, "smolagents", "AgentMemory"):
+        return _read_steps(cast("list[Any]", call_member(value, "get_full_steps")), budget)
+    return None
+
+
+def _is_written_run(value: object) -> bool:
+    """Return whether this is what `RunResult.dict()` writes."""
+    if not isinstance(find_entry(value, "steps"), list) or not isinstance(find_entry(value, "state"), str):
+        return False
+    return isinstance(find_entry(value, "timing"), dict) and set(cast("dict[str, Any]", value)) == _RUN_KEYS
+
+
+def _weigh_state(state: object, found: Found) -> None:
+    if state == "max_steps_error":
+        found.doubt(EVERYTHING, _CUT_OFF)
+    elif state != "success":
+        found.doubt(EVERYTHING, f"the run ended with the state {state!r}")
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the steps of a run."""
+    if not any(is_instance_of(item, "smolagents", "MemoryStep", "FinalAnswerStep") for item in items):
+        return None
+    steps = [item for item in items if is_instance_of(item, "smolagents", "ActionStep", "TaskStep", "PlanningStep")]
+    ended = [item for item in items if is_instance_of(item, "smolagents", "FinalAnswerStep")]
+    once = list({id(step): step for step in steps}.values())
+    found = _read_steps(once, budget) if steps else _read_answer(ended[-1], budget)
+    if len(once) < len(steps):
+        # At max_steps the stream hands out its last step again, in place of the one that tells of it.
+        found.doubt(EVERYTHING, _CUT_OFF)
+    if steps and not ended:
+        found.doubt(EVERYTHING, "the stream did not come to its end")
+    return found
+
+
+def _read_answer(step: object, budget: Budget) -> Found:
+    output = simplify(read_member(step, "output"), budget, "$.output")
+    found = Found(document={"text": output} if isinstance(output, str) else {"body": output})
+    found.doubt(CALLS, "the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
+    return found
+
+
+def _read_steps(steps: list[Any], budget: Budget) -> Found:
+    written = [_write_step(step, budget, f"$[{at}]") for at, step in enumerate(steps)]
+    found = Found(document=[step for step in written if step], format="smolagents")
+    if not found.document:
+        found = Found(document={"text": ""})
+        found.doubt(CALLS, "the result keeps no steps")
+    if not _counts_on(written):
+        found.doubt(CALLS, "the steps are not all of the run: their numbers do not begin with 1, or one is missing")
+    if any(_MANAGED in str(find_entry(step, "observations") or "") for step in written):
+        found.doubt(CALLS, "a managed agent works out of sight: its calls are not in the steps")
+    return found
+
+
+def _counts_on(steps: list[Json]) -> bool:
+    """Return whether the steps are numbered without a gap; a run in the same memory begins with 1 again."""
+    before = 0
+    for number in (find_entry(step, "step_number") for step in steps):
+        if isinstance(number, int) and number not in (1, before + 1):
+            return False
+        before = number if isinstance(number, int) else before
+    return True
+
+
+def _write_step(step: object, budget: Budget, path: str) -> Json:
+    # `dict()` writes an error and calls in the form that a memory is stored in.
+    fields = call_member(step, "dict") if callable(read_member(step, "dict")) else step
+    written = simplify(fields, budget, path, without=_LEFT_OUT)
+    if isinstance(written, dict) and "task" in written:
+        written["task_images"] = None  # the sign of a task
+    return written
+
+
+FRAMEWORK = Framework(name="smolagents", page="smolagents", packages=("smolagents",), read=read, read_stream=read_stream)

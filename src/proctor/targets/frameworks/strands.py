@@ -1,0 +1,124 @@
+"""Strands Agents: the result of an agent, of a graph or of a swarm.
+
+A result holds the last message, and its metrics the traces of the agent's cycles, each with the message of the model and those of the
+tools. The traces of an agent that was asked before go on: the cycles of this run are the last ones, as many as its invocation counts.
+What an agent inside of a tool does, and a tool that the program calls itself (`agent.tool.name()`), are not among them.
+
+Tried with strands-agents 1.62: a call of the agent, `stream_async`, and a graph.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from proctor.evidence.reading import read_document
+from proctor.model.evidence import Json, ToolCall
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, add_usage, read_last
+from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
+from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.lost_messages import trust_beginning
+
+# A guard or a filter that steps in is what the user of the agent sees; whatever else is no end of its own cuts the agent off.
+_ENDED = (None, "end_turn", "stop_sequence", "tool_use", "guardrail_intervened", "content_filtered")
+_NOT_KEPT = "the metrics of this result keep no messages of its cycles"
+
+
+def read(value: object, budget: Budget) -> Found | None:
+    """Read the result of an agent, or of several."""
+    if is_instance_of(value, "strands", "AgentResult"):
+        return _read_result(value, budget)
+    if is_instance_of(value, "strands", "MultiAgentResult"):
+        return _read_several(value, budget)
+    return None
+
+
+def read_stream(items: list[object], budget: Budget) -> Found | None:
+    """Read the events of `stream_async`, the last of which holds the result."""
+    results = [result for item in items if (result := find_entry(item, "result")) is not None]
+    return read_last(results, read, budget)
+
+
+def _read_result(value: object, budget: Budget) -> Found:
+    last = simplify(read_member(value, "message"), budget, "$.message")
+    messages = _list_messages(read_member(value, "metrics"), budget)
+    if messages is None:
+        found = Found(document=[_clean(last)], format="bedrock")
+        found.doubt(CALLS, _NOT_KEPT)
+    else:
+        found = Found(document=messages, format="bedrock")
+    structured = read_member(value, "structured_output")
+    found.body = None if structured is None else simplify(structured, budget, "$.structured_output")
+    reason = read_member(value, "stop_reason")
+    if read_member(value, "interrupts") or reason == "interrupt":
+        found.doubt(EVERYTHING, "the agent waits for a human (`interrupts`): what it would do then is not known")
+    elif reason not in _ENDED:
+        found.doubt(EVERYTHING, f"the agent stopped before its end ({reason})")
+    invocations = list_members(read_member(value, "metrics"), "agent_invocations")
+    if len(invocations) > 1:
+        told = f"this agent was invoked {len(invocations)} times, in turns or cases before or in the same function"
+        found.notes = [*found.notes, f"{told}: the result shows the last invocation only"]
+    spent = simplify(read_member(invocations[-1], "usage"), budget, "$.usage") if invocations else None
+    if isinstance(spent, dict):
+        found.usage = add_usage([(spent.get("inputTokens"), spent.get("outputTokens"))])
+    return found
+
+
+def _list_messages(metrics: object, budget: Budget) -> list[Json] | None:
+    """Return the messages of this run's cycles; None where one is missing."""
+    invocations, traces = list_members(metrics, "agent_invocations"), list_members(metrics, "traces")
+    cycles = len(list_members(invocations[-1], "cycles")) if invocations else 0
+    if not cycles or len(traces) < cycles:
+        return None
+    messages: list[Json] = []
+    for trace in traces[-cycles:]:
+        results: list[Json] = []
+        for child in list_members(trace, "children"):
+            name, message = read_member(child, "name"), read_member(child, "message")
+            if name == "stream_messages" and message is None:
+                return None
+            if message is None:
+                continue
+            written = _clean(simplify(message, budget, "$.metrics.traces"))
+            if name == "stream_messages":
+                messages.append(written)
+            elif isinstance(written, dict):
+                # Where several tools ran at once, each trace holds its own result, or the message that answers all of them.
+                results.extend(part for part in written.get("content") or () if part not in results)
+        if results:
+            messages.append({"role": "user", "content": results})
+    return messages
+
+
+def _clean(message: Json) -> Json:
+    return {key: member for key, member in message.items() if key != "tracking_id"} if isinstance(message, dict) else message
+
+
+def _read_several(value: object, budget: Budget) -> Found:
+    results = read_member(value, "results")
+    order = [read_member(node, "node_id") or node for node in list_members(value, "execution_order") or list_members(value, "node_history")]
+    names = [name for name in order if find_entry(results, cast(str, name)) is not None] or list(results or ())
+    found = Found(document={"text": None, "tool_calls": []})
+    if len(set(order)) < len(order):
+        found.doubt(CALLS, "a node ran several times, and the result keeps the last of them")
+    calls: list[ToolCall] = []
+    for name in dict.fromkeys(names):
+        node = find_entry(results, name)
+        inner = read(read_member(node, "result"), budget)
+        if inner is None or read_member(node, "execution_count") not in (None, 0, 1):
+            found.doubt(CALLS, f"what node {name!r} did is not wholly in the result")
+        if inner is None:
+            continue
+        evidence = trust_beginning(read_document(inner.document, format=inner.format)[0])
+        calls.extend((*(evidence.tool_calls or ()), *(inner.calls or ())))
+        found.document["text"] = evidence.text
+        for part, why in (*inner.doubts, *(evidence.account.unknown.items() if evidence.account is not None else ())):
+            if part in CALLS:
+                found.doubt((part,), f"node {name!r}: {why}")
+    found.calls = tuple(calls)
+    status = read_member(value, "status")
+    if str(getattr(status, "value", status)) not in ("completed", "None"):
+        found.doubt(EVERYTHING, f"the run ended as {getattr(status, 'value', status)!r}")
+    return found
+
+
+FRAMEWORK = Framework(name="Strands", page="strands", packages=("strands",), read=read, read_stream=read_stream)

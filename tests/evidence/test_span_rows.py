@@ -1,0 +1,42 @@
+"""Spans as rows of a tree, whatever they say of their parents."""
+
+from __future__ import annotations
+
+import pytest
+
+from proctor.evidence.span_rows import list_span_rows
+from proctor.evidence.spans import Span
+
+
+def make(*pairs: tuple[str, str | None]) -> list[Span]:
+    return [Span(id=id, parent_id=parent, start_ns=number + 1, end_ns=number + 2) for number, (id, parent) in enumerate(pairs)]
+
+
+@pytest.mark.parametrize(
+    ("spans", "rows"),
+    [
+        ([], []),
+        ([("a", None)], [("a", 0, 0)]),
+        ([("a", None), ("b", "a"), ("c", "b"), ("d", "a")], [("a", 0, 3), ("b", 1, 1), ("c", 2, 0), ("d", 1, 0)]),
+        ([("b", "a"), ("a", None)], [("a", 0, 1), ("b", 1, 0)]),
+        ([("a", "gone"), ("b", "a")], [("a", 0, 1), ("b", 1, 0)]),
+        ([("a", "a")], [("a", 0, 0)]),
+        ([("a", "b"), ("b", "a")], [("a", 0, 1), ("b", 1, 0)]),
+        ([("r", None), ("a", "c"), ("b", "a"), ("c", "b")], [("r", 0, 0), ("a", 0, 2), ("b", 1, 1), ("c", 2, 0)]),
+    ],
+    ids=["none", "one", "a tree", "the child came first", "a parent that is gone", "its own parent", "a circle", "a circle beside a root"],
+)
+def test_every_span_is_one_row(spans: list[tuple[str, str | None]], rows: list[tuple[str, int, int]]) -> None:
+    assert [(row.id, row.depth, row.below) for row in list_span_rows(make(*spans))] == rows
+
+
+def test_a_chain_of_many_spans_needs_no_recursion() -> None:
+    rows = list_span_rows(make(*((str(number), str(number - 1) if number else None) for number in range(20_000))))
+    assert rows[-1].depth == 19_999 and rows[0].below == 19_999
+
+
+def test_what_was_not_timed_took_nobody_knows_how_long() -> None:
+    (row,) = list_span_rows([Span(id="a")])
+    assert row.took_ms is None
+    (row,) = list_span_rows([Span(id="a", start_ns=5_000_000, end_ns=4_000_000)])
+    assert row.took_ms is None

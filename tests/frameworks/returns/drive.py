@@ -1,0 +1,137 @@
+"""Drives the agents of one framework in its environment, and writes for every case what happened and what was seen of it.
+
+`python -m tests.frameworks.returns.drive NAME FILE [CASE...]`. What happened is what the model asked for and what the tools wrote down
+themselves; what was seen is the evidence, with verdicts of claims that an agent whose tools nobody saw must never satisfy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import proctor
+from proctor.cassettes.ports import LIVE
+from proctor.evidence.account import find_part_states
+from proctor.model.evidence import Evidence
+from proctor.targets.callable import CallableTarget
+from proctor.targets.faults import TargetFault
+from proctor.targets.this_exchange import keep_this_exchange
+from tests.frameworks.agents import shared_loop
+from tests.frameworks.returns import model, shop
+from tests.frameworks.returns.pick import list_untrue_parts
+from tests.targets.loopback import attempt
+
+CLAIMS = ("no_tools_called", "tool_not_called: lookup_order", "tool_not_called: refund", "no_tool_errors", "tools_exactly: []")
+
+
+class WatchedTarget(CallableTarget):
+    """A function whose every call is noted: what the model asked for, and what the tools did."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.turns: list[dict[str, Any]] = []
+        self.untrue: list[str] = []
+        """Parts of what was returned that claim to show every call, and hide one."""
+
+    async def _call(self, message: Any, history: Any, watch: Any) -> Any:
+        done, said, requests = len(shop.DONE), len(model.SEEN.calls), model.SEEN.requests
+        try:
+            return await super()._call(message, history, watch)
+        finally:
+            turn = {"done": shop.DONE[done:], "asked": model.SEEN.calls[said:], "requests": model.SEEN.requests - requests}
+            self.turns.append({"said": message.said, **turn})
+            self._message = message
+
+    def _read_evidence(self, answer: object) -> Evidence:
+        # What an expert does inside of a tool is out of sight even in the whole.
+        if self.turns[-1]["done"] and self._message.said != shop.EXPERT:
+            self.untrue += list_untrue_parts(
+                answer, lambda part: keep_this_exchange(super(WatchedTarget, self)._read_evidence(part), self._message)
+            )
+        return super()._read_evidence(answer)
+
+
+def drive(case: shop.Case) -> dict[str, Any]:
+    """Run one case; return the truth and what was seen."""
+    shop.DONE.clear()
+    model.SEEN.clear()
+    target = WatchedTarget("agent", case.function, timeout_s=60)
+    found: dict[str, Any] = {"evidence": None, "fault": None, "verdicts": {}}
+    try:
+        evidence = shared_loop().run_until_complete(target.run(attempt(*case.said, timeout_s=120), LIVE))
+    except TargetFault as fault:
+        evidence = None
+        found["fault"] = {"code": fault.code, "message": fault.message}
+    if evidence is not None:
+        states = find_part_states(evidence)
+        found["evidence"] = msgspec.to_builtins(evidence)
+        found["unseen"] = {part: state.why for part, state in states.items() if state.status == "not known"}
+        found["verdicts"] = decide(evidence, case.said)
+    return {**found, "truth": target.turns, "untrue": target.untrue}
+
+
+def decide(evidence: Evidence, said: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the outcomes of every claim: about the whole, then about each turn."""
+    claims = "".join(f"      - {claim}\n" for claim in CLAIMS)
+    text = f"proctor: 1\ncases:\n  - id: case-1\n    expect:\n{claims}"
+    if len(said) > 1:
+        inner = "".join(f"          - {claim}\n" for claim in CLAIMS)
+        text += "    turns:\n" + "".join(f"      - input: {json.dumps(one)}\n        expect:\n{inner}" for one in said)
+    else:
+        text += f"    input: {json.dumps(said[0])}\n"
+    result = proctor.check(proctor.parse_suite(text), evidence)
+    found: dict[str, list[str]] = {}
+    for place, assertion in enumerate(sorted(result.cases[0].assertions, key=_place)):
+        found.setdefault(CLAIMS[place % len(CLAIMS)], []).append(assertion.outcome)
+    return found
+
+
+def _place(assertion: Any) -> int:
+    return -1 if assertion.assertion.turn is None else assertion.assertion.turn
+
+
+def set_variables(address: str) -> None:
+    """Lead every provider's client to the model, before a framework is imported."""
+    os.environ.update(
+        {
+            "NO_PROXY": "*",
+            "OTEL_SDK_DISABLED": "true",
+            "OPENAI_API_KEY": "sk-none",
+            "OPENAI_BASE_URL": f"{address}/v1",
+            "OPENAI_API_BASE": f"{address}/v1",
+            "GOOGLE_API_KEY": "none",
+            "GOOGLE_GEMINI_BASE_URL": address,
+            "OPENAI_AGENTS_DISABLE_TRACING": "1",
+            "CREWAI_DISABLE_TELEMETRY": "true",
+            "CREWAI_TRACING_ENABLED": "false",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        }
+    )
+
+
+def main(name: str, file: str, *only: str) -> None:
+    """Drive the cases of one framework."""
+    warnings.simplefilter("ignore")
+    found: dict[str, Any] = {}
+    with model.serve() as address:
+        set_variables(address)
+        importlib.import_module(f"tests.frameworks.returns.{name}")
+        for id, case in shop.CASES.items():
+            if not only or id in only:
+                found[id] = drive(case)
+                # After every case: whoever hangs must not take the others along.
+                Path(file).write_text(json.dumps(found, indent=1, default=str), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    # Threads of frameworks that still wait for something are none of ours.
+    sys.stdout.flush()
+    os._exit(0)

@@ -1,0 +1,237 @@
+"""`--fail-on`: a run that fails for more than its assertions, or only for what is new."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.running import Done, proctor
+
+AGENT = """\
+import os, itertools
+calls = itertools.count()
+
+def answer(message):
+    if message in os.environ.get("AGENT_RAISES", "").split():
+        raise RuntimeError("not there")
+    if message in os.environ.get("AGENT_FAILS", "").split():
+        return "no idea"
+    if message in os.environ.get("AGENT_FLAKY", "").split() and next(calls) % 2:
+        return "no idea"
+    return f"you said {message}"
+"""
+CASES = ["a", "b", "c"]
+
+
+def write_suite(path: Path, cases: list[str], **more: object) -> None:
+    written = [{"id": case, "input": case, "expect": [{"response_contains": "you said"}], **more} for case in cases]
+    path.write_text(json.dumps({"proctor": 1, "name": "Gated", "cases": written}))
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
+    write_suite(tmp_path / "suite.yaml", CASES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "agent", raising=False)
+    return tmp_path
+
+
+def run(*flags: str, fails: str = "") -> Done:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENT_FAILS", fails)
+        return proctor("run", "suite.yaml", "--quiet", *flags)
+
+
+def check(place: Path, answers: dict[str, str], *flags: str) -> Done:
+    lines = [json.dumps({"case": case, "text": answer}) for case, answer in answers.items()]
+    (place / "evidence.jsonl").write_text("\n".join(lines) + "\n")
+    return proctor("check", "suite.yaml", "evidence.jsonl", "--quiet", *flags)
+
+
+GOOD, BAD = "you said it", "no idea"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "flags", "code", "told"),
+    (
+        ("", "b", "new-failure", 1, "failed on new-failure: 1 case passed in"),
+        ("b", "b", "new-failure", 0, "1 case that fails: b; let through"),
+        ("b", "b c", "new-failure", 1, "and does not now: c"),
+        ("b", "", "new-failure", 0, ""),
+        ("", "", "new-failure,regression", 0, ""),
+        ("b", "b", "regression", 0, "1 case that fails: b; let through"),
+        ("b", "b c", "regression", 1, "too little data to tell from chance"),
+        ("b c", "b c", "new-failure", 0, "2 cases that fail: b, c; let through"),
+        ("b", "b", "regression,new-failure", 0, "let through"),
+        ("", "a b c", "regression,new-failure", 1, "failed on new-failure: 3 cases"),
+    ),
+)
+def test_a_run_is_held_against_the_baseline(place: Path, before: str, after: str, flags: str, code: int, told: str) -> None:
+    run(fails=before)
+    proctor("baseline", "set", "latest")
+    done = run("--fail-on", flags, fails=after)
+    assert done.code == code and told in done.err, done
+    answers = {case: BAD if case in after.split() else GOOD for case in CASES}
+    checked = check(place, answers, *(word for flag in flags.split(",") for word in ("--fail-on", flag)))
+    assert checked.code == code and told in checked.err, checked
+    run(fails=after)
+    compared = proctor("compare", "baseline", "latest", "--fail-on", flags)
+    assert compared.code == code and (told in compared.err or "let through" in told), compared
+
+
+@pytest.mark.parametrize(("flag", "told"), (("flaky", "is about one run: give it to `proctor run`"), ("regresion", "nearest: regression")))
+def test_compare_refuses_a_reason_that_two_runs_cannot_show(place: Path, flag: str, told: str) -> None:
+    run("--name", "before")
+    done = proctor("compare", "before", "latest", "--fail-on", flag)
+    assert done.code == 4 and told in done.err, done
+
+
+def test_compare_holds_nothing_against_a_run_without_a_common_case(place: Path) -> None:
+    run("--name", "before")
+    write_suite(place / "suite.yaml", ["x", "y"])
+    run(fails="x")
+    done = proctor("compare", "before", "latest", "--fail-on", "regression")
+    assert done.code == 4 and "no decided case in common" in done.err, done
+
+
+def test_a_regression_that_the_data_can_tell_fails_and_one_that_it_rules_out_does_not(place: Path) -> None:
+    run("-n", "40", fails="b")
+    proctor("baseline", "set", "latest")
+    assert run("-n", "40", "--fail-on", "regression", fails="b").code == 0
+    done = run("-n", "40", "--fail-on", "regression", fails="a b")
+    assert done.code == 1 and "failed on regression: against" in done.err
+    done = proctor("compare", "baseline", "latest", "--fail-on", "regression")
+    assert done.code == 1 and "failed on regression: against" in done.err
+
+
+def test_a_case_that_passed_in_part_and_in_no_attempt_now_is_a_new_failure(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FLAKY", "b")
+    run("-n", "4", "-j", "1", "--name", "before")
+    done = run("-n", "4", "--fail-on", "new-failure", "--against", "before", fails="b")
+    told = "in part and in no attempt now: b"
+    assert done.code == 1 and told in done.err, done
+    compared = proctor("compare", "before", "latest", "--fail-on", "new-failure")
+    assert compared.code == 1 and told in compared.err, compared
+
+
+@pytest.mark.parametrize("reason", ("regression", "new-failure", "new-failure,regression,missing"))
+def test_a_run_compared_with_itself_does_not_fail(place: Path, reason: str) -> None:
+    run("--name", "before", fails="b")
+    assert proctor("compare", "before", "before", "--fail-on", reason).code == 0
+
+
+def test_cases_that_vanished_fail_where_missing_is_asked_for(place: Path) -> None:
+    run("--name", "before")
+    run("-k", "id=a")
+    assert proctor("compare", "before", "latest", "--fail-on", "regression").code == 0
+    done = proctor("compare", "before", "latest", "--fail-on", "regression,missing")
+    assert done.code == 1 and "failed on missing: 2 cases were decided in" in done.err and "are not now: b, c" in done.err, done
+    again = run("-k", "id=a", "--fail-on", "new-failure,missing", "--against", "before")
+    assert again.code == 1 and "are not now: b, c" in again.err, again
+    assert run("--fail-on", "new-failure,missing", "--against", "before").code == 0
+
+
+def test_compare_finds_missing_what_a_run_finds_missing(place: Path) -> None:
+    write_suite(place / "suite.yaml", ["a"], expect=[{"response_contains": "you"}, {"tokens_within": {"total": 5}, "when_missing": "skip"}])
+    run("--name", "before")
+    told = "lacks evidence that it asks for: a"
+    assert told in run("--fail-on", "missing").err
+    done = proctor("compare", "before", "latest", "--fail-on", "missing")
+    assert done.code == 1 and told in done.err, done
+
+
+def test_a_case_that_is_new_and_fails_is_a_new_failure(place: Path) -> None:
+    run(fails="b")
+    proctor("baseline", "set", "latest")
+    write_suite(place / "suite.yaml", [*CASES, "d"])
+    done = run("--fail-on", "new-failure", fails="b d")
+    assert done.code == 1 and "fails and was not decided in" in done.err and ": d" in done.err
+
+
+@pytest.mark.parametrize("door", ("run", "check"))
+def test_a_missing_baseline_is_told_before_anything_is_driven(place: Path, door: str) -> None:
+    done = run("--fail-on", "new-failure") if door == "run" else check(place, {}, "--fail-on", "new-failure")
+    assert done.code == 4 and "there is no baseline of the suite 'Gated' yet; `proctor baseline set RUN` chooses one" in done.err
+    assert not (place / ".proctor").exists()
+
+
+def test_another_run_is_held_against_by_its_name(place: Path) -> None:
+    run("--name", "before", fails="b")
+    assert run("--fail-on", "new-failure", "--against", "before", fails="b").code == 0
+    assert run("--fail-on", "new-failure", "--against", "before", fails="a").code == 1
+    assert run("--against", "before").code == 4
+
+
+def test_a_run_with_nothing_in_common_is_no_baseline(place: Path) -> None:
+    run()
+    proctor("baseline", "set", "latest")
+    write_suite(place / "suite.yaml", ["x", "y"])
+    done = run("--fail-on", "new-failure")
+    assert done.code == 4 and "no decided case in common" in done.err
+
+
+def test_a_flaky_case_fails_also_where_the_pass_rate_is_reached(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FLAKY", "b")
+    done = run("-n", "4", "-j", "1", "--min-pass-rate", "0.5", "--fail-on", "flaky")
+    assert done.code == 1 and "failed on flaky: 1 case passed and failed: b" in done.err
+    assert run("-n", "4", "-j", "1", "--min-pass-rate", "0.5").code == 0
+
+
+@pytest.mark.parametrize(
+    ("raises", "fails", "flags", "code", "told"),
+    (
+        ("", "", "0.9", 0, "pass rate 100.0 % (3 of 3 attempts), at least 90.0 %: reached"),
+        ("", "c", "0.6", 0, "pass rate 66.7 % (2 of 3 attempts), at least 60.0 %: reached"),
+        ("", "c", "0.7", 1, "pass rate 66.7 % (2 of 3 attempts), at least 70.0 %: not reached"),
+        ("", "a b c", "0", 0, "pass rate 0.0 % (0 of 3 attempts), at least 0.0 %: reached"),
+        ("c", "", "0.5", 1, "1 attempt ended in an error and was not examined, so that no pass rate is reached; --allow-errors"),
+        ("c", "", "0.5 --allow-errors", 0, "pass rate 66.7 % (2 of 3 attempts, 1 of them an error), at least 50.0 %: reached"),
+        ("c", "", "0.7 --allow-errors", 1, "66.7 % (2 of 3 attempts, 1 of them an error), at least 70.0 %: not reached"),
+        ("a b c", "", "0", 1, "3 attempts ended in an error and were not examined"),
+        ("a b c", "", "0 --allow-errors", 1, "nothing was examined, so that no pass rate is reached"),
+    ),
+)
+def test_a_pass_rate_is_told_and_lets_no_errors_through_unless_asked(
+    place: Path, monkeypatch: pytest.MonkeyPatch, raises: str, fails: str, flags: str, code: int, told: str
+) -> None:
+    monkeypatch.setenv("AGENT_RAISES", raises)
+    done = run("--min-pass-rate", *flags.split(), fails=fails)
+    assert done.code == code and told in done.err, done
+
+
+def test_errors_are_allowed_only_beside_a_pass_rate(place: Path) -> None:
+    done = run("--allow-errors")
+    assert done.code == 4 and "--allow-errors goes with --min-pass-rate" in done.err
+
+
+def test_a_skipped_case_and_missing_evidence_fail_where_asked(place: Path) -> None:
+    answers = {"a": GOOD, "b": GOOD}
+    assert check(place, answers).code == 0
+    done = check(place, answers, "--fail-on", "skipped")
+    assert done.code == 1 and "failed on skipped: 1 case was skipped: c" in done.err
+    done = check(place, answers, "--fail-on", "missing")
+    assert done.code == 1 and "failed on missing: 1 case" in done.err
+    assert check(place, {**answers, "c": GOOD}, "--fail-on", "skipped,missing").code == 0
+
+
+def test_evidence_that_lacks_what_a_claim_asks_for_is_missing(place: Path) -> None:
+    write_suite(place / "suite.yaml", ["a"], expect=[{"response_contains": "you"}, {"tokens_within": {"total": 5}, "when_missing": "skip"}])
+    assert check(place, {"a": GOOD}).code == 0
+    done = check(place, {"a": GOOD}, "--fail-on", "missing")
+    assert done.code == 1 and "lacks evidence that it asks for: a" in done.err
+
+
+def test_known_failures_are_not_let_through_below_the_pass_rate(place: Path) -> None:
+    run(fails="b")
+    proctor("baseline", "set", "latest")
+    assert run("--fail-on", "new-failure", "--min-pass-rate", "0.9", fails="b").code == 1
+
+
+def test_a_reason_that_is_none_is_refused_with_the_nearest(place: Path) -> None:
+    done = run("--fail-on", "new-failures")
+    assert done.code == 4 and "nearest: new-failure" in done.err

@@ -1,0 +1,120 @@
+"""Which cases are taken, and when a command stops: `--last-failed`, `-x`, `-v`, `-k`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.running import proctor
+
+AGENT = """\
+import os
+from pathlib import Path
+
+def answer(message):
+    with open(Path(__file__).parent / "asked.log", "a") as log:
+        log.write(message + "\\n")
+    if message == "b" and os.environ.get("AGENT_BREAKS"):
+        raise RuntimeError("broken")
+    return "no idea" if message in os.environ.get("AGENT_FAILS", "").split() else f"you said {message}"
+"""
+CASES = ["a", "b", "c", "d"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
+    cases = [{"id": case, "input": case, "expect": [{"response_contains": "you said"}, {"response_contains": case}]} for case in CASES]
+    (tmp_path / "suite.yaml").write_text(json.dumps({"proctor": 1, "name": "Chosen", "cases": cases}))
+    (tmp_path / "other.yaml").write_text(json.dumps({"proctor": 1, "name": "Other", "cases": cases[:1]}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "agent", raising=False)
+    return tmp_path
+
+
+def asked(place: Path) -> list[str]:
+    path = place / "asked.log"
+    found = path.read_text().split() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return sorted(found)
+
+
+def test_only_what_failed_or_broke_the_last_time_is_driven_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FAILS", "d")
+    monkeypatch.setenv("AGENT_BREAKS", "1")
+    proctor("run", "suite.yaml", "--quiet")
+    asked(place)
+    monkeypatch.delenv("AGENT_BREAKS")
+    proctor("run", "other.yaml", "--quiet")
+    asked(place)
+    done = proctor("run", "suite.yaml", "--last-failed")
+    assert asked(place) == ["b", "d"] and done.code == 1 and "the 2 cases that failed in" in done.err
+    monkeypatch.delenv("AGENT_FAILS")
+    assert proctor("run", "suite.yaml", "--last-failed").code == 0 and asked(place) == ["d"]
+    done = proctor("run", "suite.yaml", "--last-failed")
+    assert done.code == 5 and "nothing selected: nothing failed in" in done.err and asked(place) == []
+
+
+def test_without_an_earlier_run_there_is_nothing_that_failed(place: Path) -> None:
+    done = proctor("run", "suite.yaml", "--last-failed")
+    assert done.code == 4 and "run it once without --last-failed" in done.err
+
+
+def test_a_run_stops_at_its_first_failure_and_can_go_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FAILS", "b d")
+    done = proctor("run", "suite.yaml", "-x", "-j", "1")
+    assert done.code == 1 and "stopped at the first failure; go on with --resume" in done.err
+    assert asked(place) == ["a", "b"]
+    assert proctor("run", "suite.yaml", "--resume", "latest").code == 1 and asked(place) == ["c", "d"]
+    monkeypatch.delenv("AGENT_FAILS")
+    assert proctor("run", "suite.yaml", "--exitfirst").code == 0
+
+
+def test_a_bound_that_came_too_late_to_stop_anything_is_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FAILS", "b")
+    done = proctor("run", "suite.yaml", "-x", "-j", "4")
+    assert done.code == 1 and asked(place) == CASES
+    assert "1 attempt failed, the limit is 1: everything had been started by then" in done.err and "-j 1 starts one case" in done.err
+    done = proctor("run", "suite.yaml", "--max-failures", "2", "-j", "1")
+    assert "everything had been started" not in done.err
+
+
+def test_the_short_flag_of_pytest_is_taken_for_what_failed_last(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FAILS", "b d")
+    proctor("run", "suite.yaml", "--quiet")
+    asked(place)
+    done = proctor("run", "suite.yaml", "--lf", "-k", "id=b")
+    assert asked(place) == ["b"] and "1 of the 2 cases that failed in" in done.err
+
+
+def test_a_missing_judge_is_told_before_the_agent_is_imported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROCTOR_JUDGE_MODEL", raising=False)
+    (place / "agent.py").write_text("raise SystemExit('imported')\n")
+    suite = {"proctor": 1, "name": "Judged", "cases": [{"id": "a", "input": "a", "expect": [{"judged": "It is polite."}]}]}
+    (place / "suite.yaml").write_text(json.dumps(suite))
+    done = proctor("run", "suite.yaml")
+    assert done.code == 4 and "judge" in done.err and "imported" not in done.err, done
+
+
+def test_a_check_stops_at_its_first_failure(place: Path) -> None:
+    answers = {"a": "you said a", "b": "no", "c": "no", "d": "you said d"}
+    (place / "evidence.jsonl").write_text("".join(json.dumps({"case": case, "text": text}) + "\n" for case, text in answers.items()))
+    done = proctor("check", "suite.yaml", "evidence.jsonl", "-x", "--format", "jsonl")
+    assert done.code == 1 and [json.loads(line)["id"] for line in done.out.splitlines()] == ["a", "b"]
+    assert "stopped at the first failure" in done.err
+
+
+@pytest.mark.parametrize("door", ("run", "check"))
+def test_every_assertion_is_shown_as_its_case_ends(place: Path, monkeypatch: pytest.MonkeyPatch, door: str) -> None:
+    monkeypatch.setenv("AGENT_FAILS", "a")
+    (place / "evidence.jsonl").write_text(json.dumps({"case": "a", "text": "no idea"}) + "\n")
+    given = ("evidence.jsonl",) if door == "check" else ()
+    done = proctor(door, "suite.yaml", *given, "-k", "id=a", "-v", "--format", "json")
+    lines = done.err.splitlines()
+    start = lines.index("✗ a")
+    assert lines[start + 1].startswith("    ✗ response_contains") and "you said" in lines[start + 1] and "found" in lines[start + 1]
+    assert lines[start + 2].startswith("    ✓ response_contains") and json.loads(done.out)["counts"]["fail"] == 1

@@ -1,0 +1,102 @@
+"""Where settings come from: `[tool.proctor]` in `pyproject.toml`, and `.env` beside the workspace."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.running import proctor
+
+AGENT = "def answer(message):\n    return f'you said {message}'\n\ndef other(message):\n    return 'no'\n"
+SUITE = {"proctor": 1, "name": "Placed", "cases": [{"id": "a", "input": "a", "expect": [{"response_contains": "you said"}]}]}
+TABLE = """\
+[project]
+name = "shop"
+
+[tool.proctor]
+default_target = "agent"
+
+[tool.proctor.targets.agent]
+type = "callable"
+function = "agent:answer"
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "suite.yaml").write_text(json.dumps(SUITE))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "agent", raising=False)
+    return tmp_path
+
+
+def test_a_project_describes_its_agent_in_pyproject(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "pyproject.toml").write_text(TABLE)
+    (place / "below").mkdir()
+    monkeypatch.chdir(place / "below")
+    done = proctor("run", "../suite.yaml")
+    assert done.code == 0, done.err
+    assert (place / ".proctor" / "runs").is_dir(), "kept beside the file"
+
+
+def test_proctor_yaml_counts_and_the_table_is_said_to_be_passed_over(place: Path) -> None:
+    (place / "pyproject.toml").write_text(TABLE)
+    (place / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:other"}}\n')
+    done = proctor("run", "suite.yaml")
+    assert done.code == 1 and "the table [tool.proctor] in pyproject.toml beside it is passed over" in done.err
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    (
+        ("[tool.proctor]\ntarget = 1\n", "unknown key 'target'"),
+        ('[tool.proctor]\ndefault_target = "x"\n', "there is no target 'x'"),
+        ("[tool.proctor]\ntrust = 3\n", "trust"),
+        ("[tool.proctor]\ntargets = \n", "is no TOML"),
+    ),
+)
+def test_what_is_wrong_with_the_table_is_said_with_its_file(place: Path, table: str, told: str) -> None:
+    (place / "pyproject.toml").write_text(table)
+    done = proctor("run", "suite.yaml")
+    assert done.code == 4 and told in done.err and "pyproject.toml" in done.err
+
+
+@pytest.mark.parametrize("text", ("[tool.other]\n", "broken [", '[project]\ndependencies = ["proctor"]\n'))
+def test_a_project_without_the_table_is_no_workspace(place: Path, text: str) -> None:
+    (place / "pyproject.toml").write_text(text)
+    done = proctor("run", "suite.yaml")
+    assert done.code == 4 and "target" in done.err and "TOML" not in done.err
+
+
+HTTP = "targets: {agent: {type: http, url: 'http://127.0.0.1:9/${PLACE}'}}\n"
+
+
+def test_variables_of_a_dotenv_file_are_taken_and_said_and_never_count_more(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "proctor.yaml").write_text(HTTP)
+    done = proctor("run", "suite.yaml", "--retries", "0")
+    assert done.code == 4 and "PLACE" in done.err
+    (place / ".env").write_text("PLACE=from-file\nOTHER=x\n")
+    done = proctor("run", "suite.yaml", "--retries", "0")
+    assert done.code == 1 and f"taken from {place / '.env'}; what the environment has counts more" in done.err
+    monkeypatch.setenv("PLACE", "set")
+    monkeypatch.setenv("OTHER", "set")
+    assert "taken from" not in proctor("run", "suite.yaml", "--retries", "0").err
+    assert "taken from" not in proctor("run", "suite.yaml", "--retries", "0", "--quiet").err
+
+
+def test_a_dotenv_file_outside_of_the_working_folder_is_left_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "proctor.yaml").write_text(HTTP)
+    (place / ".env").write_text("PLACE=from-file\n")
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "proctor.yaml").write_text("{}\n")
+    monkeypatch.chdir(elsewhere)
+    done = proctor("run", "../suite.yaml", "--home", place / ".proctor", "--target", "agent", "--retries", "0")
+    assert done.code == 4 and "taken from" not in done.err
+    assert (
+        "taken from" in proctor("run", "../suite.yaml", "--home", place / ".proctor", "--target", "agent", "--trust", "--retries", "0").err
+    )

@@ -1,0 +1,246 @@
+"""Cases, runs to be started and agents in a real browser: written, tried, saved and run by hand, by keys, without script, on a phone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live.test_pages_browser import Place, Visitor, axe, browser, opened_place, pytestmark
+
+__all__ = ["axe", "browser", "pytestmark"]
+DOCUMENT = "proctor: 1\nname: manners\ncases:\n" + "".join(
+    f"  - id: {case}\n    input: {said}\n    expect:\n      - response_contains: {said}\n"
+    for case, said in (("greeting", "hello"), ("parcel", "parcel 7"), ("hours", "when are you open"))
+)
+BROKEN = DOCUMENT.replace("response_contains: parcel", "response_containz: parcel")
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place with an agent, its traces, a case of two versions, and runs of it: good, bad, mixed."""
+    with opened_place(tmp_path_factory.mktemp("case-pages"), None) as place:
+        of = {"project_id": place.project}
+        place.ask("PATCH", f"/api/projects/{place.project}", {"settings": {"targets": {"Concierge": place.agent.target}}})
+        agent = place.ask("POST", "/api/agents", {**of, "name": "Concierge", "kind": "http", "service_name": "concierge"})["id"]
+        case = place.ask("POST", "/api/cases", {**of, "agent_id": agent, "document": DOCUMENT, "name": "Good manners"})["id"]
+        place.ask("PATCH", f"/api/cases/{case}", {"document": DOCUMENT.replace("name: manners", "name: good manners")})
+        for number in range(6):
+            text = "hello, parcel 7 is here; when are you open" if number % 3 else "hello"
+            place.ask("POST", "/public/traces", {"data": {"text": text}, "externalId": f"e-{number}", "platformId": agent})
+        for bad in (False, True, False):
+            place.agent.bad = bad
+            place.wait_for(place.ask("POST", "/api/runs", {**of, "cases": [case], "target": "Concierge", "repeat": 3})["id"])
+        place.agent.bad = False
+        place.case, place.agent_id = case, agent
+        yield place
+
+
+def test_a_case_is_typed_checked_tried_saved_and_run(browser: Any, desk: Place) -> None:
+    project = f"/ui/p/{desk.project}"
+    with Visitor(browser, desk) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.goto(f"{project}/cases")
+        page.click("main a:has-text('New case')")
+        assert page.inner_text(".gutter").split()[:3] == ["1", "2", "3"]
+        page.fill("#text", BROKEN)
+        page.wait_for_selector("#problems li:has-text('response_containz')")
+        assert "✕ 11" in page.inner_text(".gutter") and page.get_attribute("#text", "aria-invalid") == "true"
+        page.click("#problems a")
+        chosen = "document.activeElement.value.slice(document.activeElement.selectionStart, document.activeElement.selectionEnd)"
+        assert page.evaluate(chosen).startswith("response_containz")
+        page.fill("#text", DOCUMENT)
+        page.wait_for_selector("#problems-state:has-text('No problem was found')")
+        assert page.locator("#problems li").count() == 0 and "✕" not in page.inner_text(".gutter")
+        page.fill("#name", "Typed in a browser")
+        page.select_option("#agent", label="Concierge")
+        page.click("button:has-text('Try')")
+        page.wait_for_selector("h2:has-text('Tried on 6 traces')")
+        assert page.input_value("#text") == DOCUMENT and page.locator("#trial .groups > li").count() == 6
+        page.click("button.main:has-text('Save')")
+        page.wait_for_selector("h1:has-text('Typed in a browser')")
+
+        page.click("text=Run it")
+        page.wait_for_selector("input[name=case]:checked")
+        page.fill("#repeat", "many")
+        page.click("button:has-text('Dry run')")
+        page.wait_for_selector("#repeat-wrong")
+        page.fill("#repeat", "2")
+        page.select_option("#target", label="Concierge")
+        page.fill("#tags", "browser")
+        page.click("button:has-text('Dry run')")
+        page.wait_for_selector("h2:has-text('It can be started')")
+        page.click("button:has-text('Start')")
+        page.wait_for_url("**/runs/run_*")
+        page.wait_for_selector("h1 .outcome.pass")
+        page.goto(f"{project}/cases")
+        page.wait_for_selector("tr:has-text('Typed in a browser') .outcome.pass")
+        # A form that came back is a 400, which Chromium itself notes in the console.
+        assert [note for note in visitor.complaints if "400" not in note] == []
+
+
+def test_an_answer_that_comes_late_is_dropped(browser: Any, desk: Place) -> None:
+    with Visitor(browser, desk) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        held: list[Any] = []
+
+        def answer(route: Any) -> None:
+            # The first question is answered only after the second.
+            if held:
+                route.continue_()
+            else:
+                held.append(route)
+
+        page.route("**/cases/check", answer)
+        page.goto(f"/ui/p/{desk.project}/cases/new")
+        with page.expect_request("**/cases/check"):
+            page.fill("#text", BROKEN)
+        with page.expect_response("**/cases/check"):
+            page.fill("#text", DOCUMENT)
+        page.wait_for_selector("#problems-state:has-text('No problem was found')")
+        with page.expect_response("**/cases/check"):
+            held[0].continue_()
+        page.evaluate("new Promise((done) => setTimeout(done))")
+        assert "No problem was found" in page.inner_text("#problems-state") and page.locator("#problems li").count() == 0
+        page.unroute("**/cases/check")
+        page.route("**/cases/check", lambda route: route.abort())
+        page.fill("#text", BROKEN)
+        page.wait_for_selector("#read-as:has-text('What you typed is still here')")
+        assert page.input_value("#text") == BROKEN
+
+
+def test_a_session_that_ends_while_somebody_types_loses_nothing(browser: Any, desk: Place) -> None:
+    key = desk.ask("POST", "/api/keys", {"kind": "organization", "name": "short"})
+    mine, desk.key = desk.key, key["key"]
+    typed = DOCUMENT + "# typed for an hour </textarea>\n"
+    try:
+        with Visitor(browser, desk) as visitor:
+            page = visitor.page
+            visitor.log_in()
+            page.goto(f"/ui/p/{desk.project}/cases/new")
+            page.fill("#text", typed)
+            page.fill("#name", "Survivor")
+            desk.key = mine
+            desk.ask("DELETE", f"/api/keys/{key['id']}")
+            page.click("button.main:has-text('Save')")
+            page.wait_for_selector("h2:has-text('What you had entered')")
+            assert page.input_value("textarea") == typed
+            other = visitor.context.new_page()
+            other.goto("/ui/login")
+            other.fill("#key", str(mine))
+            other.keyboard.press("Enter")
+            other.wait_for_url("**/ui/")
+            page.click("button:has-text('Send it again')")
+            page.wait_for_selector("[role=alert]:has-text('send it again')")
+            assert page.input_value("#text") == typed
+            page.click("button.main:has-text('Save')")
+            page.wait_for_selector("h1:has-text('Survivor')")
+    finally:
+        desk.key = mine
+
+
+def test_writing_works_without_script(browser: Any, desk: Place) -> None:
+    project = f"/ui/p/{desk.project}"
+    with Visitor(browser, desk, java_script_enabled=False) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.goto(f"{project}/cases/{desk.case}")
+        page.click("main a:has-text('Edit')")
+        page.fill("#text", BROKEN)
+        page.click("button:has-text('Check')")
+        assert "response_containz" in page.inner_text("#problems") and page.input_value("#text") == BROKEN
+        page.fill("#text", DOCUMENT + "# again\n")
+        page.click("button.main")
+        assert "Version 3" in page.inner_text("main")
+        page.click("a:has-text('what version 3 changed')")
+        assert "# again" in page.inner_text("table.diff")
+        page.goto(f"{project}/agents/new")
+        page.fill("#name", "Porter")
+        page.click("button.main")
+        page.click("main a:has-text('Edit the agent')")
+        page.fill("#service_name", "porter")
+        page.click("button.main")
+        assert "porter" in page.inner_text("dl")
+        page.check("[name=sure]")
+        page.click("button:has-text('Delete this agent')")
+        assert "Porter" not in page.inner_text("main")
+
+
+def test_the_editor_is_used_by_keys_alone(browser: Any, desk: Place) -> None:
+    with Visitor(browser, desk) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.goto(f"/ui/p/{desk.project}/cases")
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.id") == "find"
+        page.keyboard.press("Escape")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#document")
+        page.keyboard.press("u")
+        page.wait_for_url("**/cases")
+        page.goto(f"/ui/p/{desk.project}/cases/new")
+        page.focus("#text")
+        page.keyboard.press("Control+a")
+        page.keyboard.type("proctor: 1\ncases: nothing\n")
+        page.wait_for_selector("#problems li a")
+        for _ in range(3):
+            page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.matches('#problems a')")
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "text"
+        assert visitor.complaints == []
+
+
+def list_screens(desk: Place) -> list[str]:
+    project = f"/ui/p/{desk.project}"
+    case = f"{project}/cases/{desk.case}"
+    return [
+        f"{project}/cases", f"{case}?from=1&to=2", f"{case}/edit", f"{project}/cases/new", f"{project}/runs/new?case={desk.case}",
+        f"{project}/agents", f"{project}/agents/{desk.agent_id}", f"{project}/agents/{desk.agent_id}/edit", f"{project}/agents/new",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, desk: Place, axe: str, width: int) -> None:
+    shots = os.environ.get("PROCTOR_TEST_SHOTS")
+    with Visitor(browser, desk, width=width, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
+        page = visitor.page
+        broken: list[str] = []
+
+        def look(name: str) -> None:
+            page.evaluate(axe)
+            for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast', 'link-in-text-block']}")):
+                page.emulate_media(color_scheme=scheme)
+                if shots:
+                    page.screenshot(path=Path(shots) / f"{name.strip('/').replace('/', '_')[:60]}-{width}-{scheme}.png", full_page=True)
+                found = page.evaluate(f"axe.run(document, {{...{rules}, resultTypes: ['violations']}})")
+                broken.extend(f"{name}, {scheme}: {rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"])
+            page.emulate_media(color_scheme="light")
+            if page.evaluate("document.documentElement.scrollWidth") > width:
+                broken.append(f"{name}: wider than {width} px")
+
+        visitor.log_in()
+        for path in list_screens(desk):
+            page.goto(path)
+            page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+            look(path.partition(desk.project)[2].replace("?", "_"))
+        page.goto(f"/ui/p/{desk.project}/cases/new")
+        page.fill("#text", BROKEN)
+        page.wait_for_selector("#problems li")
+        look("editor with problems")
+        page.fill("#text", DOCUMENT)
+        page.click("button:has-text('Try')")
+        page.wait_for_selector("#trial")
+        look("editor tried")
+        page.goto(f"/ui/p/{desk.project}/runs/new")
+        page.click("button:has-text('Dry run')")
+        page.wait_for_selector("#dry-run")
+        look("dry run")
+        page.goto("/ui/login")
+        assert not broken, "\n".join(broken)

@@ -1,0 +1,398 @@
+"""The pages in a real browser against a real service: a day from the way in to a compared run, by hand, by keys, on a phone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.foreign import install_from_npm
+from tests.live.serving import Serving, serving
+from tests.live.settings_screens import list_settings_screens
+from tests.pages.test_hostile import HOSTILE
+
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need the package playwright")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(120),
+    pytest.mark.xdist_group("pages browser"),  # they share servers and a browser
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed"),
+]
+AXE = "axe-core@4.14.0"
+CASES = ("refund", "hours", "greeting", "parcel")
+
+
+class Agent:
+    """Answers what is asked once it may; knows less when it is `bad`."""
+
+    def __init__(self) -> None:
+        self.bad = False
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        agent = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                said: str = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
+                agent.may_answer.wait(30)
+                text = f"you said {said}" if not agent.bad or said in ("hello", "parcel 7") else "I do not know."
+                body = json.dumps({"text": text}).encode()
+                with contextlib.suppress(OSError):  # whoever asked has gone
+                    self.send_response(200)
+                    self.send_header("content-type", "application/json")
+                    self.send_header("content-length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.target = {"type": "http", "url": f"http://127.0.0.1:{self._server.server_address[1]}/", "response_path": "text"}
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.may_answer.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Place:
+    """A service with a key, a project, and an agent to be examined."""
+
+    def __init__(self, server: Serving) -> None:
+        self.server = server
+        self.agent = Agent()
+        self.project = self.ask("POST", "/api/projects", {"name": "Corner shop", "description": "Answers what customers ask."})["id"]
+        self.key: str | None = None
+        self.key = self.ask("POST", "/api/keys", {"kind": "organization", "name": "me"})["key"]
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        headers = {"authorization": f"Bearer {self.key}"} if getattr(self, "key", None) else {}
+        status, answer = self.server.ask(method, path, body, headers)
+        assert status < 300, answer
+        return answer
+
+    def start_run(self, cases: list[dict[str, Any]] | None = None, **more: Any) -> str:
+        made = cases or [
+            {"id": case, "input": said, "expect": [{"response_contains": said}]} for case, said in zip(CASES, SAID, strict=True)
+        ]
+        body = {"project_id": self.project, "suite": {"proctor": 1, "name": "shop", "cases": made}, "target": self.agent.target, **more}
+        return self.ask("POST", "/api/runs", body)["id"]
+
+    def wait_for(self, run: str) -> None:
+        status, events = self.server.ask("GET", f"/api/runs/{run}/events", None, {"authorization": f"Bearer {self.key}"})
+        assert status == 200, events
+
+
+SAID = ("refund 17", "when are you open", "hello", "parcel 7")
+
+
+@contextlib.contextmanager
+def opened_place(home: Path, database: str | None, *flags: str) -> Iterator[Place]:
+    with serving(home, database=database, flags=("--allowed-address", "127.0.0.1", *flags)) as server:
+        place = Place(server)
+        try:
+            yield place
+        finally:
+            place.agent.close()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    database = None
+    if request.param == "postgresql":
+        cluster = request.getfixturevalue("postgres")
+        # In a thread of its own: the browser keeps an event loop running in this one.
+        with ThreadPoolExecutor(1) as beside:
+            database = beside.submit(cluster.new_database).result()
+    with opened_place(tmp_path_factory.mktemp(f"pages-{request.param}"), database) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A place with two runs of four cases, the second of which went worse, and one with hostile text."""
+    with opened_place(tmp_path_factory.mktemp("pages-filled"), None) as opened:
+        hostile = [
+            {"id": f"h{number}", "name": text, "input": text, "expect": [{"response_contains": "\u2603", "label": text[:100] or "x"}]}
+            for number, text in enumerate(HOSTILE)
+            if text.strip() and text.isprintable()
+        ]
+        opened.runs = [opened.start_run(repeat=5)]
+        opened.wait_for(opened.runs[0])
+        opened.agent.bad = True
+        opened.runs.append(opened.start_run(repeat=5, note="a new prompt"))
+        opened.wait_for(opened.runs[1])
+        opened.agent.bad = False
+        opened.hostile = opened.start_run(hostile, concurrency=8, note=HOSTILE[0])
+        opened.wait_for(opened.hostile)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        # A container has no user namespaces and little shared memory.
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        yield opened
+        opened.close()
+
+
+class Visitor:
+    """A browser of its own together with everything it asked for or complained about."""
+
+    def __init__(self, browser: Any, place: Place, *, width: int = 1280, **options: Any) -> None:
+        self.place = place
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 844}, base_url=place.server.url, locale="en-GB", timezone_id="Asia/Tokyo", **options
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(15_000)
+        self.complaints: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.complaints.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("request", self._note_request)
+
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith(self.place.server.url):
+            self.complaints.append(f"asked for {request.url}")
+
+    def log_in(self) -> None:
+        self.page.goto("/ui/login")
+        self.page.fill("#key", str(self.place.key))
+        self.page.keyboard.press("Enter")
+        self.page.wait_for_url("**/ui/")
+
+    def __enter__(self) -> Visitor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.context.close()
+
+
+def test_a_day_from_the_way_in_to_a_compared_run(browser: Any, place: Place) -> None:
+    place.wait_for(place.start_run(repeat=5))
+    place.agent.bad = True
+    with Visitor(browser, place) as visitor:
+        page = visitor.page
+        page.goto(f"/ui/p/{place.project}/runs")
+        page.fill("#key", "vk_wrong")
+        page.click("button.main")
+        assert "try another one" in page.inner_text("[role=alert]")
+        # A refused login is a 401, which Chromium itself notes in the console; it is the only such note.
+        assert [note for note in visitor.complaints if "401" not in note] == []
+        visitor.complaints.clear()
+        page.fill("#key", str(place.key))
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/ui/p/{place.project}/runs")
+
+        place.agent.may_answer.clear()
+        run = place.start_run(repeat=5, concurrency=2)
+        page.goto(f"/ui/p/{place.project}/runs/{run}")
+        page.wait_for_selector("label:has-text('0 of 20 attempts finished')")
+        page.evaluate("window.same = true")
+        place.agent.may_answer.set()
+        page.wait_for_selector("h1 .outcome.fail")
+        assert page.evaluate("window.same") is True
+        assert page.locator("#part-failures .groups > li").count() == 2
+        assert page.locator("progress").count() == 0 and page.locator("#part-actions form").count() == 0
+        assert "2026" in page.inner_text("time >> nth=0") and "UTC" not in page.inner_text("time >> nth=0")
+
+        page.click("#part-failures .links a >> nth=0")
+        page.wait_for_selector(".assertions")
+        assert "I do not know." in page.inner_text(".timeline")
+        page.click(".pointer >> nth=0")
+        assert page.evaluate("document.querySelector('.step:target') !== null")
+        page.click("nav.attempts li:nth-child(3) a")
+        page.wait_for_selector("nav.attempts li:nth-child(3) a[aria-current]")
+
+        page.click("header nav a:has-text('Runs')")
+        for number in (0, 1):
+            page.check(f"tbody tr:nth-child({number + 1}) input")
+        page.click("button:has-text('Compare')")
+        page.wait_for_selector("h1 .outcome.fail:has-text('regressed')")
+        assert page.locator("#newly_failing ~ .wide tbody tr").count() == 2
+        page.click("text=Log out")
+        page.wait_for_url("**/ui/login")
+        page.goto(f"/ui/p/{place.project}")
+        assert "/ui/login?next=" in page.url
+        assert visitor.complaints == []
+    place.agent.bad = False
+
+
+def test_everything_can_be_done_by_keys(browser: Any, filled: Place) -> None:
+    with Visitor(browser, filled) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/p/{filled.project}")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/runs/{filled.runs[1]}")
+        page.keyboard.press("n")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".assertions")
+        page.keyboard.press("e")
+        assert page.evaluate("document.activeElement.id") == "evidence"
+        page.keyboard.press("u")
+        page.wait_for_url(f"**/runs/{filled.runs[1]}")
+        page.keyboard.press("c")
+        page.wait_for_url("**/compare?runs=*")
+        page.keyboard.press("?")
+        assert page.is_visible("dialog#help")
+        page.uncheck("#keys-on")
+        page.keyboard.press("Escape")
+        page.keyboard.press("u")
+        page.keyboard.press("?")
+        assert "/compare?" in page.url and not page.is_visible("dialog#help")
+        assert visitor.complaints == []
+
+
+def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, filled: Place) -> None:
+    with Visitor(browser, filled) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        result = filled.ask("GET", f"/api/runs/{filled.runs[0]}/results?outcome=pass&case=refund")["data"][0]["id"]
+        page.goto(f"/ui/p/{filled.project}/runs/{filled.runs[0]}/r/{result}")
+        assert page.locator("mark.pass").count() == 1
+        page.click("text=Show what was found")
+        assert page.url.endswith("#m1") and "refund 17" in page.inner_text("mark:target")
+        page.wait_for_function("document.querySelector('mark').getBoundingClientRect().top < innerHeight")
+        page.click("mark .back")
+        assert page.url.endswith("#a1") and page.locator("li:target").count() == 1
+        page.click("text=Show side by side")
+        assert page.locator(".beside-columns > section").count() == 2
+        page.keyboard.press("u")
+        page.wait_for_url(f"**/runs/{filled.runs[0]}")
+        assert visitor.complaints == []
+
+
+def test_everything_can_be_read_without_script(browser: Any, filled: Place) -> None:
+    with Visitor(browser, filled, java_script_enabled=False) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.click("text=Corner shop")
+        page.click("text=All runs")
+        page.click(f"a[href$='{filled.runs[1]}']")
+        assert page.locator("#part-failures .groups > li").count() == 2
+        page.fill("#search", "refund")
+        page.click("text=Show")
+        assert page.locator("#part-results tbody tr").count() == 5
+        page.click("#part-results tbody a >> nth=0")
+        assert "I do not know." in page.inner_text(".timeline")
+        assert "UTC" in page.inner_text("time >> nth=0")
+
+
+def list_screens(place: Place) -> list[str]:
+    project, (before, after) = f"/ui/p/{place.project}", place.runs
+    result, other = (one["id"] for one in place.ask("GET", f"/api/runs/{after}/results?outcome=fail&case=refund")["data"][:2])
+    good = place.ask("GET", f"/api/runs/{before}/results?outcome=pass")["data"][0]["id"]
+    return [
+        "/ui/", project, f"{project}/runs", f"{project}/runs/{after}", f"{project}/runs/{after}/r/{result}",
+        f"{project}/runs/{after}/r/{result}?with={other}", f"{project}/runs/{before}/r/{good}",
+        f"{project}/compare", f"{project}/compare?runs={before},{after}",
+        f"{project}/compare?runs={before},{after},{place.hostile}", f"{project}/compare/answers?runs={before},{after}&case=refund",
+        "/ui/nowhere", *list_settings_screens(place), "/ui/login?out",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def axe(pytestconfig: pytest.Config) -> str:
+    folder = Path(pytestconfig.cache.mkdir("live-npm-axe"))  # type: ignore[union-attr]
+    return (install_from_npm(folder, AXE) / "axe-core/axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, filled: Place, axe: str, width: int) -> None:
+    with Visitor(browser, filled, width=width, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
+        page = visitor.page
+        broken: list[str] = []
+        screens = list_screens(filled)
+        visitor.log_in()
+        for path in screens:
+            if "?out" in path:
+                visitor.context.clear_cookies()
+            page.goto(path)
+            page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+            page.evaluate(axe)
+            for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast', 'link-in-text-block']}")):
+                # In the dark nothing but the colours is different.
+                page.emulate_media(color_scheme=scheme)
+                found = page.evaluate(f"axe.run(document, {{...{rules}, resultTypes: ['violations']}})")
+                broken += [f"{path}, {scheme}: {rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"]]
+            page.emulate_media(color_scheme="light")
+            if page.evaluate("document.documentElement.scrollWidth") > width:
+                broken.append(f"{path}: wider than {width} px")
+        page.goto("/ui/login")
+        assert not broken, "\n".join(broken)
+
+
+def test_hostile_text_does_nothing_but_stand_there(browser: Any, filled: Place) -> None:
+    with Visitor(browser, filled, width=390) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        run = f"/ui/p/{filled.project}/runs/{filled.hostile}"
+        page.goto(run)
+        title, looked = page.title(), 0
+        results: list[str] = []
+        while True:
+            results += page.eval_on_selector_all("#part-results tbody a", "links => links.map(link => link.getAttribute('href'))")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+            if not page.locator("#part-results a[rel=next]").count():
+                break
+            page.click("#part-results a[rel=next]")
+        for address in results[::20]:
+            page.goto(address)
+            page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
+            assert page.locator("main img, main script, main iframe, main style, main form").count() == 0
+            looked += 1
+        assert looked >= 10 and title == "shop · proctor"
+        assert visitor.complaints == []
+
+
+def test_the_policy_stops_markup_even_if_a_script_made_some(browser: Any, filled: Place) -> None:
+    with Visitor(browser, filled) as visitor:
+        visitor.log_in()
+        tried = "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'drawn'; } catch (e) { return e.name; } })()"
+        assert visitor.page.evaluate(tried) == "TypeError"
+        assert visitor.page.evaluate("fetch('https://example.com/').then(() => 'fetched', () => 'refused')") == "refused"
+
+
+def test_a_run_is_followed_over_a_restart_of_the_service(browser: Any, tmp_path: Path) -> None:
+    with opened_place(tmp_path, None, "--lease-s", "2") as place:
+        port = place.server.url.rpartition(":")[2]
+        place.agent.may_answer.clear()
+        run = place.start_run(repeat=3, concurrency=2)
+        with Visitor(browser, place) as visitor:
+            visitor.log_in()
+            visitor.page.goto(f"/ui/p/{place.project}/runs/{run}")
+            visitor.page.wait_for_selector("label:has-text('0 of 12')")
+            place.server.kill()
+            visitor.page.wait_for_selector("#live-status:has-text('The connection was lost')")
+            again = Serving(tmp_path, flags=("--allowed-address", "127.0.0.1", "--port", port, "--lease-s", "2"))
+            try:
+                place.agent.may_answer.set()
+                # The lease of the service that was killed has to run out first.
+                visitor.page.wait_for_selector("h1 .outcome.pass", timeout=60_000)
+                assert visitor.page.inner_text("#live-status") == ""
+                assert "12 passed" in " ".join(visitor.page.inner_text(".summary").split())
+            finally:
+                again.stop()

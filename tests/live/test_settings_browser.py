@@ -1,0 +1,127 @@
+"""Alerts, keys and benchmarks in a real browser: made by hand and by keys, refused in place, and nothing lost when a session ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.live.test_pages_browser import CHROMIUM, Place, Visitor, browser, opened_place, playwright  # noqa: F401  # `browser` is a fixture
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(120),
+    pytest.mark.xdist_group("pages browser"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed"),
+]
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    database = None
+    if request.param == "postgresql":
+        cluster = request.getfixturevalue("postgres")
+        with ThreadPoolExecutor(1) as beside:
+            database = beside.submit(cluster.new_database).result()
+    with opened_place(tmp_path_factory.mktemp(f"settings-{request.param}"), database) as opened:
+        yield opened
+
+
+def test_a_rule_a_key_and_a_benchmark_are_made_by_hand(browser: Any, place: Place) -> None:  # noqa: F811
+    with Visitor(browser, place) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.click("text=Corner shop")
+        page.click("header >> text=Alerts")
+        page.click("text=too few results pass")
+        page.fill("[name=name]", "few pass")
+        page.fill("[name=webhook_url]", "https://example.com/hook")
+        page.click("text=When would it have fired?")
+        page.wait_for_selector("#preview")
+        assert page.input_value("[name=name]") == "few pass"
+        page.fill("[name=below]", "7")
+        page.click("button.main")
+        page.wait_for_selector(".wrong:has-text('expected a number from 0 to 1')")
+        assert page.input_value("[name=webhook_url]") == "https://example.com/hook"
+        page.fill("[name=below]", "0.7")
+        page.click("button.main")
+        page.wait_for_selector("code:has-text('whsec_')")
+        page.click("text=I have copied it")
+        page.wait_for_selector("h1:has-text('few pass')")
+        page.click("text=Switch off")
+        page.wait_for_selector("h1:has-text('off')")
+
+        page.goto("/ui/benchmarks")
+        page.click("text=New benchmark")
+        page.fill("[name=name]", "Calls")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("h1:has-text('Calls')")
+        page.click("section:has(#s-tasks) >> text=Add one")
+        page.fill("[name=name]", "Book")
+        page.fill("[name=task_item]", "{oops")
+        page.click("button.main")
+        page.wait_for_selector(".wrong:has-text('line 1, column 2')")
+        page.fill("[name=task_item]", '{"instruction": "book"}')
+        page.click("button.main")
+        page.wait_for_selector("h1:has-text('Book')")
+        page.click("section:has(#s-criteria) >> text=Add one")
+        page.fill("[name=label]", "greets")
+        page.fill("[name=assertion]", '{"assert": "voice-transcript", "contains": ["hello"]}')
+        page.fill("[name=axis]", "manner")
+        page.click("button.main")
+        page.wait_for_selector("h1:has-text('greets')")
+        # A refused form is a 400, which Chromium itself notes in the console.
+        assert [note for note in visitor.complaints if "400" not in note] == []
+
+
+def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, place: Place) -> None:  # noqa: F811
+    made = place.ask("POST", "/api/keys", {"kind": "organization", "name": "short-lived"})
+    with Visitor(browser, place) as visitor:
+        page = visitor.page
+        page.goto("/ui/login")
+        page.fill("#key", made["key"])
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/ui/")
+        page.goto("/ui/projects/new")
+        page.fill("[name=name]", "a project")
+        page.fill("[name=description]", "first line\nsecond line")
+        place.ask("DELETE", f"/api/keys/{made['id']}")
+        page.click("button.main")
+        page.wait_for_selector("#entered")
+        assert page.input_value("textarea[name=description]") == "first line\nsecond line"
+        other = visitor.context.new_page()
+        other.goto("/ui/login")
+        other.fill("#key", str(place.key))
+        other.keyboard.press("Enter")
+        other.wait_for_url("**/ui/")
+        page.click("button:has-text('Send it again')")
+        page.wait_for_selector("h1:has-text('This form is of another session')")
+        page.click("button:has-text('Send it again')")
+        page.wait_for_selector("h1:has-text('a project')")
+        assert page.url.rpartition("/")[0].endswith("/ui/p")
+
+
+def test_everything_is_reached_by_keys(browser: Any, place: Place) -> None:  # noqa: F811
+    with Visitor(browser, place) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.keyboard.press("/")
+        page.wait_for_url("**/ui/search")
+        page.wait_for_selector("input[type=search]:focus")
+        page.keyboard.type("corner")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/ui/search?q=corner")
+        page.keyboard.press("Escape")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/ui/p/{place.project}")
+        page.goto(f"/ui/p/{place.project}/settings/change")
+        page.focus("[name=name]")
+        page.keyboard.press("Control+A")
+        page.keyboard.type("Corner shop")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/ui/p/{place.project}/settings")
+        assert visitor.complaints == []

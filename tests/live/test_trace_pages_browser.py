@@ -1,0 +1,192 @@
+"""Traces and labels in a real browser against a real service: live, paused, large, labelled by keys, on a phone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.service.hub import Hub
+from tests.live.serving import Serving, serving
+from tests.live.test_pages_browser import CHROMIUM, Visitor, axe, browser
+from tests.pages.trace_seeds import START, add_trace, make_spans
+from tests.pages.world import World
+
+__all__ = ("axe", "browser")  # fixtures
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("pages browser"),  # they share a browser
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed"),
+]
+LARGE = 3_000
+
+
+class Shop:
+    """A service with the traces of a shop's agent, and a key."""
+
+    def __init__(self, server: Serving, key: str) -> None:
+        self.server = server
+        self.key = key
+        self.project = "proj_home"
+
+    def send(self, text: str) -> None:
+        body = {"data": {"input": text, "response": "nine to five"}, "platformId": "agent_home_1"}
+        headers = {"authorization": f"Bearer {self.key}", "x-request-id": text.replace(" ", "-")}
+        status, answer = self.server.ask("POST", "/public/traces", body, headers)
+        assert status < 300, answer
+
+
+def seed(url: str, home: Path) -> str:
+    """Everything the tests look at, written before the service starts; a key for it."""
+    with World(url, home) as world:
+        world.service.run(add_large)
+        return world.keys["organization"]
+
+
+async def add_large(hub: Hub) -> None:
+    await add_trace(hub, "large", make_spans(more=LARGE), at=START - 10, input_text="a long one")
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    home = tmp_path_factory.mktemp(f"traces-{request.param}")
+    # In a thread of its own: the browser keeps an event loop running in this one.
+    with ThreadPoolExecutor(1) as beside:
+        url = f"sqlite:///{home / 'proctor.db'}"
+        if request.param == "postgresql":
+            url = beside.submit(request.getfixturevalue("postgres").new_database).result()
+        key = beside.submit(seed, url, home).result()
+    with serving(home, database=url) as server:
+        yield Shop(server, key)
+
+
+def test_traces_appear_as_they_come_in_and_wait_while_the_page_is_paused(browser: Any, shop: Shop) -> None:
+    with Visitor(browser, shop) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.goto("/ui/p/proj_home/traces")
+        page.wait_for_selector("#live-status:has-text('Live')")
+        page.evaluate("window.same = true")
+        shop.send("when are you open")
+        page.wait_for_selector("tbody tr:has-text('when-are-you-open')")
+        page.keyboard.press(".")
+        assert page.get_attribute("#pause", "aria-pressed") == "true"
+        shop.send("first of two")
+        shop.send("second of two")
+        page.wait_for_selector("#live-status:has-text('since then: 2')")
+        assert page.locator("tbody tr:has-text('of-two')").count() == 0
+        page.keyboard.press(".")
+        page.wait_for_selector("tbody tr:has-text('second-of-two')")
+        assert page.evaluate("window.same") is True
+        page.fill("#search", "charged twice")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=Without filters")
+        assert "q=charged" in page.url and page.locator("tbody tr:has-text('of-two')").count() == 0
+        page.click(".facet a:has-text('failed')")
+        page.wait_for_url("**outcome=fail**")
+        assert page.locator(".feed tbody tr").count() == 2
+        assert visitor.complaints == []
+
+
+def test_a_large_trace_is_scrolled_and_searched_and_never_grows(browser: Any, shop: Shop) -> None:
+    with Visitor(browser, shop) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.goto("/ui/p/proj_home/traces/trc_large?level=99")
+        assert page.evaluate("document.querySelectorAll('*').length") <= 2_000
+        page.evaluate("document.getElementById('span-box').scrollTop = 1e9")
+        page.wait_for_selector(f"#r{LARGE + 5}")
+        assert "3,006" in page.inner_text("#span-place")
+        assert page.evaluate("document.querySelectorAll('*').length") <= 2_000
+        page.fill("#search", "step 2999")
+        page.keyboard.press("Enter")
+        page.click("#found a")
+        page.wait_for_selector(".span.current")
+        assert "step 2999" in page.inner_text("#span")
+        box = page.locator(".span.current").bounding_box()
+        around = page.locator("#span-box").bounding_box()
+        assert around["y"] <= box["y"] <= around["y"] + around["height"], "the row stands in sight"
+        page.goto("/ui/p/proj_home/traces/trc_large?level=1")
+        page.click(".turn >> nth=0")
+        page.wait_for_url("**turned=**")
+        assert visitor.complaints == []
+
+
+def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
+    with Visitor(browser, shop) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.goto("/ui/p/proj_home/runs")
+        page.keyboard.press("l")
+        page.wait_for_selector("text=4 answers wait for a person.")
+        for key, left in (("2", "3 answers wait"), ("1", "2 answers wait"), ("2", "1 answer waits")):
+            page.keyboard.press(key)
+            page.wait_for_selector(f"text={left}")
+        page.fill("input[name=note]", "names the amount")
+        page.keyboard.press("Escape")
+        page.keyboard.press("1")
+        page.wait_for_selector("text=No answer waits")
+        assert "names the amount" in page.inner_text(".said")
+        assert page.locator(".curve svg").count() == 1
+        with page.expect_download() as download:
+            page.click("text=Labels as a file")
+        lines = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
+        assert len(lines) == 4 and {line["label"] for line in lines} == {True, False}
+        assert visitor.complaints == []
+
+
+def test_everything_can_be_read_and_labelled_without_script(browser: Any, shop: Shop) -> None:
+    with Visitor(browser, shop, java_script_enabled=False) as visitor:
+        page = visitor.page
+        visitor.log_in()
+        page.goto("/ui/p/proj_home/traces/trc_large?level=99")
+        page.click("text=Later rows")
+        assert "Rows 121 to 240" in page.inner_text("#span-place")
+        page.goto("/ui/p/proj_home/traces/trc_shop")
+        page.click(".span .name >> nth=4")
+        assert "gen_ai.tool.name" in page.inner_text(".one-span")
+        page.fill("input[name=note]", "looked at without script")
+        page.click("text=Only the note")
+        assert "looked at without script" in page.inner_text("ul.said")
+
+
+SCREENS = (
+    "traces", "traces?q=charged&outcome=fail", "traces?q=nobody", "traces/trc_rude", "traces/trc_shop?span=0000000000000005&q=order",
+    "traces/trc_large?level=99", "traces/trc_plain", "labels", "labels?subject=result&id=res_shop&claim=1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shop", ["sqlite"], indirect=True)  # which database it is makes no difference to the eye
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, shop: Shop, axe: str, width: int) -> None:
+    with Visitor(browser, shop, width=width, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
+        page = visitor.page
+        visitor.log_in()
+        broken: list[str] = []
+        for path in SCREENS:
+            page.goto(f"/ui/p/proj_home/{path}")
+            page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
+            page.evaluate(axe)
+            for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast', 'link-in-text-block']}")):
+                page.emulate_media(color_scheme=scheme)
+                found = page.evaluate(f"axe.run(document, {{...{rules}, resultTypes: ['violations']}})")
+                broken += [f"{path}, {scheme}: {rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"]]
+            page.emulate_media(color_scheme="light")
+            if page.evaluate("document.documentElement.scrollWidth") > width:
+                broken.append(f"{path}: wider than {width} px")
+        assert not broken, "\n".join(broken)
+
+
+def test_a_lost_stream_says_since_when(browser: Any, shop: Shop) -> None:
+    # The last one: the service is gone afterwards.
+    with Visitor(browser, shop) as visitor:
+        visitor.log_in()
+        visitor.page.goto("/ui/p/proj_home/traces")
+        visitor.page.wait_for_selector("#live-status:has-text('Live')")
+        shop.server.kill()
+        visitor.page.wait_for_selector("#live-status:has-text('The connection was lost at')")

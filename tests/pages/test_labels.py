@@ -1,0 +1,101 @@
+"""Labelling on the pages, and a large trace in windows."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from proctor.pages.screens import trace as trace_screen
+from proctor.service.traces.span_trees import Opened, choose_level, list_visible
+from tests.pages.markup import Markup
+from tests.pages.trace_seeds import add_trace, make_spans
+from tests.pages.world import World
+
+LABELS = "/ui/p/proj_home/labels"
+
+
+def answer(world: World, who: str = "organization", **fields: str) -> int:
+    proof = world.find_proof("/ui/", who)
+    sent = {"subject": "result", "id": "res_shop", "claim": "1", "label": "pass", "proof": proof, **fields}
+    return world.post(LABELS, who, **sent).status_code
+
+
+def test_answers_are_labelled_one_after_the_other_until_none_waits(world: World) -> None:
+    for left in (4, 3, 2, 1):
+        text = world.get(LABELS, "organization").text
+        assert f"{left} answer" in Markup(text).words
+        fields = dict(re.findall(r'name="(subject|id|claim)" value="([^"]+)"', text))
+        label = "pass" if fields["id"] == "res_shop" else "fail"
+        sent = world.post(LABELS, "organization", **fields, label=label, note="as I see it", proof=world.find_proof(LABELS, "organization"))
+        assert (sent.status_code, sent.headers["location"]) == (303, LABELS)
+    text = world.get(LABELS, "organization").text
+    words = Markup(text).words
+    assert Markup(text).strange == []
+    assert "No answer waits for a person." in words and "4 answers are labelled" in words
+    assert "Accuracy" in words and "100 %" in words and "as I see it" in words and "passes from this score on" in words
+    lines = [json.loads(line) for line in world.get(f"{LABELS}/export", "organization").text.splitlines()]
+    assert [line["label"] for line in lines].count(True) == 2 and {line["why"] for line in lines} == {"as I see it"}
+
+
+def test_a_label_needs_a_proof_a_key_that_writes_and_one_of_three_words(world: World) -> None:
+    assert answer(world, proof="00" * 32) == 403
+    assert answer(world, "project") == 403
+    assert answer(world, label="maybe") == 400
+    assert answer(world, claim="x") == 400
+    assert answer(world, subject="planet") == 400
+    assert answer(world, id="res_gone") == 404
+    assert answer(world) == 303
+    assert answer(world, label="fail") == 303, "on second thought"
+    assert "1 answer is labelled" in Markup(world.get(LABELS, "organization").text).words
+
+
+def test_who_only_reads_is_offered_no_form(seen: World) -> None:
+    text = seen.get(LABELS, "project").text
+    assert '<form class="answer"' not in text and "with an organization key" in text
+
+
+def test_a_note_on_a_trace_is_shown_with_it(world: World) -> None:
+    path = "/ui/p/proj_home/traces/trc_shop"
+    fields = {"label": "fail", "note": "too long", "proof": world.find_proof(path, "organization")}
+    assert world.post(f"{path}/label", "organization", **fields).headers["location"] == f"{path}#said"
+    words = Markup(world.get(path, "organization").text).words
+    assert "too long" in words and "key_" in words
+    assert world.post(f"{path}/label", "organization", **{**fields, "label": "", "note": " "}).status_code == 400
+
+
+def test_a_verdict_leads_to_the_span_of_the_call_it_is_about(seen: World) -> None:
+    page = seen.get("/ui/p/proj_home/traces/trc_shop?span=0000000000000004", "organization").text
+    assert 'aria-current="true"' in page and "invoke_agent shop" in page[page.index('class="small muted above"') :]
+
+
+@pytest.mark.timeout(60)
+def test_a_large_trace_is_shown_in_windows_and_each_of_them_is_small(world: World) -> None:
+    world.service.run(lambda hub: add_trace(hub, "large", make_spans(more=5_000)))
+    path = "/ui/p/proj_home/traces/trc_large"
+    for query in ("", "?level=99", "?level=99&from=4000", "?span=f000000000000f9f", "?q=step 77"):
+        sent = world.get(path + query, "organization", headers={"accept-encoding": "gzip"})
+        page = Markup(sent.text)
+        assert page.strange == [] and page.elements <= 2_000 and int(sent.headers["content-length"]) <= 30_000, query
+        assert sent.text.count('class="span in') <= trace_screen.WINDOW
+    assert "5,006" in world.get(path, "organization").text
+    assert 'id="r4000"' in world.get(f"{path}?level=99&from=4000", "organization").text
+    there = world.get(f"{path}?span=f000000000000f9f", "organization").text
+    assert re.search(r'class="span in\d+ current"', there) and "step 3999" in there
+    rows = world.get(f"{path}?level=99&from=4990&part=rows", "organization").text
+    assert rows.lstrip().startswith("<ol") and 'data-first="4886"' in rows and "step" in rows
+
+
+def test_rows_are_opened_and_closed_one_by_one() -> None:
+    from proctor.evidence.span_rows import list_span_rows
+    from proctor.service.traces.span_trees import SpanTree
+
+    rows = list_span_rows(make_spans())
+    tree = SpanTree(rows=rows, places={}, start_ns=0, end_ns=0, deepest=2)
+    assert [row.depth for row in rows] == [0, 1, 1, 2, 1, 1] and rows[0].below == 5
+    assert list_visible(tree, Opened(level=0)) == [0]
+    assert list_visible(tree, Opened(level=1)) == [0, 1, 2, 4, 5]
+    assert list_visible(tree, Opened(level=1, turned=frozenset([rows[2].id]))) == [0, 1, 2, 3, 4, 5]
+    assert list_visible(tree, Opened(level=0), also={0, 2}) == [0, 1, 2, 3, 4, 5]
+    assert choose_level(rows, 120) == 2 and choose_level(rows, 3) == 1

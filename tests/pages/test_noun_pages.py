@@ -1,0 +1,260 @@
+"""Every operation of the verification API done on a page: the rows of the authorization table, asked by a person.
+
+A row of REST says which path, which body and which status; here the same is done with the form that is made of the declaration.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.pages.inputs import write_record
+from proctor.pages.nouns import OPERATIONS, find_operation
+from proctor.service.verification.declaration import Operation
+from tests.pages.markup import Markup
+from tests.pages.test_hostile import HOSTILE
+from tests.pages.world import World
+from tests.rest.seeds import sow
+from tests.rest.test_authorization import ROWS, expected, route_of
+
+OURS = {f"{operation.method} {operation.path}": operation for operation in OPERATIONS}
+VERIFICATION = [row for row in ROWS if route_of(row) in OURS]
+READS = [row for row in VERIFICATION if row["id"].startswith("GET ")]
+WRITES = [row for row in VERIFICATION if not row["id"].startswith("GET ")]
+
+
+@pytest.fixture(scope="module")
+def shared(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    home = tmp_path_factory.mktemp("nouns")
+    (home / "proctor.db").write_bytes(sqlite_template.read_bytes())
+    with World(f"sqlite:///{home / 'proctor.db'}", home) as opened:
+        opened.service.run(sow)
+        yield opened
+
+
+@pytest.mark.parametrize("row", READS, ids=lambda row: row["id"])
+def test_whatever_is_read_has_a_page(shared: World, row: dict[str, Any]) -> None:
+    path = "/ui" + row.get("path", route_of(row).partition(" ")[2])
+    answer = shared.get(path, "organization", headers={"accept-encoding": "gzip"})
+    page = Markup(answer.text)
+    assert answer.status_code == 200 and page.strange == []
+    assert page.elements <= 2_000 and int(answer.headers["content-length"]) <= 30_000
+    assert shared.get(path, "project").status_code == 403
+    assert shared.get(path).status_code == 303
+    foreign = shared.get(path, "foreign_organization")
+    assert foreign.status_code == expected(row, "foreign")["organization"]
+    assert foreign.status_code != 200 or "?" in path or "_home" not in foreign.text
+
+
+def find_form(operation: Operation, row: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    """The address of a form and what is typed into it to do what a row of REST does."""
+    path = "/ui" + row.get("path", operation.path)
+    typed: dict[str, str] = {}
+    if operation.takes is not None:
+        body = {"state": row["body"]} if operation.takes_whole else row.get("body", {})
+        typed = write_record({name: field for name, field in operation.takes.fields.items() if name in body}, body)
+    if operation.method == "PATCH":
+        return f"{path}/change", typed
+    if operation.method == "DELETE":
+        return f"{path}/delete", typed
+    if operation.path.endswith("}"):
+        above, _, last = path.rpartition("/")
+        return above, {operation.ids[-1]: last}
+    return path, typed
+
+
+@pytest.mark.parametrize("row", WRITES, ids=lambda row: row["id"])
+def test_whatever_is_done_is_done_with_a_form(shared: World, request: pytest.FixtureRequest, row: dict[str, Any]) -> None:
+    world = shared
+    if row["id"].startswith("DELETE ") or row.get("fresh"):
+        world = request.getfixturevalue("world")
+        world.service.run(sow)
+    operation = OURS[route_of(row)]
+    path, typed = find_form(operation, row)
+    proof = world.find_proof("/ui/benchmarks", "organization")
+    shown = [path, f"{path}/new"]
+    if typed and find_operation("POST", path.split("/")[2:]) is None:
+        # A change begins with what is there: the form that is sent has all of it.
+        forms = [text for text in (world.get(one, "organization").text for one in shown) if 'class="sheet fields"' in text]
+        assert forms, path
+        typed = {**read_form(forms[0]), **typed}
+    for who, other in (("project", 403), ("foreign_organization", 404)):
+        refused = world.post(path, who, proof=world.find_proof("/ui/health", who), **typed)
+        wanted = {other, 201, 200, 400} if expected(row, "foreign")["organization"] == 201 else {other}
+        assert refused.status_code in wanted or (who == "foreign_organization" and refused.status_code == 303 and 201 in wanted), (
+            refused.text
+        )
+    answer = world.post(path, "organization", proof=proof, **typed)
+    wanted = expected(row, "own")["organization"]
+    assert answer.status_code == wanted if wanted >= 400 else answer.status_code == 303 or "Shown this once" in answer.text, answer.text
+    if answer.status_code == 303:
+        assert world.get(answer.headers["location"], "organization").status_code == 200, answer.headers["location"]
+
+
+def read_form(text: str) -> dict[str, str]:
+    """What stands in the inputs of a form."""
+    form = text[text.index('class="sheet fields"') :]
+    found = {name: html.unescape(value) for name, value in re.findall(r'<input type="text"[^>]* name="(\w+)"[^>]* value="([^"]*)"', form)}
+    found |= {name: html.unescape(value) for name, value in re.findall(r'<textarea[^>]* name="(\w+)"[^>]*>\n([^<]*)</textarea>', form)}
+    for name, options in re.findall(r'<select[^>]* name="(\w+)"[^>]*>(.*?)</select>', form):
+        chosen = re.search(r'<option value="([^"]*)" selected', options)
+        found[name] = html.unescape(chosen[1]) if chosen else ""
+    found |= dict.fromkeys(re.findall(r'<input type="checkbox" value="on" id="f-\w+" name="(\w+)"[^>]* checked', form), "on")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "typed", "said"),
+    [
+        ("/ui/criteria", {"task_id": "task_home", "label": "c", "assertion": '{"assert": "voice-transcript",\n "contains": [}'}, "line 2"),
+        ("/ui/criteria", {"task_id": "task_home", "label": "c", "assertion": '{"assert": "voice-transcrpt"}'}, "voice-transcript"),
+        ("/ui/tasks", {"benchmark_id": "bench_nobody", "name": "t"}, "there is no benchmark"),
+        ("/ui/benchmarks", {"name": "", "concurrency": "1"}, "required"),
+        ("/ui/benchmarks", {"name": "x", "concurrency": "many"}, "expected a number"),
+        ("/ui/benchmarks", {"name": "x", "concurrency": "1", "slug": "Not A Slug"}, "lower-case letters"),
+        ("/ui/simulators", {"name": "x", "type": "FHIR", "config": '{"password": "hunter2hunter2"}'}, "looks like a secret"),
+        ("/ui/solvers", {"alias": "x", "contact_email": "nobody"}, "an e-mail address"),
+    ],
+    ids=lambda value: str(value)[:50],
+)  # fmt: skip
+def test_a_form_that_is_refused_tells_the_problem_in_place_and_loses_nothing(
+    shared: World, path: str, typed: dict[str, str], said: str
+) -> None:
+    proof = shared.find_proof("/ui/benchmarks", "organization")
+    answer = shared.post(path, "organization", proof=proof, **typed)
+    page = Markup(answer.text)
+    assert answer.status_code in (400, 404), answer.text
+    assert page.strange == [] and said in page.words and "What you typed is still here." in page.words
+    for name, value in typed.items():
+        assert html.escape(value) in answer.text.replace("&#34;", "&quot;"), name
+
+
+def test_a_record_shows_what_belongs_to_it(shared: World) -> None:
+    words = Markup(shared.get("/ui/benchmarks/bench_home", "organization").text).words
+    for section in ("Tasks", "Benchmark runs", "Leaderboard", "Versions"):
+        assert section in words
+    task = Markup(shared.get("/ui/tasks/task_home", "organization").text).words
+    assert "Criteria" in task and "Entities" in task
+    run = Markup(shared.get("/ui/task-runs/tr_home", "organization").text).words
+    assert "Criterion runs" in run and "passed" in run
+
+
+def test_a_leaderboard_has_the_best_published_run_of_each_agent(shared: World) -> None:
+    shared.service.ask("POST", "/benchmark-runs/br_home_done/publish", key=shared.keys["organization"])
+    board = shared.service.get("/benchmarks/bench_home/leaderboard", key=shared.keys["organization"]).json()
+    assert [place["benchmark_run_id"] for place in board["places"]] == ["br_home_done"] and board["places"][0]["rank"] == 1
+
+
+def test_the_axes_of_a_task_run_are_shown_with_their_scores(world: World) -> None:
+    from proctor.service.access.callers import LOCAL
+    from proctor.store.records import change_record, find_record
+
+    async def score(hub: Any) -> None:
+        async with hub.database.writing() as connection:
+            row = await find_record(connection, LOCAL.organization_id, "task_run", "tr_home")
+            assert row is not None
+            body = {**row["body"], "axes": {"safety <b>": {"score": 0.25, "weight": 2}}, "verdict": "partial", "score": 0.25}
+            await change_record(connection, LOCAL.organization_id, "tr_home", now=hub.now(), body=body)
+
+    world.service.run(sow)
+    world.service.run(score)
+    answer = world.get("/ui/task-runs/tr_home", "organization")
+    page = Markup(answer.text)
+    assert page.strange == [] and "safety <b>" in page.words and "partial" in page.words and "0.25" in page.words
+
+
+def test_whatever_is_kept_can_be_had_as_json(shared: World) -> None:
+    answer = shared.get("/ui/benchmarks/bench_home/json", "organization")
+    assert answer.json() == shared.service.get("/benchmarks/bench_home", key=shared.keys["organization"]).json()
+
+
+def test_what_is_not_there_is_not_found(shared: World) -> None:
+    for path in (
+        "/ui/nowhere",
+        "/ui/nowhere/x",
+        "/ui/benchmarks/bench_x",
+        "/ui/benchmarks/bench_home/nothing",
+        "/ui/runs",
+        "/ui/v1/x",
+        "/ui/p/x/y/z",
+    ):
+        assert shared.get(path, "organization").status_code == 404, path
+    proof = shared.find_proof("/ui/benchmarks", "organization")
+    assert shared.post("/ui/nowhere/x/y", "organization", proof=proof).status_code == 404
+    assert shared.post("/ui/benchmarks/bench_x/delete", "organization", proof=proof).status_code == 404
+
+
+@pytest.mark.timeout(60)
+def test_hostile_text_stays_text_in_lists_records_and_forms(world: World) -> None:
+    from proctor.service.access.callers import LOCAL
+    from proctor.service.access.keys import KeySpec, create_key
+    from proctor.service.notify.alerts import RuleSpec, create_rule
+    from proctor.service.verification.benchmarks import create_benchmark
+    from proctor.service.verification.criteria import create_criterion
+    from proctor.service.verification.tasks import create_task
+
+    kept: list[str] = []
+
+    async def sow_hostile(hub: Any) -> None:
+        await sow(hub)
+        for text in HOSTILE[::4]:
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                continue
+            if not text.strip() or "\0" in text:
+                continue
+            kept.append(text)
+            benchmark = await create_benchmark(hub, LOCAL, {"name": text[:200], "description": text[:1000]})
+            task = {"benchmark_id": benchmark["id"], "name": text[:200], "task_item": {text[:80]: text[:500]}, "tags": [text[:80]]}
+            made = await create_task(hub, LOCAL, task)
+            claim = {"assert": "voice-transcript", "contains": [f"hello {text[:500]}"]}
+            await create_criterion(hub, LOCAL, {"task_id": made["id"], "label": text[:500], "axis": text[:100], "assertion": claim})
+            await create_rule(
+                hub, LOCAL, RuleSpec(project_id="proj_home", name=text[:200], kind="pass_rate", webhook_url="https://example.com/")
+            )
+            await create_key(hub, LOCAL, KeySpec(kind="organization", name=text[:200]))
+
+    world.service.run(sow_hostile)
+    assert len(kept) > 30
+    for path in (
+        "/ui/benchmarks",
+        "/ui/tasks",
+        "/ui/criteria",
+        "/ui/keys",
+        "/ui/audit",
+        "/ui/p/proj_home/alerts",
+        "/ui/tasks/new",
+        "/ui/benchmark-runs/new",
+    ):
+        assert Markup(world.get(path, "organization").text).strange == [], path
+    for noun in ("benchmarks", "tasks", "criteria"):
+        for row in world.service.get(f"/{noun}?limit=40", key=world.keys["organization"]).json()["data"]:
+            for path in (f"/ui/{noun}/{row['id']}", f"/ui/{noun}/{row['id']}/change", f"/ui/{noun}/{row['id']}/delete"):
+                answer = world.get(path, "organization")
+                assert answer.status_code == 200 and Markup(answer.text).strange == [], path
+    for text in kept[::2]:
+        answer = world.get("/ui/search", "organization", params={"q": text[:200]})
+        assert answer.status_code == 200 and Markup(answer.text).strange == [], text
+        typed = {"name": text[:300], "settings": text, "description": text}
+        answer = world.post("/ui/projects/new", "organization", proof=world.find_proof("/ui/keys", "organization"), **typed)
+        assert answer.status_code in (303, 400) and (answer.status_code == 303 or Markup(answer.text).strange == [])
+
+
+def test_a_change_that_changes_nothing_writes_nothing(world: World) -> None:
+    world.service.run(sow)
+    before = world.service.get("/criteria/crit_home", key=world.keys["organization"]).json()
+    form = world.get("/ui/criteria/crit_home/change", "organization").text
+    typed = read_form(form)
+    assert json.loads(typed["assertion"]) == before["assertion"]
+    typed["assertion"] = typed["assertion"].replace("\n", "\r\n")  # as browsers send it
+    answer = world.post("/ui/criteria/crit_home/change", "organization", proof=world.find_proof("/ui/keys", "organization"), **typed)
+    assert answer.status_code == 303
+    after = world.service.get("/criteria/crit_home", key=world.keys["organization"]).json()
+    assert after["updated_at"] == before["updated_at"] and after == before

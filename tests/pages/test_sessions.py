@@ -1,0 +1,152 @@
+"""The way in and out: a key becomes a session, the session ends with its key, and a form proves where it comes from."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from proctor.errors import StoreError
+from proctor.service.access.callers import LOCAL
+from proctor.service.access.keys import list_keys, revoke_key
+from proctor.service.access.sessions import SESSION_S, find_session_caller, hash_token
+from proctor.service.hub import Hub
+from proctor.store.sessions import sessions
+from tests.pages.world import World
+from tests.rest.services import Service
+
+
+def log_in(world: World, key: str, **fields: str) -> Any:
+    return world.post("/ui/login", key=key, **fields)
+
+
+def test_a_key_is_shown_once_and_becomes_a_session(world: World) -> None:
+    page = world.get("/ui/p/proj_home/runs?status=queued")
+    assert (page.status_code, page.headers["location"]) == (303, "/ui/login?next=%2Fui%2Fp%2Fproj_home%2Fruns%3Fstatus%3Dqueued")
+    form = world.get(page.headers["location"]).text
+    assert 'value="/ui/p/proj_home/runs?status=queued"' in form
+    answer = log_in(world, f" {world.keys['organization']}\n", next="/ui/p/proj_home/runs?status=queued")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/p/proj_home/runs?status=queued")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=lax" in cookie and "Path=/" in cookie and f"Max-Age={SESSION_S}" in cookie
+    assert world.keys["organization"] not in cookie
+    world.sessions["new"] = re.search(r"proctor_session=([^;]+)", cookie)[1]  # type: ignore[index]
+    assert world.get("/ui/", "new").status_code == 200
+    assert world.get("/ui/login", "new").headers["location"] == "/ui/"
+
+
+def test_only_the_hash_of_a_token_is_kept(world: World) -> None:
+    async def kept(hub: Hub) -> list[str]:
+        async with hub.database.reading() as connection:
+            return [str(value) for row in await connection.execute(sessions.select()) for value in row]
+
+    values = world.service.run(kept)
+    assert world.sessions["organization"] not in values and hash_token(world.sessions["organization"]) in values
+
+
+@pytest.mark.parametrize("key", ["", "vk_" + "x" * 43, "x" * 300, "\u202e\ud7ff", "'; DROP TABLE keys; --"])
+def test_a_wrong_key_is_refused_with_what_to_do(world: World, key: str) -> None:
+    answer = log_in(world, key)
+    assert answer.status_code == 401 and "try another one" in answer.text and "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize("kind", ["solver", "run"])
+def test_keys_of_machines_do_not_open_the_pages(world: World, kind: str) -> None:
+    answer = log_in(world, world.keys[kind])
+    assert answer.status_code == 403 and "organization key or a project key" in answer.text
+
+
+@pytest.mark.parametrize(
+    "next", ["https://evil.example/", "//evil.example", "/ui//evil.example", "/ui/\\evil", "/api/projects", "javascript:alert(1)", ""]
+)
+def test_the_way_in_leads_nowhere_else(world: World, next: str) -> None:
+    assert log_in(world, world.keys["organization"], next=next).headers["location"] == "/ui/"
+
+
+def test_behind_tls_the_cookie_is_for_this_host_alone(world: World) -> None:
+    secure = {"x-forwarded-proto": "https"}
+    answer = world.ask("POST", "/ui/login", data={"key": world.keys["organization"]}, headers=secure)
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith("__Host-proctor_session=") and "Secure" in cookie
+    token = cookie.partition("=")[2].partition(";")[0]
+    assert world.get("/ui/", headers={**secure, "cookie": f"__Host-proctor_session={token}"}).status_code == 200
+    # Over TLS the plain name is not believed: any neighbour under the same domain could have set it.
+    assert world.get("/ui/", headers={**secure, "cookie": f"proctor_session={token}"}).status_code == 303
+
+
+def test_logging_out_needs_the_proof_and_ends_the_session(world: World) -> None:
+    proof = world.find_proof("/ui/", "organization")
+    assert world.find_proof("/ui/", "organization") != proof
+    for wrong in ("", "zz", proof[:-2], world.find_proof("/ui/", "project")):
+        assert world.post("/ui/logout", "organization", proof=wrong).status_code == 403
+    assert world.get("/ui/", "organization").status_code == 200
+    answer = world.post("/ui/logout", "organization", proof=proof)
+    assert answer.headers["location"] == "/ui/login" and 'proctor_session=""' in answer.headers["set-cookie"]
+    assert world.get("/ui/", "organization").status_code == 303
+    assert world.get("/ui/", "project").status_code == 200
+
+
+def test_a_session_ends_in_the_moment_its_key_is_revoked(world: World) -> None:
+    async def revoke(hub: Hub) -> None:
+        found = await list_keys(hub, LOCAL, kind="project")
+        for key in found["data"]:
+            await revoke_key(hub, LOCAL, key["id"])
+
+    assert world.get("/ui/p/proj_home", "project").status_code == 200
+    world.service.run(revoke)
+    assert world.get("/ui/p/proj_home", "project").status_code == 303
+    assert world.get("/api/runs", "project").status_code == 401
+    assert world.get("/ui/p/proj_home", "organization").status_code == 200
+
+
+def test_a_session_ends_when_its_time_is_over(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = world.sessions["organization"]
+    assert world.service.run(lambda hub: find_session_caller(hub, token)) is not None
+    later = world.service.hub.clock() + SESSION_S + 1
+    monkeypatch.setattr(type(world.service.hub), "now", lambda hub: "2100-01-01T00:00:00.000Z" if later else "")
+    assert world.service.run(lambda hub: find_session_caller(hub, token)) is None
+
+
+def test_with_a_session_the_interface_is_read_but_not_written(world: World) -> None:
+    assert world.get("/api/runs/run_after", "organization").json()["id"] == "run_after"
+    assert world.ask("POST", "/api/projects", "organization", json={"name": "x"}).status_code == 401
+    assert world.ask("DELETE", "/api/projects/proj_home", "organization").status_code == 401
+    assert world.get("/metrics", "organization").status_code == 401
+    assert world.get("/environments", "organization").status_code == 401
+
+
+def test_nothing_large_is_taken_from_a_stranger(world: World) -> None:
+    assert log_in(world, "x" * 5_000).status_code == 401
+    assert "log in first" in log_in(world, "x" * 5_000).text
+    assert world.post("/ui/logout", proof="x").status_code == 401
+    assert world.ask("POST", "/ui/login", content=b"{}", headers={"content-type": "application/json"}).status_code == 415
+
+
+def test_foreign_pages_cannot_log_anybody_in(world: World) -> None:
+    answer = world.ask("POST", "/ui/login", data={"key": world.keys["organization"]}, headers={"origin": "https://evil.example"})
+    assert answer.status_code == 403 and "set-cookie" not in answer.headers
+
+
+def test_guessing_is_slowed_down(url: str, tmp_path: Any) -> None:
+    with World(url, tmp_path, requests_per_minute=3) as world:
+        assert [log_in(world, f"vk_{number}").status_code for number in range(5)][-1] == 429
+
+
+def test_the_local_user_of_an_open_service_needs_no_login(url: str, tmp_path: Any) -> None:
+    with Service(url, tmp_path) as service:
+        page = service.get("/ui/")
+        assert page.status_code == 200 and "There is no project yet" in page.text and "Log out" not in page.text
+        # A link in a chat leads here; a foreign page that only fetches is nobody.
+        foreign = {"sec-fetch-site": "cross-site"}
+        assert service.get("/ui/", headers={**foreign, "sec-fetch-dest": "document"}).status_code == 200
+        assert service.ask("GET", "/ui/", headers={**foreign, "sec-fetch-dest": "empty"}, follow_redirects=False).status_code == 303
+
+
+def test_a_database_that_is_away_has_a_page_that_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(self: object) -> Any:
+        raise StoreError("the database cannot be reached")
+
+    monkeypatch.setattr(type(world.service.hub.database), "reading", away)
+    answer = world.get("/ui/", "organization")
+    assert answer.status_code == 503 and "The database is away" in answer.text and answer.headers["retry-after"]

@@ -1,0 +1,40 @@
+"""Static files: named after their content, kept by browsers for ever, small, and all that pages load."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+from proctor.pages.static_files import load_static_files
+from tests.pages.world import World
+
+MOST_SCRIPT = 10_000
+
+
+def test_a_file_is_kept_for_ever_under_the_name_of_its_content(seen: World) -> None:
+    for file in load_static_files().values():
+        plain = seen.get(file.address, headers={"accept-encoding": "identity"})
+        assert plain.status_code == 200 and plain.headers["content-type"].startswith(file.kind)
+        assert plain.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert plain.content == file.body == gzip.decompress(file.compressed)
+        small = seen.get(file.address, headers={"accept-encoding": "br, gzip"})
+        assert small.headers["content-encoding"] == "gzip" and int(small.headers["content-length"]) == len(file.compressed)
+        other = re.sub(r"-[0-9a-f]{12}", "-0123456789ab", file.address)
+        assert seen.get(other).status_code == 404
+    assert seen.get("/static/..%2f..%2fpyproject.toml").status_code == 404
+
+
+def test_pages_load_nothing_else(seen: World) -> None:
+    known = {file.address for file in load_static_files().values()}
+    for path in ("/ui/", "/ui/p/proj_home/runs/run_after", "/ui/p/proj_home/runs/run_after/r/att_after_0"):
+        loaded = set(re.findall(r'<(?:script|link)[^>]+(?:src|href)="([^"]+)"', seen.get(path, "organization").text))
+        assert loaded and loaded <= known
+
+
+def test_the_scripts_are_small_and_write_no_markup() -> None:
+    files = load_static_files()
+    scripts = [file for name, file in files.items() if name.endswith(".js")]
+    assert sum(len(file.compressed) for file in scripts) <= MOST_SCRIPT
+    for file in scripts:
+        assert not re.search(rb"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", file.body)
+    assert b"@import" not in files["pages.css"].body and b"url(" not in files["pages.css"].body

@@ -1,0 +1,95 @@
+"""Pass rates by the axes of a run, and results as tables for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.errors import InputError
+from proctor.model.case import Case
+from proctor.model.result import CaseResult, RunResult
+from proctor.report.csv_text import make_harmless, write_csv
+from proctor.report.html import render_html
+from proctor.report.pivot import build_pivot, find_matrix_axes, read_axes
+from proctor.report.pivot_tables import write_pivot_csv, write_pivot_html, write_pivot_markdown, write_pivot_text
+from proctor.scoring.intervals import Counts, wilson
+
+
+def make_run(rows: list[tuple[dict[str, object], str]]) -> RunResult:
+    cases = [
+        CaseResult(Case(id=f"c{number}", tags=tags, settings={"matrix": tags}), outcome, None, ())  # type: ignore[arg-type]
+        for number, (tags, outcome) in enumerate(rows)
+    ]
+    return RunResult(suite_name="S", cases=tuple(cases), counts={"pass": 0, "fail": 0, "error": 0, "skip": 0})
+
+
+RUN = make_run(
+    [
+        ({"model": "a", "prompt": "x"}, "pass"),
+        ({"model": "a", "prompt": "x"}, "fail"),
+        ({"model": "a", "prompt": "all"}, "pass"),
+        ({"model": "b", "prompt": "x"}, "error"),
+        ({"model": "b", "prompt": "all"}, "skip"),
+    ]
+)
+
+
+def test_a_cell_counts_errors_and_leaves_out_skips() -> None:
+    pivot = build_pivot(RUN, ["model", "prompt"])
+    assert pivot.columns == ("x", "all", None)
+    found = {line: [cell.counts for cell in cells] for line, cells in pivot.lines}
+    assert found[("a",)] == [Counts(2, 1), Counts(1, 1), Counts(3, 2)]
+    assert found[("b",)] == [Counts(1, 0), Counts(0, 0), Counts(1, 0)]
+    assert found[None] == [Counts(3, 1), Counts(1, 1), Counts(4, 2)]
+    assert pivot.lines[0][1][0].interval == wilson(Counts(2, 1))
+
+
+def test_the_table_is_written_for_every_reader() -> None:
+    pivot = build_pivot(RUN, ["model", "prompt"])
+    assert "50.0% (9.5 to 90.5) 1/2" in write_pivot_text(pivot)
+    assert "| a | 50\\.0% (9.5 to 90.5) 1/2 |" in write_pivot_markdown(pivot)
+    assert "<td>50.0% (9.5 to 90.5) 1/2</td>" in write_pivot_html(pivot)
+    rows = list(csv.DictReader(io.StringIO(write_pivot_csv(pivot))))
+    figures = {"passed": "1", "decided": "2", "pass_rate": "0.5", "low": "0.094531", "high": "0.905469"}
+    assert rows[0] == {"model": "a", "prompt": "x", **figures}
+
+
+def test_a_table_too_wide_for_a_terminal_has_a_line_for_each_cell() -> None:
+    wide = make_run([({"model": f"model-{number}"}, "pass") for number in range(30)])
+    lines = write_pivot_text(build_pivot(wide, ["model"])).splitlines()
+    assert max(map(len, lines)) <= 120 and len(lines) == 4 + 31
+    assert lines[2].split() == ["model", "pass", "rate"] and lines[4].startswith("model-0") and lines[-1].startswith("all")
+
+
+def test_one_axis_and_three_make_tables_too() -> None:
+    assert [line for line, _ in build_pivot(RUN, ["model"]).lines] == [None]
+    three = make_run([({"a": "1", "b": "2", "c": "3"}, "pass"), ({"a": "1", "b": "3", "c": "3"}, "fail")])
+    assert [line for line, _ in build_pivot(three, ["a", "b", "c"]).lines] == [("1", "2"), ("1", "3"), None]
+
+
+def test_the_axes_of_the_matrix_are_the_default_and_an_unknown_one_is_refused() -> None:
+    assert find_matrix_axes(RUN) == ("model", "prompt")
+    with pytest.raises(InputError, match="no case has a tag 'modle'; nearest: model"):
+        read_axes("modle", RUN)
+
+
+def test_a_page_escapes_what_stands_in_a_tag() -> None:
+    run = make_run([({"model": "<img src=x onerror=alert(1)>"}, "pass")])
+    page = render_html(run, {}, ["model"])
+    assert "<img src=x" not in page and "&lt;img src=x" in page
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "=cmd|' /C calc'!A0"])
+def test_no_cell_is_a_formula(text: str) -> None:
+    assert str(make_harmless(text)).startswith("'")
+
+
+@given(st.lists(st.lists(st.text("=+-@\t\r\n\"',;\0ab é", max_size=6), min_size=2, max_size=2), max_size=5))
+def test_written_csv_is_read_back_by_python_and_holds_no_formula(rows: list[list[str]]) -> None:
+    found = list(csv.reader(io.StringIO(write_csv(rows), newline=""), strict=True))
+    assert found == [[str(make_harmless(cell)) for cell in row] for row in rows]
+    assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for row in found for cell in row)

@@ -1,0 +1,134 @@
+"""Which characters of the evidence a verdict is about."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.actions.check import check
+from proctor.actions.check_stream import CheckStream
+from proctor.actions.evidence import read_evidence
+from proctor.checks._javascript_json import iterate_texts
+from proctor.checks._ranges import find_spans, locate_in_json
+from proctor.checks.registry import default_registry
+from proctor.decide.prepare import decide_guarded
+from proctor.evidence.turns import turn_evidence
+from proctor.model.case import Assertion, Case, Suite
+from proctor.model.evidence import Evidence, Source
+from proctor.model.result import CaseResult
+from proctor.model.verdict import TextRange, Verdict, errored, failed
+from proctor.report.json_text import CaseEncoder
+from proctor.report.ranges import add_ranges, find_ranges
+from proctor.sources.records import Record
+from tests.tables import rows
+
+REGISTRY = default_registry()
+
+
+def make_assertion(check: str, given: dict[str, Any], turn: int | None = None) -> Assertion:
+    return Assertion(check=check, spec=msgspec.convert(given, REGISTRY.get(check).spec), turn=turn)
+
+
+def decide(assertion: Assertion, evidence: Evidence) -> Verdict:
+    seen = evidence if assertion.turn is None else turn_evidence(evidence, assertion.turn)
+    assert seen is not None
+    return decide_guarded(REGISTRY.prepare(assertion.check, assertion.spec), seen)
+
+
+def read_text(evidence: Evidence, path: str) -> str:
+    value: Any = msgspec.to_builtins(evidence)
+    for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+        value = value[name] if name else value[int(index)]
+    return value
+
+
+@rows("report/cases/ranges.yaml")
+def test_a_verdict_is_about_these_characters(row: dict[str, Any]) -> None:
+    assertion = make_assertion(row["check"], row["given"], row.get("turn"))
+    evidence = read_evidence(row["evidence"])
+    found = find_ranges(assertion, decide(assertion, evidence), evidence)
+    assert found == tuple(TextRange(*place) for place in row["expect"])
+    whole = evidence if assertion.turn is None else turn_evidence(evidence, assertion.turn)
+    assert whole is not None
+    if "found" in row:
+        assert [read_text(whole, one.path)[one.start : one.end] for one in found] == row["found"]
+
+
+@given(st.text("aAİıßΣσ.😀", max_size=12), st.text("aAİıßΣσ.😀", min_size=1, max_size=3), st.booleans())
+def test_what_is_told_is_there_whenever_the_claim_holds(text: str, wanted: str, ignore_case: bool) -> None:
+    assertion = make_assertion("response_contains", {"text": wanted, "ignore_case": ignore_case})
+    evidence = Evidence(text=text)
+    verdict = decide(assertion, evidence)
+    found = find_ranges(assertion, verdict, evidence)
+    assert bool(found) == verdict.passed
+    for one in found:
+        assert 0 <= one.start < one.end <= len(text)
+        if not ignore_case:
+            assert text[one.start : one.end] == wanted
+
+
+LETTERS = 'ab"\\\n€😀'
+TREES = st.recursive(
+    st.text(LETTERS, max_size=6) | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("k1.", max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(TREES, st.text("ab€😀", min_size=1, max_size=2))
+def test_places_in_the_json_text_of_arguments_are_places_in_their_texts(arguments: Any, wanted: str) -> None:
+    found = list(locate_in_json(arguments, "$", lambda text: find_spans(text, wanted, ignore_case=False)))
+    texts = {path: text for _, path, text in iterate_texts(arguments, "$")}
+    # No letter of the keys is looked for, so each find lies inside of a text.
+    assert [texts[one.path][one.start : one.end] for one in found] == [wanted] * len(found)
+    assert len(found) == min(20, sum(text.count(wanted) for text in texts.values()))
+
+
+@pytest.mark.parametrize("verdict", [errored("judge_unavailable", "no"), failed("no", code="missing_evidence")])
+def test_what_was_not_decided_by_the_text_has_no_range(verdict: Verdict) -> None:
+    assert find_ranges(make_assertion("response_contains", {"text": "a"}), verdict, Evidence(text="a")) == ()
+
+
+def test_a_limit_that_is_reached_leaves_the_verdict_without_a_range() -> None:
+    slow = make_assertion("response_matches", {"pattern": "(a+)+$"})
+    assert find_ranges(slow, failed("no"), Evidence(text="a" * 40 + "b")) == ()
+
+
+def test_json_has_the_ranges_behind_everything_that_was_there_before() -> None:
+    assertions = (make_assertion("response_contains", {"text": "b"}), make_assertion("response_not_empty", {}))
+    case = Case(id="a", assertions=assertions)
+    evidence = Evidence(text="abc")
+    bare = CaseResult(case, "pass", 1.0, tuple(decide(one, evidence) for one in assertions))
+    encoder = CaseEncoder()
+    before, with_ranges, after = (msgspec.json.decode(encoder.encode(one)) for one in (bare, add_ranges(bare, evidence), bare))
+    assert before == after
+    assert with_ranges["assertions"][0].pop("ranges") == [{"pointer": "$.text", "start": 1, "end": 2}]
+    assert with_ranges == before
+
+
+def test_a_line_of_a_long_file_keeps_its_own_ranges() -> None:
+    case = Case(id="a", assertions=(make_assertion("response_contains", {"text": "b"}),))
+    suite, encoder = Suite(name="s", cases=(case,)), CaseEncoder()
+    told = [
+        msgspec.json.decode(encoder.encode(add_ranges(result, evidence) if shown else result))["assertions"][0].get("ranges")
+        for text, shown in (("b", False), ("ab", True), ("aab", True), ("b", False))
+        for evidence in [Evidence(text=text)]
+        for result in CheckStream(suite).over([Record(source=Source(file="f", line=1), evidence=evidence)])
+    ]
+    assert [places and places[0]["start"] for places in told] == [None, 1, 2, None]
+
+
+def test_a_stream_of_verdicts_looks_for_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> object:
+        raise AssertionError("asked for a place while deciding")
+
+    monkeypatch.setattr("proctor.report.ranges.find_ranges", refuse)
+    case = Case(id="a", assertions=(make_assertion("response_not_contains", {"text": "b"}),))
+    suite = Suite(name="s", cases=(case,))
+    for evidence in (Evidence(text="b"), Evidence(text="a")):
+        assert check(suite, evidence).cases[0].ranges == ()

@@ -1,0 +1,45 @@
+"""What a request may know about its client, and that nothing of the request outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import Any
+
+from proctor.rest.client_watch import ClientWatch
+from proctor.service.decisions.waiting_client import CLIENT_LEAVES
+
+
+class Body:
+    """What is received: an object that tells when it is gone."""
+
+    async def receive(self) -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+
+async def test_a_timer_that_was_cancelled_keeps_nothing_of_its_request() -> None:
+    async def answer(_scope: Any, _receive: Any, _send: Any) -> None:
+        async with asyncio.timeout(3_600):
+            pass
+
+    # Behind a timer that still runs, the event loop keeps those that were cancelled, each with the context of its request.
+    running = asyncio.get_running_loop().call_later(1_800, print)
+    body = Body()
+    gone = weakref.ref(body)
+    await asyncio.create_task(ClientWatch(answer)({"type": "http"}, body.receive, None))  # type: ignore[arg-type]
+    del body
+    gc.collect()
+    assert gone() is None
+    running.cancel()
+
+
+async def test_who_still_waits_for_the_client_when_the_request_is_over_waits_no_longer() -> None:
+    waits: list[Any] = []
+
+    async def answer(_scope: Any, _receive: Any, _send: Any) -> None:
+        waits.append(CLIENT_LEAVES.get())
+
+    await ClientWatch(answer)({"type": "http"}, Body().receive, None)  # type: ignore[arg-type]
+    async with asyncio.timeout(2):
+        await waits[0]()

@@ -1,0 +1,396 @@
+"""Deciding on request in processes beside the service: the same answers as here, bounded, fair, and whatever ends one ends no other."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.errors import EvidenceError
+from proctor.evidence.reading import read_document
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence
+from proctor.model.judgement import Opinion, Question
+from proctor.model.result import CaseResult
+from proctor.service.decisions import pool as decision_pool
+from proctor.service.decisions.messages import Answer, CaseAsk, CaseWork, Job, ReadWork, SuiteSource, pack_plain
+from proctor.service.decisions.pool import DecisionPool, Decisions, FairTurns, ThreadDecisions
+from proctor.service.decisions.record_verdicts import CaseDecider
+from proctor.service.decisions.suite_verdicts import RecordToDecide, SuiteDecisions, read_evidence
+from proctor.service.decisions.waiting_client import CLIENT_LEAVES, run_while_client_waits
+from proctor.service.refusals import Refusal
+
+WHO = ("org", "key")
+ODD = """
+import os, signal, time, sys
+from proctor.service.decisions import process as deciding_process, record_verdicts, trace_verdicts
+record_verdicts.CASE_S, record_verdicts.SLICE_S = 0.3, 0.2
+decide = record_verdicts.CaseDecider._decide_record
+def odd(self, work):
+    if b"SEGFAULT" in work.evidence:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if b"EXIT" in work.evidence:
+        os._exit(7)
+    if b"STUCK" in work.evidence:
+        time.sleep(60)
+    if b"HUNGRY" in work.evidence:
+        raise MemoryError
+    return decide(self, work)
+record_verdicts.CaseDecider._decide_record = odd
+deciding_process.main()
+"""
+COMMAND = (sys.executable, "-c", ODD)
+
+
+def source(*expect: Any, cases: Sequence[str] = ("a",)) -> SuiteSource:
+    document = {"proctor": 1, "cases": [{"id": id, "expect": list(expect)} for id in cases]}
+    return SuiteSource(text=msgspec.json.encode(document).decode())
+
+
+def evidence(text: str, **more: Any) -> Evidence:
+    return read_document({"text": text, **more}, format="plain")[0]
+
+
+def suite_of(decisions: Decisions, suite: SuiteSource, who: tuple[str, str] = WHO) -> SuiteDecisions:
+    return SuiteDecisions(decisions, who, suite, suite.read().cases)
+
+
+def using(doing: Callable[[DecisionPool], Awaitable[None]], **more: Any) -> None:
+    async def whole() -> None:
+        pool = DecisionPool(**{"processes": 2, "command": COMMAND, "stall_s": 20.0, **more})
+        try:
+            async with asyncio.timeout(55):
+                await doing(pool)
+        finally:
+            await pool.close()
+
+    asyncio.run(whole())
+
+
+async def codes(pool: Decisions, suite: SuiteSource, *texts: str) -> list[tuple[str, str | None]]:
+    found = await suite_of(pool, suite).decide([RecordToDecide(evidence=evidence(text), positions=(0,)) for text in texts])
+    return [(result.outcome, result.code) for (result,) in found]
+
+
+async def judge(case: Case, questions: tuple[Question, ...]) -> Sequence[Opinion]:
+    return [Opinion(outcome="pass", score=0.9, reason=f"{case.id} {question.criterion}") for question in questions]
+
+
+def test_a_process_decides_as_a_thread_does() -> None:
+    suite = source(
+        {"response_contains": "Refund"},
+        {"judged": {"criteria": "it is polite"}},
+        {"json_field": {"field": "id", "value": 2**70}},
+        {"response_matches": "(?<=x)y"},
+        cases=("a", "b"),
+    )
+    asked = [
+        RecordToDecide(evidence=evidence("Refund", body={"id": 2**70}), positions=(0, 1), attempt=3, clock="2031-01-01T00:00:00Z"),
+        RecordToDecide(evidence=evidence("half \ud83d", body={"id": 1e400}), positions=(1,)),
+        RecordToDecide(evidence=evidence("xy", tool_calls=[]), positions=(0,)),
+        RecordToDecide(evidence=evidence("nobody asked"), positions=()),
+    ]
+
+    async def doing(pool: DecisionPool) -> None:
+        found: list[list[list[CaseResult]]] = []
+        for decisions in (pool, ThreadDecisions()):
+            found += [await suite_of(decisions, suite).decide(asked), await suite_of(decisions, suite).decide(asked, judge)]
+        assert found[0] == found[2] and found[1] == found[3]
+        assert [[result.case.id for result in results] for results in found[0]] == [["a", "b"], ["b"], ["a"], []]
+        assert {result.verdicts[1].code for results in found[0] for result in results} == {"judge_unavailable"}
+        assert {result.verdicts[1].reason for results in found[1] for result in results} == {"a it is polite", "b it is polite"}
+        assert found[0][0][0].attempt == 3
+
+    using(doing)
+
+
+def test_a_judge_is_asked_again_where_answers_depend_on_answers() -> None:
+    document = {
+        "proctor": 1,
+        "cases": [
+            {
+                "id": "a",
+                "expect": [
+                    {"judged": "first", "id": "one"},
+                    {"judged": "second", "id": "two", "depends_on": ["one"]},
+                    {"judged": "third", "depends_on": ["two"]},
+                ],
+            }
+        ],
+    }
+    suite = SuiteSource(text=msgspec.json.encode(document).decode())
+    rounds: list[list[str]] = []
+
+    async def ask(case: Case, questions: tuple[Question, ...]) -> Sequence[Opinion]:
+        rounds.append([question.criterion for question in questions])
+        return [Opinion(outcome="pass" if question.criterion == "first" else "fail", reason="r") for question in questions]
+
+    async def doing(pool: DecisionPool) -> None:
+        ((result,),) = await suite_of(pool, suite).decide([RecordToDecide(evidence=evidence("x"), positions=(0,))], ask)
+        assert [verdict.outcome for verdict in result.verdicts] == ["pass", "fail", "skip"] and rounds == [["first"], ["second"]]
+
+    using(doing)
+
+
+def test_evidence_is_read_elsewhere_as_it_is_here() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        for decisions in (pool, ThreadDecisions()):
+            assert [one.text for one in await read_evidence(decisions, WHO, '{"text": "a"}\n{"text": "b"}', None)] == ["a", "b"]
+            with pytest.raises(EvidenceError):
+                await read_evidence(decisions, WHO, "no evidence", None)
+
+    using(doing)
+
+
+def test_what_ends_its_process_is_an_error_of_its_record_alone() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        suite = source({"response_contains": "fine"})
+        records = suite_of(pool, suite)
+        texts = ("fine", "SEGFAULT", "fine", "EXIT", "fine", "HUNGRY", "fine")
+        found = [result for (result,) in await records.decide([RecordToDecide(evidence=evidence(text), positions=(0,)) for text in texts])]
+        assert [result.code for result in found] == [None, "evaluation_crashed", None, "evaluation_crashed", None, "memory_limit", None]
+        assert "SIGSEGV" in (found[1].reason or "") and "exit code 7" in (found[3].reason or "")
+        assert {result.verdicts[0].outcome for result in found if result.code} == {"error"}
+        assert await codes(pool, suite, "fine") == [("pass", None)], "there is another process"
+
+    using(doing)
+
+
+def test_a_request_that_ends_one_process_after_the_other_is_given_up() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        found = await codes(pool, source({"response_contains": "fine"}), *["EXIT"] * 20)
+        assert found == [("error", "evaluation_crashed")] * 20
+
+    using(doing)
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_stands_still_is_ended() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        found = await codes(pool, source({"response_contains": "fine"}), "STUCK", "fine")
+        assert found == [("error", "evaluation_crashed"), ("pass", None)]
+
+    using(doing, stall_s=2.0)
+
+
+def test_a_case_that_takes_long_is_an_error_with_the_figure() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        suite = source(*({"response_matches": f"^(a+)+(b|c{number})$"} for number in range(10)), cases=("a", "b"))
+        asked = [RecordToDecide(evidence=evidence("a" * 5_000), positions=(0, 1)), RecordToDecide(evidence=evidence("b"), positions=(0,))]
+        (first, second), (third,) = await suite_of(pool, suite).decide(asked)
+        assert (first.code, second.code, third.code) == ("time_limit", "time_limit", None)
+        assert first.reason == "the case took more than 0.3 s on this record"
+        assert third.outcome == "fail"
+
+    using(doing)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system does not bound the memory of a process this way")
+@pytest.mark.timeout(60)
+def test_more_memory_than_a_record_may_use_is_an_error() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        work = ReadWork(sent=pack_plain({"body": [[] for _ in range(3_000_000)]}))
+        (answer,) = await pool.answers(WHO, [work], {})
+        assert answer.error is not None and answer.error[0] in ("memory_limit", "evaluation_crashed")
+        assert await codes(pool, source({"response_contains": "fine"}), "fine") == [("pass", None)]
+
+    using(doing, command=(*decision_pool.COMMAND, "250000000"))
+
+
+def test_a_suite_that_cannot_be_read_is_an_error_of_its_cases() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        good = source({"response_contains": "fine"})
+        broken = SuiteDecisions(pool, WHO, SuiteSource(text="{}"), good.read().cases)
+        other = SuiteDecisions(pool, WHO, source({"response_contains": "fine"}, cases=("z",)), good.read().cases)
+        for suite, code in ((broken, "unusable_spec"), (other, "internal_error")):
+            ((result,),) = await suite.decide([RecordToDecide(evidence=evidence("fine"), positions=(0,))])
+            assert (result.outcome, result.code) == ("error", code)
+
+    using(doing)
+
+
+def test_the_rest_of_a_request_that_takes_too_long_is_not_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_pool, "REQUEST_S", -1.0)
+    monkeypatch.setattr(decision_pool, "CHUNK", 1)
+
+    async def doing(pool: DecisionPool) -> None:
+        found = await codes(pool, source({"response_contains": "fine"}), "fine", "fine")
+        assert found == [("error", "time_limit")] * 2
+
+    using(doing)
+
+
+def test_nothing_is_decided_for_a_request_that_was_cancelled() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        suite = source({"response_contains": "fine"})
+        assert await codes(pool, suite, "fine") == [("pass", None)]
+        request = asyncio.create_task(codes(pool, suite, "STUCK"))
+        while not pool._busy:
+            await asyncio.sleep(0.01)
+        (worker,) = pool._busy
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        assert worker.process._process is not None
+        await worker.process._process.wait()
+        assert await codes(pool, suite, "fine") == [("pass", None)]
+
+    using(doing)
+
+
+def test_where_no_process_can_be_started_it_is_refused() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        with pytest.raises(Refusal) as caught:
+            await codes(pool, source({"response_contains": "fine"}), "fine")
+        assert caught.value.code == "UNAVAILABLE"
+
+    using(doing, command=("/nowhere/python",))
+
+
+def test_a_pool_that_was_closed_leaves_no_process_and_decides_nothing() -> None:
+    async def doing(pool: DecisionPool) -> None:
+        suite = source({"response_contains": "fine"})
+        requests = [asyncio.create_task(codes(pool, suite, "STUCK")) for _ in range(3)]
+        while not pool._busy:
+            await asyncio.sleep(0.01)
+        processes = [worker.process._process for worker in (*pool._busy, *pool._idle)]
+        await pool.close()
+        results = await asyncio.gather(*requests, return_exceptions=True)
+        assert all(isinstance(result, Refusal) for result in results), results
+        for process in processes:
+            assert process is not None
+            await process.wait()
+
+    using(doing)
+
+
+# --- whose turn it is -------------------------------------------------------------------------------------------------
+
+
+def order(places: int, arrivals: Sequence[tuple[str, str, float]]) -> list[str]:
+    """In which order requests have their turn that all came while everything was taken: tenant, caller, how long each takes."""
+
+    async def whole() -> list[str]:
+        turns = FairTurns(places)
+        taken = [turns.enter((f"busy {number}", "")) for number in range(places)]
+        waiting = [(f"{tenant}/{caller}", turns.enter((tenant, caller)), seconds) for tenant, caller, seconds in arrivals]
+        served: list[str] = []
+        for place in taken:
+            turns.leave(place, 0.0)
+            while any(each.granted.done() for _, each, _ in waiting):
+                name, each, seconds = next(entry for entry in waiting if entry[1].granted.done())
+                waiting.remove((name, each, seconds))
+                served.append(name)
+                turns.leave(each, seconds)
+        assert not waiting and not turns._waiting and not turns._busy and turns._free == places
+        return served
+
+    return asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "expected"),
+    [
+        ([("a", "x", 1.0)] * 3 + [("b", "x", 1.0)] * 2, "a/x b/x a/x b/x a/x"),
+        ([("a", "x", 3.0)] * 3 + [("b", "x", 1.0)] * 3, "a/x b/x b/x b/x a/x a/x"),
+        ([("a", "x", 1.0)] * 3 + [("a", "y", 1.0)] * 2, "a/x a/y a/x a/y a/x"),
+        ([("a", "x", 1.0)] * 4 + [("a", "y", 1.0)] + [("b", "z", 1.0)], "a/x b/z a/y a/x a/x a/x"),
+    ],
+    ids=["tenants by turns", "by what they use", "callers by turns", "both"],
+)
+def test_whoever_used_least_is_next(arrivals: list[tuple[str, str, float]], expected: str) -> None:
+    assert order(1, arrivals) == expected.split()
+
+
+async def test_no_tenant_has_more_than_half_of_the_processes() -> None:
+    turns = FairTurns(4)
+    flood = [turns.enter(("a", "x")) for _ in range(10)]
+    assert [place.granted.done() for place in flood] == [True] * 2 + [False] * 8
+    assert turns.enter(("b", "x")).granted.done(), "at once, whoever floods"
+    assert turns.enter(("c", "x")).granted.done()
+    last = turns.enter(("d", "x"))
+    assert not last.granted.done()
+    turns.leave(flood[0], 5.0)
+    assert last.granted.done() and not flood[2].granted.done()
+
+
+async def test_one_that_comes_late_has_saved_nothing_up() -> None:
+    turns = FairTurns(1)
+    for _ in range(5):
+        turns.leave(turns.enter(("old", "x")), 10.0)
+    first = turns.enter(("old", "x"))
+    waiting = [turns.enter(("new", "x")), turns.enter(("old", "x")), turns.enter(("new", "x"))]
+    turns.leave(first, 1.0)
+    assert waiting[0].granted.done()
+    turns.leave(waiting[0], 30.0)
+    assert waiting[1].granted.done(), "what it did not use before counts for nothing"
+    turns.leave(waiting[1], 1.0)
+    turns.leave(waiting[2], 1.0)
+
+
+async def test_a_tenant_with_too_many_requests_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_pool, "MOST_WAITING", 2)
+    turns = FairTurns(1)
+    for _ in range(3):
+        turns.enter(("a", "x"))
+    with pytest.raises(Refusal, match="2 requests wait"):
+        turns.enter(("a", "y"))
+    turns.enter(("b", "x"))
+
+
+async def test_a_place_in_the_queue_is_given_back() -> None:
+    turns = FairTurns(1)
+    first, second, third = (turns.enter(("a", "x")) for _ in range(3))
+    turns.leave(second, 0.0)
+    turns.leave(first, 0.0)
+    assert third.granted.done() and second.granted.cancelled()
+
+
+# --- a slice at a time, and as long as somebody waits -----------------------------------------------------------------
+
+
+def test_a_job_begins_no_further_record_when_its_slice_is_over() -> None:
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 0.3
+        return now
+
+    suite = source({"response_contains": "fine"})
+    works = [CaseWork(suite=suite.make_key, evidence=pack_plain(evidence("fine")), asks=[CaseAsk(position=0, id="a")])] * 5
+    answers: list[Answer] = list(CaseDecider(clock=clock).answer_job(Job(works=works, suites={suite.make_key: suite})))
+    assert answers[0].steps and answers[-1].undone and not answers[0].undone
+
+
+async def test_work_is_given_up_when_the_client_leaves() -> None:
+    ended = asyncio.Event()
+
+    async def work() -> str:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        return "done"
+
+    async def leaves() -> None:
+        await asyncio.sleep(0.01)
+
+    async def quick() -> str:
+        return "done"
+
+    assert await run_while_client_waits(quick()) == "done"
+    token = CLIENT_LEAVES.set(leaves)
+    try:
+        assert await run_while_client_waits(quick()) == "done"
+        began = time.monotonic()
+        with pytest.raises(Refusal, match="left"):
+            await run_while_client_waits(work())
+    finally:
+        CLIENT_LEAVES.reset(token)
+    assert ended.is_set() and time.monotonic() - began < 10

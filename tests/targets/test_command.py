@@ -1,0 +1,146 @@
+"""A program as the agent: what it is told, what it says, and that none is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.cassettes.ports import LIVE
+from proctor.errors import InputError
+from proctor.formats.references import References
+from proctor.formats.workspace import Section
+from proctor.model.evidence import Evidence
+from proctor.targets import command as module
+from proctor.targets.build import build_target
+from proctor.targets.faults import TargetFault
+from tests.tables import rows
+from tests.targets.loopback import attempt
+
+
+def drive(words: list[str], go: Any, *, references: References | None = None, trusted: bool = True, **more: Any) -> Evidence:
+    section = Section.of({"type": "command", "command": words, **more}, trusted=trusted)
+    return asyncio.run(build_target("agent", section, references).run(go, LIVE))
+
+
+def fault(words: list[str], go: Any, **more: Any) -> TargetFault:
+    with pytest.raises(TargetFault) as caught:
+        drive(words, go, **more)
+    return caught.value
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process is gone within a moment, or dead and only not yet collected by whoever inherited it."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+    return False
+
+
+@rows("targets/cases/command_answers.yaml")
+def test_what_a_program_prints_is_read_as_evidence(row: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "out").write_text(row["printed"])
+    errors = f"printf %s {shlex.quote(row['errors'])} >&2; " if "errors" in row else ""
+    words = ["sh", "-c", f"{errors}cat {tmp_path}/out; exit {row.get('code', 0)}"]
+    wanted = row["expect"]
+    if "fault" in wanted:
+        found = fault(words, attempt("hi"))
+        assert (found.code, wanted["says"] in found.message) == (wanted["fault"], True), found.message
+        return
+    evidence = drive(words, attempt("hi"))
+    assert evidence.text == wanted["text"]
+    assert (None if evidence.tool_calls is None else [call.name for call in evidence.tool_calls]) == wanted["tool_calls"]
+    assert evidence.case == "case-1" and evidence.duration_ms is not None and evidence.account is not None
+    assert wanted.get("unknown", "") in evidence.account.unknown.get("tool_calls", "")
+
+
+def test_the_message_goes_to_standard_input_or_where_the_arguments_say_and_to_no_shell() -> None:
+    said = 'two words; $(touch x) "quoted" {session_id}'
+    assert drive(["cat"], attempt(said)).text == said
+    assert drive(["printf", "%s|", "{input}", "-{session_id}-"], attempt(said)).text == f"{said}|-session-a-0001-|"
+
+
+def test_one_text_is_split_as_a_shell_would() -> None:
+    assert drive(["printf %s 'a b'"], attempt("x")).text == "a b"
+    with pytest.raises(InputError, match="cannot be split into words"):
+        drive(["printf 'a"], attempt("x"))
+
+
+def test_turns_share_a_session_and_are_counted() -> None:
+    evidence = drive(["sh", "-c", 'printf "%s %s %s" "$(cat)" $PROCTOR_TURN $PROCTOR_SESSION_ID'], attempt("one", "two"))
+    assert [turn.text for turn in evidence.turns or ()] == ["one 0 session-a-0001", "two 1 session-a-0001"]
+
+
+def test_a_body_of_the_case_is_told_as_json() -> None:
+    assert drive(["cat"], attempt(body={"text": "so", "tool_calls": []})).tool_calls == ()
+
+
+def test_a_program_of_the_workspace_has_the_variables_of_the_user_and_one_of_a_suite_a_harmless_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AGENT_KEY", "sesame-open")
+    shown = ["sh", "-c", 'echo "[$AGENT_KEY]$(test -n "$PATH" && echo path)"']
+    assert drive(shown, attempt("x")).text == "[sesame-open]path"
+    assert drive(shown, attempt("x"), trusted=False).text == "[]path"
+
+
+def test_a_secret_that_the_program_was_given_is_cut_out_of_what_it_says() -> None:
+    known = References({"KEY": "sesame-open"})
+    shown = drive(["sh", "-c", "echo it is $TOKEN"], attempt("x"), references=known, env={"TOKEN": "${KEY}"})
+    assert shown.text == "it is [redacted]"
+    told = fault(["sh", "-c", "echo it is $TOKEN >&2; exit 1"], attempt("x"), references=known, env={"TOKEN": "${KEY}"})
+    assert "sesame-open" not in told.message and "[redacted]" in told.message
+
+
+def test_a_program_that_is_not_there_names_itself_and_the_folder(tmp_path: Path) -> None:
+    found = fault(["no-such-program-here"], attempt("x"), cwd=str(tmp_path))
+    assert found.code == "unreachable" and "no-such-program-here" in found.message and str(tmp_path) in found.message
+
+
+def test_a_program_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    began = time.monotonic()
+    found = fault(["sh", "-c", f"sleep 300 & echo $! > {mark}; wait"], attempt("x"), timeout_s=0.3)
+    assert found.code == "timeout" and "0.3 s" in found.message and time.monotonic() - began < 10
+    assert has_ended(int(mark.read_text()))
+
+
+def test_what_a_program_leaves_running_neither_holds_it_up_nor_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.targets.child._GRACE_S", 0.2)
+    mark = tmp_path / "pid"
+    evidence = drive(["sh", "-c", f"sleep 300 & echo $! > {mark}; echo done"], attempt("x"), timeout_s=30)
+    assert evidence.text == "done"
+    assert has_ended(int(mark.read_text()))
+
+
+def test_a_program_that_prints_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_OUTPUT_BYTES", 100_000)
+    assert fault(["yes"], attempt("x")).code == "too_large"
+
+
+def test_a_large_answer_comes_whole_from_a_program_that_reads_a_large_message() -> None:
+    said = "x" * 3_000_000
+    assert drive(["cat"], attempt(said)).text == said
+
+
+def test_a_program_that_never_reads_its_message_answers_all_the_same() -> None:
+    assert drive(["sh", "-c", "exec <&-; echo done"], attempt("x" * 1_000_000)).text == "done"
+
+
+def test_only_the_end_of_standard_error_is_told() -> None:
+    script = "import sys; sys.stderr.write('be' 'gin ' + 'x' * 100_000 + ' the e' 'nd'); sys.exit(1)"
+    found = fault([sys.executable, "-c", script], attempt("x"))
+    assert "the end" in found.message and "begin" not in found.message and len(found.message) < 2_000
+
+
+def test_bytes_that_are_no_text_are_no_answer() -> None:
+    assert fault(["printf", "\\377\\376"], attempt("x")).code == "bad_answer"

@@ -1,0 +1,643 @@
+"""Spans that OpenTelemetry records while a function runs, as evidence of its case and of no other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, TraceIdRatioBased
+from opentelemetry.util._once import Once
+
+from proctor.actions.run import drive
+from proctor.actions.run_options import read_run_options
+from proctor.cassettes.ports import LIVE
+from proctor.errors import InputError
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Evidence
+from proctor.targets import otel_capture
+from proctor.targets.build import build_target
+from proctor.targets.call_spans import CallSpans
+from proctor.targets.callable import CallableTarget
+from proctor.targets.faults import TargetFault
+from proctor.targets.span_processor import explain_sampling
+from tests.targets.loopback import attempt
+from tests.targets.traced_agent import ask_for_tool, chat, look_up, run_tool, say, tracer
+
+AT_ONCE = 20
+
+
+@pytest.fixture(autouse=True)
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[TracerProvider]:
+    """A provider of the user's own, set as the one of the process."""
+    own = TracerProvider(shutdown_on_exit=False)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", own)
+    yield own
+
+
+def capture(function: Any, *said: str, **more: Any) -> Evidence:
+    return asyncio.run(CallableTarget("agent", function, capture="otel", **more).run(attempt(*(said or ("go",))), LIVE))
+
+
+def unknown(evidence: Evidence) -> dict[Any, str]:
+    assert evidence.account is not None
+    return evidence.account.unknown
+
+
+def names(evidence: Evidence) -> list[str]:
+    return [call.name for call in evidence.tool_calls or ()]
+
+
+# --- two hundred cases, twenty at once ----------------------------------------------------------------------------------------
+
+
+def drive_many(function: Any, home: Path, cases: int = 200) -> dict[int, Evidence]:
+    """Drive the cases through the runner; what was seen of each, by the number that its message names."""
+    suite = Suite(name="many", cases=tuple(Case(id=f"case-{number}", input=str(number)) for number in range(cases)))
+    options = read_run_options({"concurrency": AT_ONCE, "capture": "otel"})
+    run = asyncio.run(drive(suite, options, target=function, home=home))
+    found = {int(case.removeprefix("case-")): entry.evidence for (case, _), entry in run.entries.items()}
+    assert len(found) == cases and None not in found.values(), [entry.reason for entry in run.entries.values() if entry.evidence is None][
+        :3
+    ]
+    return found  # type: ignore[return-value]
+
+
+def in_its_thread(meet: threading.Barrier) -> Any:
+    def agent(message: str) -> str:
+        meet.wait()
+        return look_up(int(message))
+
+    return agent
+
+
+def in_threads_with_its_context(meet: threading.Barrier) -> Any:
+    def agent(message: str) -> str:
+        def in_thread(*told: Any) -> None:
+            thread = threading.Thread(target=contextvars.copy_context().run, args=(run_tool, *told))
+            thread.start()
+            meet.wait()
+            thread.join()
+
+        return look_up(int(message), in_thread)
+
+    return agent
+
+
+def in_threads_with_the_context_of_opentelemetry_alone(meet: threading.Barrier) -> Any:
+    def agent(message: str) -> str:
+        def in_thread(*told: Any) -> None:
+            current = otel_context.get_current()
+
+            def work() -> None:
+                token = otel_context.attach(current)
+                meet.wait()
+                run_tool(*told)
+                otel_context.detach(token)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+
+        return look_up(int(message), in_thread)
+
+    return agent
+
+
+def in_a_pool_that_all_cases_share(meet: threading.Barrier) -> Any:
+    pool = ThreadPoolExecutor(AT_ONCE)
+
+    def agent(message: str) -> str:
+        meet.wait()
+        return look_up(int(message), lambda *told: pool.submit(contextvars.copy_context().run, run_tool, *told).result())
+
+    return agent
+
+
+def in_a_loop_of_its_own(meet: threading.Barrier) -> Any:
+    async def answer(message: str) -> str:
+        await asyncio.to_thread(meet.wait)
+        return look_up(int(message))
+
+    def agent(message: str) -> str:
+        return asyncio.run(answer(message))
+
+    return agent
+
+
+def in_a_trace_of_its_own(meet: threading.Barrier) -> Any:
+    def agent(message: str) -> str:
+        meet.wait()
+        return look_up(int(message), lambda *told: run_tool(*told, context=otel_context.Context()))
+
+    return agent
+
+
+def below_one_parent_that_all_cases_share(meet: threading.Barrier) -> Any:
+    shared = trace.SpanContext(0x5EED, 0xFEED, is_remote=True, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED))
+    parent = trace.set_span_in_context(trace.NonRecordingSpan(shared), otel_context.Context())
+
+    def agent(message: str) -> str:
+        meet.wait()
+        return look_up(int(message), lambda *told: run_tool(*told, context=parent))
+
+    return agent
+
+
+WAYS = [in_its_thread, in_threads_with_its_context, in_a_pool_that_all_cases_share]
+"""How functions run their tools, each driven through two hundred cases."""
+ODD_WAYS = [
+    in_threads_with_the_context_of_opentelemetry_alone,
+    in_a_loop_of_its_own,
+    in_a_trace_of_its_own,
+    below_one_parent_that_all_cases_share,
+]
+"""Less usual ways, driven through three rounds of cases."""
+
+
+async def in_its_task(message: str, meet: asyncio.Barrier) -> str:
+    await meet.wait()
+    return look_up(int(message))
+
+
+async def in_tasks_of_its_own(message: str, meet: asyncio.Barrier) -> str:
+    order = int(message)
+    ask_for_tool("lookup_order", {"id": order}, f"call-{order}")
+
+    async def tool() -> None:
+        await meet.wait()
+        run_tool("lookup_order", {"id": order}, f"call-{order}", f"shipped {order}")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(tool())
+    await asyncio.sleep(0)
+    say(f"order {order}")
+    return f"order {order}"
+
+
+async def in_threads_of_asyncio(message: str, meet: asyncio.Barrier) -> str:
+    await meet.wait()
+    return await asyncio.to_thread(look_up, int(message))
+
+
+def check_apart(seen: dict[int, Evidence]) -> None:
+    for number, evidence in seen.items():
+        assert evidence.text == f"order {number}"
+        assert [(call.name, call.arguments, call.result) for call in evidence.tool_calls or ()] == [
+            ("lookup_order", {"id": number}, f"shipped {number}")
+        ], number
+        assert unknown(evidence) == {}, number
+        assert evidence.usage is not None and evidence.usage.total() == 30
+    traces = {evidence.metadata["trace_id"] for evidence in seen.values()}
+    assert len(traces) == len(seen)
+
+
+@pytest.mark.parametrize("make", WAYS, ids=lambda make: make.__name__)
+def test_two_hundred_cases_twenty_at_once_never_mix_their_spans(make: Any, tmp_path: Path) -> None:
+    check_apart(drive_many(make(threading.Barrier(AT_ONCE, timeout=30)), tmp_path))
+
+
+@pytest.mark.parametrize("make", ODD_WAYS, ids=lambda make: make.__name__)
+def test_cases_never_mix_their_spans_however_odd_their_ways(make: Any, tmp_path: Path) -> None:
+    check_apart(drive_many(make(threading.Barrier(AT_ONCE, timeout=30)), tmp_path, 3 * AT_ONCE))
+
+
+@pytest.mark.parametrize("answer", [in_its_task, in_tasks_of_its_own, in_threads_of_asyncio], ids=lambda answer: answer.__name__)
+def test_two_hundred_asynchronous_cases_never_mix_their_spans(answer: Any, tmp_path: Path) -> None:
+    meet: list[asyncio.Barrier] = []
+
+    async def agent(message: str) -> str:
+        if not meet:
+            meet.append(asyncio.Barrier(AT_ONCE))
+        return await answer(message, meet[0])
+
+    check_apart(drive_many(agent, tmp_path))
+
+
+def test_cases_whose_tools_run_in_bare_threads_get_no_span_of_another_and_say_so(tmp_path: Path) -> None:
+    meet = threading.Barrier(AT_ONCE, timeout=30)
+
+    def bare(*told: Any) -> None:
+        thread = threading.Thread(target=run_tool, args=told)
+        thread.start()
+        meet.wait()
+        thread.join()
+
+    for number, evidence in drive_many(lambda message: look_up(int(message), bare), tmp_path, 3 * AT_ONCE).items():
+        # What its model asked for is known; which tools ran, and how often, nobody can say.
+        assert [(call.name, call.arguments, call.result) for call in evidence.tool_calls or ()] == [
+            ("lookup_order", {"id": number}, None)
+        ], number
+        assert "may be of this case or of another" in unknown(evidence)["tool_calls"]
+
+
+# --- whose a span is ----------------------------------------------------------------------------------------------------------
+
+
+async def beside(*agents: Any) -> list[Evidence]:
+    runs = [
+        CallableTarget("agent", agent, capture="otel").run(attempt("go", marker=str(place)), LIVE) for place, agent in enumerate(agents)
+    ]
+    return await asyncio.gather(*runs)
+
+
+def test_a_span_below_a_parent_of_another_case_is_of_neither_and_both_say_so() -> None:
+    kept: list[Any] = []
+    lent, used = asyncio.Event(), asyncio.Event()
+
+    async def lends(message: str) -> str:
+        say("lent")
+        kept.append(otel_context.get_current())
+        lent.set()
+        await used.wait()
+        return "lent"
+
+    async def borrows(message: str) -> str:
+        await lent.wait()
+        say("borrowed")
+        run_tool("pay", {}, "c", "paid", context=kept[0])
+        used.set()
+        return "borrowed"
+
+    async def run() -> list[Evidence]:
+        return await beside(lends, borrows)
+
+    for evidence in asyncio.run(run()):
+        assert evidence.tool_calls in (None, ()) and "pay" in unknown(evidence)["tool_calls"]
+
+
+def test_a_worker_that_outlives_the_case_that_started_it_is_no_part_of_the_next() -> None:
+    work: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+    workers: list[asyncio.Task[None]] = []
+
+    async def serve() -> None:
+        while True:
+            done = await work.get()
+            run_tool("pay", {}, "c", "paid")
+            done.set()
+
+    async def agent(message: str) -> str:
+        if not workers:
+            workers.append(asyncio.create_task(serve()))
+        done = asyncio.Event()
+        work.put_nowait(done)
+        await done.wait()
+        say(message)
+        return message
+
+    async def run() -> tuple[Evidence, Evidence]:
+        target = CallableTarget("agent", agent, capture="otel")
+        return await target.run(attempt("one"), LIVE), await target.run(attempt("two"), LIVE)
+
+    first, second = asyncio.run(run())
+    assert names(first) == ["pay"]
+    assert second.tool_calls in (None, ()) and "by a case that had ended" in unknown(second)["tool_calls"]
+
+
+def test_spans_that_tell_nothing_of_an_agent_may_come_from_anywhere() -> None:
+    def agent(message: str) -> str:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: tracer().start_span("GET /health", attributes={"http.request.method": "GET"}).end()).result()
+        return look_up(17)
+
+    evidence = capture(agent)
+    assert names(evidence) == ["lookup_order"] and unknown(evidence) == {}
+
+
+def test_spans_of_proctor_itself_are_of_no_case() -> None:
+    async def run() -> list[Evidence]:
+        judging, answered = asyncio.Event(), asyncio.Event()
+        target = CallableTarget("agent", lambda message: look_up(1), capture="otel")
+
+        async def judge() -> Evidence:
+            seen = await target.run(attempt("one", marker="1"), LIVE)
+            await judging.wait()
+            say("the judge says yes")
+            answered.set()
+            return seen
+
+        async def slow(message: str) -> str:
+            judging.set()
+            await answered.wait()
+            return look_up(2)
+
+        second = CallableTarget("agent", slow, capture="otel").run(attempt("two", marker="2"), LIVE)
+        return list(await asyncio.gather(judge(), second))
+
+    for evidence in asyncio.run(run()):
+        assert names(evidence) == ["lookup_order"] and unknown(evidence) == {}
+
+
+def test_what_a_function_writes_on_the_span_around_it_is_read() -> None:
+    def agent(message: str) -> str:
+        trace.get_current_span().set_attributes({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "pay"})
+        return "done"
+
+    assert names(capture(agent)) == ["pay"]
+
+
+# --- when spans come ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_span_that_ends_after_the_function_has_returned_is_waited_for() -> None:
+    returned = threading.Event()
+
+    def agent(message: str) -> str:
+        open_one = chat([{"type": "text", "content": "streamed"}], finish="stop")
+        threading.Thread(target=lambda: (returned.wait(5), open_one.end())).start()
+        return "streamed"
+
+    async def run() -> Evidence:
+        asyncio.get_running_loop().call_later(0.02, returned.set)
+        return await CallableTarget("agent", agent, capture="otel").run(attempt("go"), LIVE)
+
+    evidence = asyncio.run(run())
+    assert evidence.tool_calls == () and unknown(evidence) == {}
+
+
+def test_a_span_that_does_not_end_leaves_the_calls_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otel_capture, "WAIT_S", 0.01)
+    kept: list[Any] = []
+
+    def agent(message: str) -> str:
+        say("done")
+        kept.append(
+            tracer().start_span("execute_tool pay", attributes={"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "pay"})
+        )
+        return "done"
+
+    evidence = capture(agent)
+    assert names(evidence) == ["pay"]
+    assert '1 span had not ended when the function had returned, such as "execute_tool pay"' in unknown(evidence)["tool_calls"]
+    kept[0].end()  # long after everything, and nobody minds
+
+
+def test_each_turn_has_its_own_spans() -> None:
+    evidence = capture(lambda message: look_up(int(message)), "1", "2")
+    assert evidence.turns is not None
+    assert [[call.arguments for call in turn.tool_calls or ()] for turn in evidence.turns] == [[{"id": 1}], [{"id": 2}]]
+
+
+def test_a_function_that_fails_keeps_what_was_captured_before() -> None:
+    def agent(message: str) -> str:
+        look_up(17)
+        raise ValueError("no such order")
+
+    with pytest.raises(TargetFault, match="no such order") as caught:
+        capture(agent)
+    assert caught.value.evidence is not None and names(caught.value.evidence) == ["lookup_order"]
+    assert caught.value.evidence.error is not None
+
+
+def test_a_function_that_hangs_leaves_no_watch_behind() -> None:
+    release = threading.Event()
+
+    def hangs(message: str) -> str:
+        look_up(17)
+        release.wait(10)
+        return message
+
+    try:
+        with pytest.raises(TargetFault, match="did not answer within") as caught:
+            capture(hangs, timeout_s=0.05)
+    finally:
+        release.set()
+    assert caught.value.evidence is not None and names(caught.value.evidence) == ["lookup_order"]
+    assert names(capture(lambda message: look_up(18))) == ["lookup_order"]
+
+
+# --- never green without having looked ----------------------------------------------------------------------------------------
+
+
+def test_without_any_span_the_calls_are_not_known_and_the_next_step_is_named() -> None:
+    evidence = capture(lambda message: "hi")
+    assert evidence.tool_calls is None
+    assert "no span was recorded while the function ran: install an OpenTelemetry instrumentation" in unknown(evidence)["tool_calls"]
+    assert "docs/how-to/capture-traces-in-process.md" in unknown(evidence)["tool_calls"]
+
+
+def test_without_any_span_what_the_function_tells_stands() -> None:
+    evidence = capture(lambda message: {"text": "hi", "tool_calls": [{"name": "pay"}]})
+    assert names(evidence) == ["pay"] and unknown(evidence) == {}
+
+
+def test_spans_that_tell_nothing_of_an_agent_are_as_good_as_none() -> None:
+    def agent(message: str) -> str:
+        tracer().start_span("GET /", attributes={"http.request.method": "GET"}).end()
+        return "hi"
+
+    assert "no span of this call tells of a model or a tool: install" in unknown(capture(agent))["tool_calls"]
+
+
+def test_a_call_that_the_function_denies_is_seen_and_nothing_counts_as_not_done() -> None:
+    def agent(message: str) -> dict[str, Any]:
+        return {"text": look_up(17), "tool_calls": []}
+
+    evidence = capture(agent)
+    assert names(evidence) == ["lookup_order"]
+    assert '"lookup_order" is only in the spans' in unknown(evidence)["tool_calls"]
+
+
+def desk_agent(*told: dict[str, Any]) -> Any:
+    """An agent with a tool that runs an agent of its own, which cancels an order."""
+
+    def agent(message: str) -> dict[str, Any]:
+        ask_for_tool("desk", {"query": "cancel"}, "call-1")
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "desk",
+            "gen_ai.tool.call.id": "call-1",
+            "gen_ai.tool.call.arguments": '{"query": "cancel"}',
+            "gen_ai.tool.call.result": "cancelled",
+        }
+        with tracer().start_as_current_span("execute_tool desk", attributes=attributes):
+            ask_for_tool("cancel_order", {"id": 17}, "call-2")
+            run_tool("cancel_order", {"id": 17}, "call-2", "cancelled")
+            say("cancelled")
+        say("done")
+        return {"text": "done", "tool_calls": list(told), "usage": {"input_tokens": 20, "output_tokens": 10}}
+
+    return agent
+
+
+def test_what_an_agent_inside_of_a_tool_calls_is_added_and_contradicts_nothing() -> None:
+    evidence = capture(desk_agent({"name": "desk", "arguments": {"query": "cancel"}, "id": "call-1", "result": "cancelled"}))
+    assert names(evidence) == ["desk", "cancel_order"]
+    assert not {"tool_calls", "tool_arguments", "tool_results", "usage"} & unknown(evidence).keys(), unknown(evidence)
+    # The function counts the outer agent's tokens, the spans those of both.
+    assert evidence.usage is not None and evidence.usage.total() == 60
+    assert evidence.account is not None
+    assert any('inside of a tool: "cancel_order"' in note for note in evidence.account.notes)
+
+
+def test_a_tool_with_an_agent_inside_that_the_function_denies_is_a_contradiction() -> None:
+    evidence = capture(desk_agent())
+    assert names(evidence) == ["desk", "cancel_order"]
+    assert '"desk" is only in the spans' in unknown(evidence)["tool_calls"]
+
+
+def test_spans_of_another_provider_are_not_seen_and_the_calls_not_known() -> None:
+    elsewhere = TracerProvider(shutdown_on_exit=False)
+
+    def agent(message: str) -> str:
+        elsewhere.get_tracer("x").start_span("chat", attributes={"gen_ai.operation.name": "chat"}).end()
+        return "hi"
+
+    assert "no span was recorded" in unknown(capture(agent))["tool_calls"]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "told"),
+    [
+        (ALWAYS_OFF, "the tracer provider records no spans"),
+        (ParentBased(ALWAYS_OFF), "the tracer provider records no spans"),
+        (TraceIdRatioBased(0.999999), "may have dropped spans: run with OTEL_TRACES_SAMPLER=always_on"),
+        (ParentBased(TraceIdRatioBased(0.999999)), "may have dropped spans"),
+        (ALWAYS_ON, None),
+        (ParentBased(ALWAYS_ON), None),
+        (ParentBased(TraceIdRatioBased(1.0)), None),
+    ],
+)
+def test_a_sampler_that_may_drop_spans_leaves_the_calls_unknown(sampler: Any, told: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", TracerProvider(sampler=sampler, shutdown_on_exit=False))
+    found = unknown(capture(lambda message: look_up(17))).get("tool_calls")
+    assert found is None if told is None else found is not None and told in found
+
+
+def test_a_sampler_that_cannot_be_asked_is_not_spoken_of() -> None:
+    assert explain_sampling(None) is None and explain_sampling(object()) is None
+
+
+def test_an_sdk_that_is_switched_off_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", TracerProvider(shutdown_on_exit=False))
+    assert "OTEL_SDK_DISABLED" in unknown(capture(lambda message: look_up(17)))["tool_calls"]
+
+
+def test_more_spans_than_are_kept_leave_the_calls_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otel_capture, "CallSpans", lambda: CallSpans(max_spans=3))
+    assert "3 more spans came than are kept" in unknown(capture(lambda message: look_up(17) + look_up(18)))["tool_calls"]
+    monkeypatch.setattr(otel_capture, "CallSpans", lambda: CallSpans(max_bytes=1500))
+    assert "more spans came than are kept" in unknown(capture(lambda message: look_up(17)))["tool_calls"]
+
+
+# --- the provider -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_provider_is_set_up_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+    early = trace.get_tracer("made before there was a provider")
+
+    def agent(message: str) -> str:
+        # More attributes than an SDK usually keeps of one span.
+        early.start_span("step", attributes={f"gen_ai.x{number}": "y" for number in range(200)}).end()
+        return look_up(17)
+
+    evidence = capture(agent)
+    assert names(evidence) == ["lookup_order"]
+    assert isinstance(trace.get_tracer_provider(), TracerProvider)
+    assert "gen_ai.x0" in unknown(evidence)["tool_calls"], "the early tracer was heard, and nothing was dropped"
+
+
+def test_a_provider_that_the_agent_shuts_down_is_heard_all_the_same(provider: TracerProvider) -> None:
+    def agent(message: str) -> str:
+        try:
+            return look_up(17)
+        finally:
+            provider.shutdown()
+
+    for _ in range(2):
+        evidence = capture(agent)
+        assert names(evidence) == ["lookup_order"] and unknown(evidence) == {}
+
+
+def test_a_provider_that_was_exchanged_behind_its_name_is_heard_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Behind(trace.TracerProvider):
+        inner = TracerProvider(shutdown_on_exit=False)
+
+        def get_tracer(self, *given: Any, **more: Any) -> trace.Tracer:
+            return self.inner.get_tracer(*given, **more)
+
+        def add_span_processor(self, processor: SpanProcessor) -> None:
+            self.inner.add_span_processor(processor)
+
+    behind = Behind()
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", behind)
+    for _ in range(2):
+        assert names(capture(lambda message: look_up(17))) == ["lookup_order"]
+        behind.inner = TracerProvider(shutdown_on_exit=False)
+
+
+def test_a_provider_that_tells_its_processors_in_threads_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = TracerProvider(active_span_processor=ConcurrentMultiSpanProcessor(), shutdown_on_exit=False)  # type: ignore[arg-type]
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", elsewhere)
+    evidence = capture(lambda message: look_up(17))
+    assert names(evidence) == ["lookup_order"] and unknown(evidence) == {}
+    # Those threads have no context of ours: a trace that begins by itself is of nobody, and that is said.
+    alone = capture(lambda message: look_up(17, lambda *told: run_tool(*told, context=otel_context.Context())))
+    assert "may be of this case or of another" in unknown(alone)["tool_calls"]
+
+
+def test_a_provider_that_takes_no_processors_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", trace.NoOpTracerProvider())
+    with pytest.raises(InputError, match="NoOpTracerProvider: it takes no span processors"):
+        asyncio.run(CallableTarget("agent", lambda message: "hi", capture="otel").open())
+
+
+def test_what_another_processor_does_to_a_span_never_breaks_the_agent(provider: TracerProvider) -> None:
+    class Translator(SpanProcessor):
+        def on_end(self, span: ReadableSpan) -> None:
+            span._attributes = {**(span.attributes or {}), "gen_ai.translated": object()}  # type: ignore[assignment]
+
+    provider.add_span_processor(Translator())
+    evidence = capture(lambda message: look_up(17))
+    assert evidence.text == "order 17" and "gen_ai.translated" in unknown(evidence)["tool_calls"]
+
+
+def test_texts_that_no_document_can_carry_are_mended() -> None:
+    def agent(message: str) -> str:
+        run_tool("pay", {}, "c", "half \ud83d of a pair")
+        say("done")
+        return "done"
+
+    evidence = capture(agent)
+    assert [call.result for call in evidence.tool_calls or ()] == ["half � of a pair"]
+
+
+# --- the setting --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_setting_is_read_from_a_file_and_other_words_are_refused() -> None:
+    target = build_target("agent", {"type": "callable", "function": "tests.targets.functions:shout", "capture": "otel"})
+    evidence = asyncio.run(target.run(attempt("hi"), LIVE))
+    assert "no span was recorded" in unknown(evidence)["tool_calls"]
+    with pytest.raises(InputError, match="capture"):
+        build_target("agent", {"type": "callable", "function": "tests.targets.functions:shout", "capture": "otlp"})
+    with pytest.raises(InputError, match="capture: expected otel, found 'spans'"):
+        CallableTarget("agent", len, capture="spans")  # type: ignore[arg-type]
+
+
+def test_without_the_sdk_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(InputError, match="pip install opentelemetry-sdk"):
+        build_target("agent", {"type": "callable", "function": "tests.targets.functions:shout", "capture": "otel"})
+
+
+def test_capture_is_for_functions(tmp_path: Path) -> None:
+    suite = Suite(name="one", cases=(Case(id="a", input="hi"),))
+    for target in (None, "shop", CallableTarget("agent", str.upper)):
+        with pytest.raises(InputError, match="capture is for a Python function"):
+            asyncio.run(drive(suite, read_run_options({"capture": "otel"}), target=target, home=tmp_path))
+    mapping = {"type": "callable", "function": "tests.targets.functions:shout"}
+    run = asyncio.run(drive(suite, read_run_options({"capture": "otel"}), target=mapping, home=tmp_path))
+    evidence = run.entries["a", 0].evidence
+    assert evidence is not None and "no span was recorded" in unknown(evidence)["tool_calls"]

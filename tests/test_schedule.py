@@ -1,0 +1,33 @@
+"""Live tests are shared among workers so that no file makes all of them wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.schedule import BY_NAME, PARTS, TOGETHER, find_group
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_tests_with_servers_of_their_own_are_taken_one_by_one() -> None:
+    assert find_group("tests/live/test_signals.py::test_a[1]") != find_group("tests/live/test_signals.py::test_a[2]")
+
+
+def test_what_shares_a_browser_or_a_database_stays_together() -> None:
+    for file in (*TOGETHER, "tests/store/test_pages.py"):
+        assert find_group(f"{file}::test_a") == find_group(f"{file}::test_b") == file
+
+
+def test_the_tests_of_one_framework_stay_together() -> None:
+    (file,) = BY_NAME
+    assert find_group(f"{file}::test_a[crewai]") == find_group(f"{file}::test_b[crewai]") != find_group(f"{file}::test_b[agno]")
+
+
+def test_hundreds_of_requests_are_divided_into_parts() -> None:
+    (file,) = PARTS
+    groups = [find_group(f"{file}::test_generated[GET /api/{number}]") for number in range(300)]
+    assert len(set(groups)) == PARTS[file] and min(groups.count(group) for group in set(groups)) > 60
+
+
+def test_the_files_are_there() -> None:
+    assert all((ROOT / file).exists() for file in (*TOGETHER, *BY_NAME, *PARTS))

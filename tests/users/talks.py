@@ -1,0 +1,52 @@
+"""Conversations with simulated users, in as few words as possible."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from proctor.formats.suites import read_suite
+from proctor.llm.ports import ChatModel, ChatReply
+from proctor.llm.scripted import Line, ScriptedModel
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Usage
+from proctor.users.build import make_speaker
+from proctor.users.speaker import UserSpeaker
+
+
+def reply(say: str = "", *, done: bool = False, gives_up: bool = False, reason: str = "", tokens: int | None = None) -> ChatReply:
+    """What the model of a user replies."""
+    text = json.dumps({"say": say, "done": done, "gives_up": gives_up, "reason": reason})
+    return ChatReply(text=text, usage=None if tokens is None else Usage(total_tokens=tokens))
+
+
+def case_with(user: dict[str, Any], **more: Any) -> Case:
+    """A case of the native format with this user."""
+    return read_suite(json.dumps({"proctor": 1, "cases": [{"id": "a", "user": user, **more}]})).cases[0]
+
+
+def model_of(lines: Sequence[Line]) -> ScriptedModel:
+    """A model that says these lines, one after the other."""
+    return ScriptedModel(lines)
+
+
+async def no_pause(seconds: float) -> None:
+    """Wait for nobody."""
+
+
+def speaker_of(case: Case, model: ChatModel | None = None) -> UserSpeaker:
+    """Who speaks for the user of a case."""
+    return make_speaker(case, model, lambda: "2026-11-16T09:00:00Z", pause=no_pause)
+
+
+async def talk(speaker: UserSpeaker, agent: Callable[[str], str | Evidence], most: int = 100) -> list[str]:
+    """Let a user talk to an agent until it stops, and return what it said."""
+    said: list[str] = []
+    answer: Evidence | None = None
+    while (text := await speaker.say_next(answer)) is not None:
+        said.append(text)
+        assert len(said) <= most, "a user that never stops"
+        answered = agent(text)
+        answer = Evidence(input=text, text=answered) if isinstance(answered, str) else answered
+    return said

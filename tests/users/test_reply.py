@@ -1,0 +1,28 @@
+"""What the model of a simulated user replies is read exactly, or not at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.users.reply import LONGEST_SAY, BrokenReply, read_reply
+from tests.tables import rows
+
+
+@rows("users/cases/replies.yaml")
+def test_a_reply_is_read_strictly(row: dict[str, Any]) -> None:
+    expect = row["expect"]
+    if "broken" in expect:
+        with pytest.raises(BrokenReply) as caught:
+            read_reply(row["given"])
+        assert expect["broken"] in str(caught.value)
+        return
+    move = read_reply(row["given"])
+    assert (move.say, move.ends) == (expect.get("say", ""), expect.get("ends"))
+    assert move.reason == expect.get("reason", move.reason)
+
+
+def test_a_message_without_end_is_no_message() -> None:
+    with pytest.raises(BrokenReply, match="at most"):
+        read_reply('{"say": "' + "a" * (LONGEST_SAY + 1) + '", "done": false}')
