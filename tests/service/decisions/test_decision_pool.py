@@ -319,6 +319,18 @@ async def test_no_tenant_has_more_than_half_of_the_processes() -> None:
     assert last.granted.done() and not flood[2].granted.done()
 
 
+async def test_one_that_was_cancelled_and_has_not_left_yet_is_passed_over() -> None:
+    turns = FairTurns(1)
+    first, gone, next_one = (turns.enter(("a", caller)) for caller in ("x", "y", "z"))
+    # As a task that is cancelled: its future is at once, and the task itself leaves the queue when it runs again.
+    gone.granted.cancel()
+    turns.leave(first, 1.0)
+    assert next_one.granted.done() and gone.granted.cancelled()
+    turns.leave(gone, 0.0)
+    turns.leave(next_one, 1.0)
+    assert not turns._waiting and not turns._busy and turns._free == 1
+
+
 async def test_one_that_comes_late_has_saved_nothing_up() -> None:
     turns = FairTurns(1)
     for _ in range(5):

@@ -132,9 +132,8 @@ class FairTurns:
             if not self._busy[tenant]:
                 del self._busy[tenant]
         else:
-            self._waiting[tenant][caller].remove(place)
             place.granted.cancel()
-            self._drop_empty_queues(tenant, caller)
+            self._forget(place)
         self._grant_turns()
         if tenant not in self._waiting and tenant not in self._busy and self._spent[tenant] <= self._now:
             # Nothing is lost: whoever comes anew begins there. So tenants that came once take no memory.
@@ -148,7 +147,12 @@ class FairTurns:
             tenant = min(ready, key=self._spent.__getitem__)
             queues = self._waiting[tenant]
             caller = next(iter(queues))
-            place = queues[caller].popleft()
+            place = queues[caller][0]
+            if place.granted.done():
+                # Cancelled, and its task has not run since to leave the queue: a turn given to it would be lost.
+                self._forget(place)
+                continue
+            queues[caller].popleft()
             # The others of this tenant come before this one's next request.
             queues.move_to_end(caller)
             self._drop_empty_queues(tenant, caller)
@@ -156,6 +160,14 @@ class FairTurns:
             self._busy[tenant] = self._busy.get(tenant, 0) + 1
             self._now = max(self._now, self._spent[tenant])
             place.granted.set_result(None)
+
+    def _forget(self, place: _QueuedRequest) -> None:
+        """Take a place out of its queue, if it still stands there."""
+        tenant, caller = place.who
+        queue = self._waiting.get(tenant, {}).get(caller)
+        if queue is not None and place in queue:
+            queue.remove(place)
+            self._drop_empty_queues(tenant, caller)
 
     def _drop_empty_queues(self, tenant: str, caller: str) -> None:
         queues = self._waiting[tenant]
