@@ -123,7 +123,7 @@ class FairTurns:
 
     def leave(self, place: _QueuedRequest, spent_s: float) -> None:
         """Give the turn back, or the place in the queue of one that never had it."""
-        tenant, caller = place.who
+        tenant = place.who[0]
         # Cancelling whoever waits cancels the future it waits for, so one that is cancelled never had its turn.
         if place.granted.done() and not place.granted.cancelled():
             self._free += 1
