@@ -4,13 +4,41 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import cold_start, data_cases, growth, ingestion, judging, lists, live_runs, memory, pages, promptfoo, reading, throughput
+from benchmarks import (
+    cold_start,
+    data_cases,
+    growth,
+    ingestion,
+    judging,
+    lists,
+    live_runs,
+    memory,
+    pages,
+    promptfoo,
+    reading,
+    throughput,
+    trace_page,
+)
 
 
 def main() -> int:
     """Measure and print."""
     missed = 0
-    for part in (cold_start, throughput, reading, growth, live_runs, judging, ingestion, lists, memory, data_cases, promptfoo, pages):
+    for part in (
+        cold_start,
+        throughput,
+        reading,
+        growth,
+        live_runs,
+        judging,
+        ingestion,
+        lists,
+        memory,
+        data_cases,
+        promptfoo,
+        pages,
+        trace_page,
+    ):
         print((part.__doc__ or "").strip())
         for figure in part.figures():
             print("  " + figure.line(), flush=True)

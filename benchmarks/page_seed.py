@@ -1,4 +1,4 @@
-"""A service with a project of 100,000 results, put into its database directly: one run of very many attempts, runs before it, traces."""
+"""A service with a project of 100,000 results, put into its database directly: two runs of very many attempts, runs before them, traces."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from proctor.model.verdict import Verdict
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import stamp
 from proctor.store import tables
-from proctor.store.bodies import pack
+from proctor.store.bodies import pack, to_json
 from proctor.store.database import open_database
+from proctor.store.entry_digests import make_digest
 
 ATTEMPTS = int(os.environ.get("PROCTOR_BENCH_ATTEMPTS", "100000"))
 CASES = 1_000
-PROJECT, RUN = "proj_bench", "run_large"
+PROJECT, RUN, RUN_BEFORE = "proj_bench", "run_large", "run_large_before"
 _AT_ONCE = 2_000
 _SMALL = 2_000
-"""Attempts of the runs before it."""
+"""Attempts of the runs before them."""
 
 
 def write_suite() -> str:
@@ -66,7 +67,7 @@ def _list_entries(run_id: str, attempts: int, at: float, *, failing: int) -> Ite
         entry = make_entry(number, failing=failing)
         yield {
             "id": f"att_{run_id[4:]}_{number:07}", "run_id": run_id, "case_id": entry.case, "attempt": entry.attempt,
-            "outcome": entry.outcome, "body": pack(entry), "created_at": stamp(at + number / 200),
+            "outcome": entry.outcome, "digest": make_digest(to_json(entry)), "body": pack(entry), "created_at": stamp(at + number / 200),
         }  # fmt: skip
 
 
@@ -97,9 +98,11 @@ async def fill(home: Path, attempts: int = ATTEMPTS) -> None:
                 at = now - day * 86_400
                 run = _make_run(f"run_small_{day}", _SMALL, at, document, failing=1 if day % 2 else 30)
                 await connection.execute(tables.runs.insert().values(run))
-            await connection.execute(tables.runs.insert().values(_make_run(RUN, attempts, now - 3_600, document, failing=3)))
+            for id, at, failing in ((RUN_BEFORE, now - 7_200, 5), (RUN, now - 3_600, 3)):
+                await connection.execute(tables.runs.insert().values(_make_run(id, attempts, at, document, failing=failing)))
         rows = (
             (tables.run_entries, _list_entries("run_small_1", _SMALL, now - 86_400, failing=1)),
+            (tables.run_entries, _list_entries(RUN_BEFORE, attempts, now - 7_200, failing=5)),
             (tables.run_entries, _list_entries(RUN, attempts, now - 3_600, failing=3)),
             (tables.results, _list_results(attempts, now)),
         )

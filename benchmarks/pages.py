@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
-from benchmarks.page_seed import ATTEMPTS, PROJECT, RUN, fill
+from benchmarks.page_seed import ATTEMPTS, PROJECT, RUN, RUN_BEFORE, fill
 from benchmarks.report import Figure
 
 ROUNDS = 4
@@ -176,6 +176,10 @@ def measure_ours(browser: Any) -> Iterator[Figure]:
                 yield Figure(f"pages: {name}: first contentful paint, s", best.paint_s, at_most=1.0)
             jumps = [jump_to_end(browser, f"{server.url}/ui/p/{PROJECT}/runs/{RUN}") for _ in range(ROUNDS)]
             yield Figure("pages: run: jump to the end, s", min(jumps), at_most=0.5, note=f"the last of {ATTEMPTS:,} rows in sight")
+            first, *again = [load(browser, f"{server.url}/ui/p/{PROJECT}/compare?runs={RUN_BEFORE},{RUN}", "h1") for _ in range(ROUNDS)]
+            note = f"two runs of {ATTEMPTS:,} attempts"
+            yield Figure("pages: compare: opened for the first time, s", first.rows_s, at_most=8, note=note)
+            yield Figure("pages: compare: opened again, s", min(one.rows_s for one in again), at_most=0.5, note=note)
             yield Figure("pages: memory after all of it, MB", _find_megabytes_of(server, home), at_most=400)
 
 

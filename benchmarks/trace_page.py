@@ -9,6 +9,7 @@ and to the end, and jumps to a span by its id. Printed are milliseconds, bytes o
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import sys
@@ -29,22 +30,33 @@ _START = 1_794_700_000_000_000_000
 
 
 def figures() -> Iterator[Figure]:
-    """Yield the elements and bytes of the largest page, held to the budget of every page."""
+    """Yield what the page takes, its elements and bytes held to the budget of every page."""
+    if _find_chromium() is None or importlib.util.find_spec("playwright") is None:
+        print("  left out: no Chromium, or no package playwright")
+        return
     measured = list(measure(SPANS))
-    yield Figure("elements on the page of a trace", max(one["elements"] for one in measured), at_most=MOST_ELEMENTS)
-    yield Figure("bytes of the page of a trace", max(one["bytes"] for one in measured), at_most=MOST_BYTES)
+    for one in measured:
+        for name in ("open_first_ms", "open_again_ms", "first_paint_ms", "scroll_middle_ms", "scroll_end_ms", "jump_ms"):
+            yield Figure(f"trace page: {one['spans']:,} spans: {name.removesuffix('_ms').replace('_', ' ')}, ms", one[name])
+    yield Figure("trace page: elements", max(one["elements"] for one in measured), at_most=MOST_ELEMENTS)
+    yield Figure("trace page: bytes on the wire", max(one["bytes"] for one in measured), at_most=MOST_BYTES)
+
+
+def _find_chromium() -> str | None:
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def measure(sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
     """Open a trace of each size in Chromium, and yield what was measured."""
     from playwright.sync_api import sync_playwright  # only here
 
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with tempfile.TemporaryDirectory() as home, serving(Path(home), flags=("--evaluators", "0")) as server, sync_playwright() as started:
         project = _ask(server, "POST", "/api/projects", {"name": "large"})["id"]
         agent = _ask(server, "POST", "/api/agents", {"project_id": project, "name": "large", "service_name": "large", "kind": "otlp"})["id"]
         # A container has no user namespaces and little shared memory.
-        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        browser = started.chromium.launch(
+            executable_path=_find_chromium(), args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
         for size in sizes:
             trace = _send_trace(server, agent, size)
             yield {"spans": size, **_look(browser, f"{server.url}/ui/p/{project}/traces/{trace}", size)}

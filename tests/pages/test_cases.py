@@ -11,7 +11,7 @@ import pytest
 
 from proctor.errors import StoreError
 from proctor.pages.document_diff import MOST_LINES, compare_documents
-from proctor.pages.history_chart import draw_history
+from proctor.pages.pictures import draw_history
 from proctor.service.access.agents import create_agent
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import list_keys, revoke_key

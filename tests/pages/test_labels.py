@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import re
 
+import msgspec
 import pytest
 
+from proctor.evidence.spans import SpanGroup
 from proctor.pages.screens import trace as trace_screen
+from proctor.service.hub import Hub
 from proctor.service.traces.span_trees import Opened, choose_level, list_visible
+from proctor.store.bodies import pack
+from proctor.store.tables import trace_parts
 from tests.pages.markup import Markup
 from tests.pages.trace_seeds import add_trace, make_spans
 from tests.pages.world import World
@@ -87,6 +92,25 @@ def test_a_large_trace_is_shown_in_windows_and_each_of_them_is_small(world: Worl
     assert rows.lstrip().startswith("<ol") and 'data-first="4886"' in rows and "step" in rows
 
 
+def test_a_span_is_read_from_the_piece_it_came_in_and_from_all_where_it_came_in_several(world: World) -> None:
+    spans = make_spans()
+    later = msgspec.structs.replace(spans[0], attributes={"told.later": "yes"})
+    parts = [pack([SpanGroup({}, spans[3:])]), pack([SpanGroup({}, [later])])]
+
+    async def add_parts(hub: Hub) -> None:
+        await add_trace(hub, "parts", spans[:3], revision=3)
+        more = [{"trace_id": "trc_parts", "number": number, "body": body, "created_at": "t"} for number, body in enumerate(parts, 2)]
+        async with hub.database.writing() as connection:
+            await connection.execute(trace_parts.insert(), more)
+
+    world.service.run(add_parts)
+    path = "/ui/p/proj_home/traces/trc_parts"
+    assert "told.later" in world.get(f"{path}?span={spans[0].id}", "organization").text
+    for span in spans[1:]:
+        page = world.get(f"{path}?span={span.id}", "organization").text
+        assert "told.later" not in page and all(name in page for name in span.attributes), span.id
+
+
 def test_rows_are_opened_and_closed_one_by_one() -> None:
     from proctor.evidence.span_rows import list_span_rows
     from proctor.service.traces.span_trees import SpanTree
@@ -98,4 +122,4 @@ def test_rows_are_opened_and_closed_one_by_one() -> None:
     assert list_visible(tree, Opened(level=1)) == [0, 1, 2, 4, 5]
     assert list_visible(tree, Opened(level=1, turned=frozenset([rows[2].id]))) == [0, 1, 2, 3, 4, 5]
     assert list_visible(tree, Opened(level=0), also={0, 2}) == [0, 1, 2, 3, 4, 5]
-    assert choose_level(rows, 120) == 2 and choose_level(rows, 3) == 1
+    assert choose_level((1, 4, 1), 120) == 2 and choose_level((1, 4, 1), 3) == 1

@@ -22,7 +22,7 @@ from proctor.store import migrations
 from proctor.store.columns import METADATA
 from proctor.store.database import Database, open_database
 from proctor.store.migrations import NOTES, read_schema_state
-from proctor.store.tables import meta, organizations, projects, runs, traces
+from proctor.store.tables import meta, organizations, projects, run_entries, runs, traces
 from tests.databases import TestDatabase, make_tables
 from tests.postgres import Cluster
 
@@ -233,6 +233,22 @@ def test_runs_kept_before_they_had_names_are_there_afterwards(database: TestData
 
     database.run(as_it_was)
     assert database.run(look) == (("r", None, None), set(indices))
+
+
+def test_attempts_kept_before_they_had_digests_are_there_afterwards(database: TestDatabase) -> None:
+    async def as_it_was(opened: Database) -> None:
+        async with opened.writing() as connection:
+            await connection.execute(NOTES.delete().where(NOTES.c.name == "0009_digests_of_attempts"))
+            await connection.execute(sa.text("ALTER TABLE run_entries DROP COLUMN digest"))
+            row = {"id": "a", "run_id": "r", "case_id": "c", "attempt": 0, "outcome": "pass", "body": b"b", "created_at": "t"}
+            await connection.execute(sa.insert(sa.table("run_entries", *map(sa.column, row))).values(row))
+
+    async def look(opened: Database) -> Any:
+        async with opened.reading() as connection:
+            return tuple((await connection.execute(sa.select(run_entries.c.id, run_entries.c.digest, run_entries.c.body))).one())
+
+    database.run(as_it_was)
+    assert database.run(look) == ("a", None, b"b")
 
 
 def test_traces_kept_before_attempts_were_counted_are_there_afterwards(database: TestDatabase) -> None:

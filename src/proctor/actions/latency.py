@@ -39,22 +39,6 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     bins: tuple[LatencyBin, ...] = ()
 
 
-class _SeenEvidence(msgspec.Struct):
-    duration_ms: float | None = None
-
-
-class TimedEntry(msgspec.Struct):
-    """What is read of an attempt to know how long it took."""
-
-    duration_ms: float | None = None
-    evidence: _SeenEvidence | None = None
-
-    def find_ms(self) -> float | None:
-        """Return how long the agent took, as the evidence says, else as we measured."""
-        recorded = None if self.evidence is None else self.evidence.duration_ms
-        return self.duration_ms if recorded is None else recorded
-
-
 def find_ms(entry: RunEntry) -> float | None:
     """Return how long the agent took in an attempt, as the evidence says, else as we measured."""
     recorded = None if entry.evidence is None else entry.evidence.duration_ms

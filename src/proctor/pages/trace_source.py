@@ -63,9 +63,9 @@ class TraceSource:
         """Return its spans as a tree."""
         return await span_trees.read_span_tree(self._hub, self._caller, id)
 
-    async def read_span(self, id: str, span_id: str) -> Span | None:
+    async def read_span(self, id: str, tree: SpanTree, span_id: str) -> Span | None:
         """Return one span in full."""
-        return await span_trees.read_one_span(self._hub, self._caller, id, span_id)
+        return await span_trees.read_one_span(self._hub, self._caller, id, tree, span_id)
 
     async def find_spans(self, id: str, tree: SpanTree, words: str) -> tuple[list[FoundSpan], int]:
         """Return the spans with a text in them."""

@@ -41,6 +41,10 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """Wakes whoever waits for a run of this process."""
     span_trees: RecentValues = msgspec.field(default_factory=lambda: RecentValues(300_000))
     """Trees of the traces that somebody has just looked at, by spans."""
+    run_facts: RecentValues = msgspec.field(default_factory=lambda: RecentValues(300))
+    """What went wrong in runs that have ended, and how long they took, by runs."""
+    comparisons: RecentValues = msgspec.field(default_factory=lambda: RecentValues(200_000))
+    """Comparisons of runs that have ended, by cases."""
     decisions: Decisions = msgspec.field(default_factory=ThreadDecisions)
     """Where cases are decided. A service that answers others has processes for that."""
 

@@ -85,6 +85,13 @@ def _add_annotations(connection: sa.Connection) -> None:
     annotation_rows.create(connection, checkfirst=True)
 
 
+def _add_entry_digests(connection: sa.Connection) -> None:
+    """Let lists and comparisons read attempts without their bodies."""
+    if "digest" not in {column["name"] for column in sa.inspect(connection).get_columns("run_entries")}:
+        kind = sa.LargeBinary().compile(dialect=connection.dialect)
+        connection.execute(sa.text(f"ALTER TABLE run_entries ADD COLUMN digest {kind}"))
+
+
 STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0001_first_tables", _create_first_tables),
     ("0002_attempts_of_traces", _count_trace_attempts),
@@ -94,6 +101,7 @@ STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0006_names_of_runs", _name_runs),
     ("0007_sessions", _add_sessions),
     ("0008_annotations", _add_annotations),
+    ("0009_digests_of_attempts", _add_entry_digests),
 )
 """Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
 MADE_AT_ONCE = frozenset(name for name, _ in STEPS)

@@ -23,6 +23,7 @@ from proctor.model.evidence import Json
 from proctor.model.run import RunEntry
 from proctor.store.bodies import compress_bytes, expand_bytes
 from proctor.store.database import Database
+from proctor.store.entry_digests import make_digest
 from proctor.store.pages import Row
 from proctor.store.tables import projects, run_entries, run_events, runs
 from proctor.store.upserts import insert_or_ignore
@@ -179,8 +180,10 @@ async def list_done_attempts(connection: AsyncConnection, run_id: str) -> list[t
     return [(case, int(attempt)) for case, attempt in await connection.execute(query)]
 
 
-async def iterate_entries(connection: AsyncConnection, run_id: str, *, evidence: bool = True) -> AsyncIterator[RunEntry]:
-    """Yield everything that was kept of a run, in order; without `evidence` only what was decided."""
+async def iterate_entries(
+    connection: AsyncConnection, run_id: str, *, evidence: bool = True, trim: Callable[[RunEntry], RunEntry] | None = None
+) -> AsyncIterator[RunEntry]:
+    """Yield everything that was kept of a run, in order; without `evidence` only what was decided, or of each what `trim` leaves."""
     edge: tuple[str, str] | None = None
     columns = (run_entries.c.created_at, run_entries.c.id, run_entries.c.body)
     while True:
@@ -191,47 +194,23 @@ async def iterate_entries(connection: AsyncConnection, run_id: str, *, evidence:
         for first in range(0, len(found), _UNPACKED):
             # Evidence may be large: unpacking it must hold up nobody, and only a little of it is held at once.
             bodies = [body for _, _, body in found[first : first + _UNPACKED]]
-            for entry in await asyncio.to_thread(_unpack_entries, bodies, evidence):
+            for entry in await asyncio.to_thread(_unpack_entries, bodies, evidence, trim):
                 yield entry
         if len(found) < _STEP:
             return
         edge = (found[-1][0], found[-1][1])
 
 
-def _unpack_entries(bodies: Sequence[bytes], evidence: bool) -> list[RunEntry]:
-    entries = map(read_entry, bodies)
-    return list(entries) if evidence else [msgspec.structs.replace(entry, evidence=None) for entry in entries]
+def _unpack_entries(bodies: Sequence[bytes], evidence: bool, trim: Callable[[RunEntry], RunEntry] | None) -> list[RunEntry]:
+    # One by one: what is trimmed away is not held until the last of them is unpacked.
+    entries = map(read_entry, bodies) if evidence else (msgspec.structs.replace(read_entry(body), evidence=None) for body in bodies)
+    return list(entries if trim is None else map(trim, entries))
 
 
 def read_entry(body: bytes) -> RunEntry:
     """Return what was kept of one attempt. Raises `StoreError`."""
     try:
         return _ENTRY.decode(expand_bytes(body))
-    except msgspec.MsgspecError as error:
-        raise StoreError(f"a stored result cannot be read: {error}") from error
-
-
-class EntrySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt without its verdicts and its evidence."""
-
-    case: str
-    attempt: int = 0
-    outcome: str
-    score: float | None = None
-    verdict: str | None = None
-    code: str | None = None
-    reason: str | None = None
-    started_at: str = ""
-    duration_ms: float | None = None
-
-
-_SUMMARY = msgspec.json.Decoder(EntrySummary)
-
-
-def read_summary(body: bytes) -> EntrySummary:
-    """Return what a list shows of one attempt: evidence, which may be large, is passed over. Raises `StoreError`."""
-    try:
-        return _SUMMARY.decode(expand_bytes(body))
     except msgspec.MsgspecError as error:
         raise StoreError(f"a stored result cannot be read: {error}") from error
 
@@ -307,8 +286,8 @@ class RunRows:
 
     async def _append_entry(self, entry: RunEntry) -> None:
         # Evidence may be large: cleaning and packing it must not hold up the other runs.
-        body = await asyncio.to_thread(self._pack_entry, entry)
-        row = {"run_id": self._run_id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "body": body}
+        packed = await asyncio.to_thread(self._pack_entry, entry)
+        row = {"run_id": self._run_id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, **packed}
         about: dict[str, Json] = {"case": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "score": entry.score}
         reason = self._clean.clean_text(entry.reason)[:500] if entry.reason else None
         about |= {"code": entry.code, "reason": reason, "duration_ms": entry.duration_ms}
@@ -317,8 +296,9 @@ class RunRows:
         self._wake_writer()
         await kept
 
-    def _pack_entry(self, entry: RunEntry) -> bytes:
-        return compress_bytes(self._clean.clean_entry(entry))
+    def _pack_entry(self, entry: RunEntry) -> dict[str, bytes | None]:
+        clean = self._clean.clean_entry(entry)
+        return {"digest": make_digest(clean), "body": compress_bytes(clean)}
 
     def _wake_writer(self) -> None:
         # One writer at a time: what comes while it writes is its next batch, so a fast run makes few transactions.

@@ -299,6 +299,8 @@ run_entries = make_table(
     text_column("case_id"),
     integer_column("attempt"),
     text_column("outcome"),
+    # Before the body: SQLite goes through all of a large value to reach what stands behind it.
+    sa.Column("digest", sa.LargeBinary, nullable=True),  # the same without what is long, see `entry_digests.py`
     sa.Column("body", sa.LargeBinary, nullable=False),  # a RunEntry
     text_column("created_at"),
     sa.PrimaryKeyConstraint("run_id", "case_id", "attempt"),

@@ -14,9 +14,9 @@ from proctor.pages.desk import find_in_project, get_caller, get_hub
 from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import read_inputs, write_record
+from proctor.pages.pictures import draw_preview
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
-from proctor.pages.settings_charts import draw_preview
 from proctor.pages.words import quote_part
 from proctor.service.access.agents import list_agents
 from proctor.service.access.permissions import require_writer

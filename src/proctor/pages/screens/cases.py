@@ -10,7 +10,7 @@ from starlette.responses import Response
 from proctor.pages.desk import Desk, find_in_project, open_desk
 from proctor.pages.document_diff import compare_documents
 from proctor.pages.forms import read_form
-from proctor.pages.history_chart import draw_history
+from proctor.pages.pictures import draw_history
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.words import quote_part, show_share

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from proctor.model.evidence import Json
 from proctor.pages import nouns
 from proctor.pages.desk import get_caller, get_hub
+from proctor.pages.pictures import draw_share
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, render_page
 from proctor.pages.screens import noun_forms
-from proctor.pages.settings_charts import draw_share
 from proctor.service.verification.declaration import Operation
 from proctor.store.bodies import to_json
 

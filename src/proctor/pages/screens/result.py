@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.model.evidence import Evidence
+from proctor.pages.pictures.waterfall import lay_out_durations
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
 from proctor.pages.screens.run import find_run
-from proctor.pages.waterfall import lay_out_durations
 from proctor.report.html_case import write_attempt, write_case
 from proctor.report.wording import cost_words
 from proctor.service.refusals import not_found

@@ -49,7 +49,7 @@ async def show_trace(request: Request, source: Source) -> Response:
         return render_page(request, "span_rows.html", {"window": window})
     words = request.query_params.get("q", "").strip()[:200]
     span_id = request.query_params.get("span")
-    span = await seen.read_span(trace["id"], span_id) if span_id is not None and span_id in tree.places else None
+    span = await seen.read_span(trace["id"], tree, span_id) if span_id is not None and span_id in tree.places else None
     results = await seen.read_results(trace["id"], _MOST_RESULTS)
     found, total = await seen.find_spans(trace["id"], tree, words) if words else ([], 0)
     links = match_calls(tree)
@@ -97,7 +97,7 @@ async def _find_trace(request: Request, source: Source, seen: TraceSource) -> tu
 def _cut_window(tree: SpanTree, request: Request) -> Record:
     asked = request.query_params
     level = _read_number(asked.get("level"), -1)
-    level = choose_level(tree.rows, WINDOW) if level < 0 else level
+    level = choose_level(tree.by_depth, WINDOW) if level < 0 else level
     turned = tuple(dict.fromkeys(asked.getlist("turned")))[:_MOST_TURNED]
     target = tree.places.get(asked.get("span", ""))
     opened = Opened(level=level, turned=frozenset(turned))

@@ -99,9 +99,14 @@ def _match_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnEleme
     return sa.or_(column.is_(None), among) if column.nullable else among
 
 
-async def find_seen(connection: AsyncConnection, table: sa.Table, caller: Caller, what: str, id: str) -> Row:
-    """Return one row that the caller may see; raise `Refusal` as for one that is not there otherwise."""
-    found = (await connection.execute(query_seen(table, caller, id=id))).mappings().first()
+async def find_seen(
+    connection: AsyncConnection, table: sa.Table, caller: Caller, what: str, id: str, *, columns: Sequence[str] | None = None
+) -> Row:
+    """Return one row that the caller may see, or only some columns of it; raise `Refusal` as for one that is not there otherwise."""
+    query = query_seen(table, caller, id=id)
+    if columns is not None:
+        query = query.with_only_columns(*(table.c[name] for name in columns))
+    found = (await connection.execute(query)).mappings().first()
     if found is None:
         raise not_found(what, id)
     return dict(found)

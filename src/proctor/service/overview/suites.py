@@ -20,8 +20,8 @@ from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import list_seen
 from proctor.service.runs.results import suite_of_run
+from proctor.store.entry_digests import DIGEST, read_digest
 from proctor.store.pages import Row
-from proctor.store.run_rows import read_entry
 from proctor.store.tables import run_entries, runs
 
 MOST_SUITES = 5
@@ -131,10 +131,10 @@ async def _add_reasons(connection: AsyncConnection, run_id: str, turned: TurnedC
     told: list[TurnedCase] = []
     for number, case in enumerate(turned.cases):
         if number < _NAMED:
-            query = sa.select(run_entries.c.body).where(run_entries.c.run_id == run_id, run_entries.c.case_id == case.case)
+            query = sa.select(*DIGEST).where(run_entries.c.run_id == run_id, run_entries.c.case_id == case.case)
             failed = query.where(run_entries.c.outcome.in_(("fail", "error"))).order_by(run_entries.c.attempt).limit(1)
-            body = (await connection.execute(failed)).scalar_one_or_none()
-            reason = "" if body is None else find_reason(await asyncio.to_thread(read_entry, body), None)
+            row = (await connection.execute(failed)).mappings().first()
+            reason = "" if row is None else find_reason(await asyncio.to_thread(read_digest, dict(row)), None)
             told.append(msgspec.structs.replace(case, reason=reason))
         else:
             told.append(case)

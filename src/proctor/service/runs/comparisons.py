@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
-
 from proctor.actions.compare import RunComparison, compare_entries, how_much, tell_incomplete
 from proctor.actions.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
 from proctor.model.evidence import Json
@@ -16,8 +14,10 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs.building import ending_of, header_of
+from proctor.service.runs.finished import find_finished_key
 from proctor.service.runs.requests import find_run
-from proctor.service.runs.results import read_entries, suite_of_run, write_plain
+from proctor.service.runs.results import suite_of_run, write_plain
+from proctor.store.entry_digests import iterate_digests
 from proctor.store.pages import Row
 
 
@@ -27,8 +27,8 @@ async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: f
     async with hub.database.reading() as connection:
         candidate = await find_run(connection, caller, id)
         first = await find_run(connection, caller, base, beside=candidate)
-    before = await read_entries(hub, first["id"], trim=_keep_measures)
-    return write_plain(await _compare_with(hub, first, before, candidate, alpha))
+    (found,) = await _compare_all(hub, [first, candidate], alpha)
+    return write_plain(found)
 
 
 async def compare_several_runs(hub: Hub, caller: Caller, ids: Sequence[str], *, alpha: float = 0.05) -> dict[str, Json]:
@@ -40,10 +40,7 @@ async def read_several(hub: Hub, caller: Caller, ids: Sequence[str], *, alpha: f
     """Return the same as a value, for doors that show it in their own way."""
     _check_alpha(alpha)
     rows = await find_several(hub, caller, ids)
-    before = await read_entries(hub, rows[0]["id"], trim=_keep_measures)
-    # One after the other: never more than two runs are held in memory.
-    found = [await _compare_with(hub, rows[0], before, row, alpha) for row in rows[1:]]
-    return await asyncio.to_thread(join_comparisons, found)
+    return await asyncio.to_thread(join_comparisons, await _compare_all(hub, rows, alpha))
 
 
 async def find_several(hub: Hub, caller: Caller, ids: Sequence[str]) -> list[Row]:
@@ -68,8 +65,33 @@ def _check_alpha(alpha: float) -> None:
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"alpha": told})
 
 
+async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunComparison]:
+    """Return each run compared with the first; what was compared before and has ended since is remembered."""
+    first = rows[0]
+    before: list[RunEntry] | None = None
+    found: list[RunComparison] = []
+    # One after the other: never more than two runs are held in memory.
+    for row in rows[1:]:
+        key = (find_finished_key(first, row), alpha)
+        known: RunComparison | None = None if key[0] is None else hub.comparisons.get(key)
+        if known is None:
+            # Without a turn to wait for: a comparison of somebody else's large runs would hold up everybody's small ones.
+            before = await _read_digests(hub, first["id"]) if before is None else before
+            known = await _compare_with(hub, first, before, row, alpha)
+            if key[0] is not None:
+                hub.comparisons.put(key, known, len(known.comparison.changes) + 100)
+        found.append(known)
+    return found
+
+
+async def _read_digests(hub: Hub, id: str) -> list[RunEntry]:
+    """Return what two runs are compared by: outcomes, times, tokens, and of what failed the first reason."""
+    async with hub.database.reading() as connection:
+        return [entry async for entry in iterate_digests(connection, id)]
+
+
 async def _compare_with(hub: Hub, first: Row, before: Sequence[RunEntry], candidate: Row, alpha: float) -> RunComparison:
-    after = await read_entries(hub, candidate["id"], trim=_keep_measures)
+    after = await _read_digests(hub, candidate["id"])
 
     def work() -> RunComparison:
         base_header, header, suite = header_of(first), header_of(candidate), suite_of_run(candidate)
@@ -78,12 +100,3 @@ async def _compare_with(hub: Hub, first: Row, before: Sequence[RunEntry], candid
         return tell_incomplete(found, base=missing_before, candidate=how_much(header, suite, after, ending_of(candidate)))
 
     return await asyncio.to_thread(work)
-
-
-def _keep_measures(entry: RunEntry) -> RunEntry:
-    """Return what two runs are compared by: outcomes, times, tokens, and of what failed the first reason."""
-    failed = next((number for number, verdict in enumerate(entry.verdicts) if verdict.outcome in ("fail", "error")), None)
-    told = () if failed is None else tuple(msgspec.structs.replace(verdict, details={}) for verdict in entry.verdicts[: failed + 1])
-    seen = entry.evidence
-    evidence = None if seen is None else type(seen)(duration_ms=seen.duration_ms, usage=seen.usage)
-    return msgspec.structs.replace(entry, evidence=evidence, verdicts=told)

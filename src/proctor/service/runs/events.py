@@ -36,7 +36,7 @@ _AT_ONCE = 100
 async def find_followed_run(hub: Hub, caller: Caller, id: str, after: int) -> str | None:
     """Return the id of the run if there is anything to tell after an event, or will be. Refused when there is no such run."""
     async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id)
+        run = await find_run(connection, caller, id, document=False)
         more = run["status"] in UNFINISHED or await list_events_after(connection, run["id"], after, limit=1)
     return run["id"] if more else None
 
@@ -44,7 +44,7 @@ async def find_followed_run(hub: Hub, caller: Caller, id: str, after: int) -> st
 async def find_last_event(hub: Hub, caller: Caller, id: str) -> int:
     """The number of the last event of a run so far, for who has read the run and wants to know what happens from then on."""
     async with hub.database.reading() as connection:
-        await find_run(connection, caller, id)
+        await find_run(connection, caller, id, document=False)
         return await get_last_number(connection, id)
 
 

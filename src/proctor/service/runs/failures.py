@@ -10,10 +10,11 @@ from proctor.actions.failures import MOST_LOOKED_AT, Failures, group_failures
 from proctor.model.run import RunEntry
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
+from proctor.service.runs.finished import find_finished_key
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run
+from proctor.store.entry_digests import DIGEST, read_digest
 from proctor.store.pages import Row
-from proctor.store.run_rows import read_entry
 from proctor.store.tables import run_entries
 
 
@@ -21,17 +22,24 @@ async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:
     """Return what went wrong in a run so far; of very many failures the newest."""
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
+        key = ("failures", find_finished_key(run))
+        known: Failures | None = None if key[1] is None else hub.run_facts.get(key)
+        if known is not None:
+            return known
         found: list[Row] = []
         for outcome in ("error", "fail"):
-            query = sa.select(run_entries.c.id, run_entries.c.body, run_entries.c.created_at)
-            query = query.where(run_entries.c.run_id == id, run_entries.c.outcome == outcome)
+            query = sa.select(run_entries.c.id, run_entries.c.created_at, *DIGEST)
+            query = query.where(run_entries.c.run_id == run["id"], run_entries.c.outcome == outcome)
             newest = query.order_by(run_entries.c.created_at.desc(), run_entries.c.id.desc()).limit(MOST_LOOKED_AT + 1)
             found += [dict(row) for row in (await connection.execute(newest)).mappings()]
-    return await asyncio.to_thread(_group_rows, run, found)
+    grouped = await asyncio.to_thread(_group_rows, run, found)
+    if key[1] is not None:
+        hub.run_facts.put(key, grouped, 1)
+    return grouped
 
 
 def _group_rows(run: Row, found: list[Row]) -> Failures:
     found.sort(key=lambda row: (row["created_at"], row["id"]), reverse=True)
-    entries: list[tuple[str, RunEntry]] = [(row["id"], read_entry(row["body"])) for row in found[:MOST_LOOKED_AT]]
+    entries: list[tuple[str, RunEntry]] = [(row["id"], read_digest(row)) for row in found[:MOST_LOOKED_AT]]
     cases = {case.id: case for case in suite_of_run(run).cases}
     return group_failures(entries, cases, more=len(found) > MOST_LOOKED_AT)

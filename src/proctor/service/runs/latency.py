@@ -1,6 +1,6 @@
 """How long the attempts of a run of the service took.
 
-Durations lie in the bodies of attempts. Of a long run some stretches are read, spread evenly over it, so that the answer takes no longer
+Durations lie in the digests of attempts. Of a long run some stretches are read, spread evenly over it, so that the answer takes no longer
 than for a short one.
 """
 
@@ -9,41 +9,47 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.latency import Latency, TimedEntry, describe_latency
-from proctor.errors import StoreError
+from proctor.actions.latency import Latency, describe_latency, find_ms
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
+from proctor.service.runs.finished import find_finished_key
 from proctor.service.runs.requests import find_run
-from proctor.store.bodies import expand_bytes
+from proctor.store.entry_digests import DIGEST, read_digest
+from proctor.store.pages import Row
 from proctor.store.tables import run_entries
 
 MOST_READ = 400
 """Attempts that are read."""
 _STRETCHES = 16
 """Places of a long run at which some of them are read."""
-_TIMED = msgspec.json.Decoder(TimedEntry)
 
 
 async def measure_latency(hub: Hub, caller: Caller, id: str) -> Latency:
     """Return how long the attempts of a run took; of a long one those of some stretches of it."""
     async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id)
+        run = await find_run(connection, caller, id, document=False)
+        key = ("latency", find_finished_key(run))
+        known: Latency | None = None if key[1] is None else hub.run_facts.get(key)
+        if known is not None:
+            return known
         total = sum((run["counts"] or {}).values())
-        bodies = await _read_bodies(connection, run["id"], total)
-    durations = await asyncio.to_thread(_read_durations, bodies)
-    return describe_latency(durations, total, is_sample=total > MOST_READ)
+        rows = await _read_rows(connection, run["id"], total)
+    durations = await asyncio.to_thread(_read_durations, rows)
+    found = describe_latency(durations, total, is_sample=total > MOST_READ)
+    if key[1] is not None:
+        hub.run_facts.put(key, found, 1)
+    return found
 
 
-async def _read_bodies(connection: AsyncConnection, run_id: str, total: int) -> list[bytes]:
+async def _read_rows(connection: AsyncConnection, run_id: str, total: int) -> list[Row]:
     order = (run_entries.c.created_at, run_entries.c.id)
-    query = sa.select(run_entries.c.body).where(run_entries.c.run_id == run_id).order_by(*order)
+    query = sa.select(*DIGEST).where(run_entries.c.run_id == run_id).order_by(*order)
     if total <= MOST_READ:
-        return list((await connection.execute(query.limit(MOST_READ))).scalars())
-    bodies: list[bytes] = []
+        return [dict(row) for row in (await connection.execute(query.limit(MOST_READ))).mappings()]
+    rows: list[Row] = []
     places = sa.select(*order).where(run_entries.c.run_id == run_id).order_by(*order)
     each = MOST_READ // _STRETCHES
     begin: tuple[str, str] | None = None
@@ -51,17 +57,14 @@ async def _read_bodies(connection: AsyncConnection, run_id: str, total: int) -> 
         # From stretch to stretch along the index alone; only the attempts of the stretches are read.
         here = sa.tuple_(*order)
         after = query if begin is None else query.where(here >= sa.tuple_(*map(sa.literal, begin)))
-        bodies += (await connection.execute(after.limit(each))).scalars()
+        rows += [dict(row) for row in (await connection.execute(after.limit(each))).mappings()]
         rest = places if begin is None else places.where(here >= sa.tuple_(*map(sa.literal, begin)))
         following = (await connection.execute(rest.offset(max(each, total // _STRETCHES)).limit(1))).first()
         if following is None:
             break
         begin = (following[0], following[1])
-    return bodies
+    return rows
 
 
-def _read_durations(bodies: Sequence[bytes]) -> list[float | None]:
-    try:
-        return [_TIMED.decode(expand_bytes(body)).find_ms() for body in bodies]
-    except msgspec.MsgspecError as error:
-        raise StoreError(f"a stored result cannot be read: {error}") from error
+def _read_durations(rows: Sequence[Row]) -> list[float | None]:
+    return [find_ms(read_digest(row)) for row in rows]

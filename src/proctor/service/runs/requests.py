@@ -174,7 +174,7 @@ async def list_runs(
 async def get_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Return one run."""
     async with hub.database.reading() as connection:
-        return show_run(await find_run(connection, caller, id))
+        return show_run(await find_run(connection, caller, id, document=False))
 
 
 async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
@@ -205,10 +205,16 @@ async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     return show_run(dict(found))
 
 
-async def find_run(connection: AsyncConnection, caller: Caller, id: str, *, beside: Row | None = None) -> Row:
-    """Return a run that the caller may see, by its id or a word that means it (`names.py`); refused as not there otherwise."""
+async def find_run(connection: AsyncConnection, caller: Caller, id: str, *, beside: Row | None = None, document: bool = True) -> Row:
+    """Return a run that the caller may see, by its id or a word that means it (`names.py`); refused as not there otherwise.
+
+    Without `document` its suite, which may be megabytes, is left out where that can be.
+    """
     require_run_reader(caller)
-    found = (await connection.execute(query_seen(runs, caller, id=id))).mappings().first()
+    query = query_seen(runs, caller, id=id)
+    if not document:
+        query = query.with_only_columns(*(column for column in runs.c if column is not runs.c.document))
+    found = (await connection.execute(query)).mappings().first()
     return dict(found) if found is not None else await find_meant_run(connection, caller, id, beside=beside)
 
 

@@ -35,9 +35,10 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.building import ending_of, header_of, read_kept_suite
 from proctor.service.runs.requests import find_run
 from proctor.store.bodies import from_json, to_json
+from proctor.store.entry_digests import DIGEST, read_digest
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row, count_rows, find_cursor
-from proctor.store.run_rows import iterate_entries, read_entry, read_summary
+from proctor.store.run_rows import iterate_entries, read_entry
 from proctor.store.tables import run_entries
 
 REPORTS = {
@@ -56,6 +57,8 @@ RANGES_S = 5.0
 LARGEST_REMEMBERED = 1_000_000
 """Characters of a suite that is remembered once it was read."""
 _SHOWN = ("case", "attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms")
+_LISTED = (run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, *DIGEST)
+"""What is read for a list of attempts."""
 
 
 async def list_run_results(
@@ -77,8 +80,9 @@ async def list_run_results(
     if position is not None and cursor is not None:
         raise Refusal("BAD_REQUEST", "a page begins at a cursor or at a position", hint="leave one of them out")
     async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id)
+        run = await find_run(connection, caller, id, document=False)
         query = list_query(run_entries, {"run_id": run["id"], "outcome": outcome, "case_id": case})
+        query = msgspec.structs.replace(query, path=query.path.with_only_columns(*_LISTED))
         counts: dict[str, int] = run["counts"] or {}
         # A case has few attempts; of the run as a whole the worker has kept count.
         known = sum(counts.values()) if outcome is None else counts.get(outcome, 0)
@@ -108,10 +112,14 @@ async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> 
         row = (await connection.execute(query)).mappings().first()
     if row is None:
         raise not_found("result", result_id)
+    # Beside the event loop: the evidence of one attempt may be large.
+    return await asyncio.to_thread(_read_result, run, dict(row))
+
+
+def _read_result(run: Row, row: Row) -> ReadResult:
     entry = read_entry(row["body"])
-    suite = await asyncio.to_thread(suite_of_run, run)
-    case = next((case for case in suite.cases if case.id == entry.case), None) or Case(id=entry.case)
-    return ReadResult(summary=_show_result(dict(row)), result=case_result(case, entry), entry=entry)
+    case = next((case for case in suite_of_run(run).cases if case.id == entry.case), None) or Case(id=entry.case)
+    return ReadResult(summary=_show_result(row), result=case_result(case, entry), entry=entry)
 
 
 async def get_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> dict[str, Json]:
@@ -183,8 +191,8 @@ async def read_entries(hub: Hub, id: str, *, evidence: bool = True, trim: Callab
     async with hub.database.reading() as connection:
         if trim is None:
             return [entry async for entry in iterate_entries(connection, id, evidence=evidence)]
-        # Beside the event loop: what is told of evidence may take a while to find.
-        return [await asyncio.to_thread(trim, entry) async for entry in iterate_entries(connection, id, evidence=evidence)]
+        # Beside the event loop, where the entries are unpacked: what is told of evidence may take a while to find.
+        return [entry async for entry in iterate_entries(connection, id, evidence=evidence, trim=trim)]
 
 
 def _with_trace(entry: RunEntry) -> RunEntry:
@@ -238,7 +246,7 @@ def _add_ranges(cases: Iterable[CaseResult], entries: Mapping[tuple[str, int], R
 
 
 def _show_result(row: Row) -> dict[str, Json]:
-    entry = read_summary(row["body"])
+    entry = read_digest(row)
     told = {name: getattr(entry, name) for name in _SHOWN}
     return {"id": row["id"], "run_id": row["run_id"], **told, "created_at": row["created_at"]}
 

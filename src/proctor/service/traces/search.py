@@ -121,7 +121,7 @@ async def find_trace(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Return one trace as in a list, without what was received."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _show_trace(await find_seen(connection, traces, caller, "trace", id))
+        return _show_trace(await find_seen(connection, traces, caller, "trace", id, columns=_TRACE))
 
 
 async def get_trace(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:

@@ -7,6 +7,8 @@ takes a window of the rows that are open. What one span carries is read again wh
 from __future__ import annotations
 
 import asyncio
+from array import array
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -41,6 +43,10 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     end_ns: int
     deepest: int
+    by_depth: tuple[int, ...] = ()
+    """How many rows there are at each depth."""
+    pieces: Sequence[int] = ()
+    """In which of the pieces that were received each row came; -1: in several."""
     evidence: Evidence | None = None
     """What cases are decided on, of a trace that is not too large."""
     problem: str | None = None
@@ -92,8 +98,9 @@ async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
     """Return the tree of a trace. Raises `Refusal` for one that is not there."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        row = await find_seen(connection, traces, caller, "trace", id)
-    key = (id, row["revision"], row["updated_at"])
+        # Who scrolls asks for the same tree again and again: what was received is read only to make it.
+        head = await find_seen(connection, traces, caller, "trace", id, columns=("revision", "updated_at"))
+    key = (id, head["revision"], head["updated_at"])
     known: SpanTree | None = hub.span_trees.get(key)
     if known is not None:
         return known
@@ -101,19 +108,26 @@ async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:
     async with hub.span_trees.turn:
         known = hub.span_trees.get(key)
         if known is None:
+            async with hub.database.reading() as connection:
+                row = await find_seen(connection, traces, caller, "trace", id)
             pieces, agent = await _read_pieces(hub, caller, row)
             known = await asyncio.to_thread(_build_tree, pieces, agent)
-            hub.span_trees.put(key, known, len(known.rows) + 100)
+            # More may have come since the first look.
+            hub.span_trees.put((id, row["revision"], row["updated_at"]), known, len(known.rows) + 100)
     return known
 
 
-async def read_one_span(hub: Hub, caller: Caller, id: str, span_id: str) -> Span | None:
+async def read_one_span(hub: Hub, caller: Caller, id: str, tree: SpanTree, span_id: str) -> Span | None:
     """Return one span of a trace with everything it carries; None where there is none of this id."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, traces, caller, "trace", id)
     pieces, _ = await _read_pieces(hub, caller, row)
-    return await asyncio.to_thread(_find_one, pieces, span_id)
+    place = tree.places.get(span_id)
+    only = -1 if place is None or place >= len(tree.pieces) else tree.pieces[place]
+    # Of a large trace one piece of many is unpacked: the one that the span came in. All of them where the trace was replaced meanwhile.
+    found = await asyncio.to_thread(_find_one, pieces[only : only + 1], span_id) if 0 <= only < len(pieces) else None
+    return found or await asyncio.to_thread(_find_one, pieces, span_id)
 
 
 async def find_spans(hub: Hub, caller: Caller, id: str, tree: SpanTree, words: str) -> tuple[list[FoundSpan], int]:
@@ -126,14 +140,11 @@ async def find_spans(hub: Hub, caller: Caller, id: str, tree: SpanTree, words: s
     return [FoundSpan(place, tree.rows[place]) for place in places[:_MOST_FOUND]], len(places)
 
 
-def choose_level(rows: Sequence[SpanRow], most: int) -> int:
+def choose_level(by_depth: Sequence[int], most: int) -> int:
     """Return down to which level a tree is open at first: as far as that shows no more than `most` rows, and at least one level."""
-    by_depth: dict[int, int] = {}
-    for row in rows:
-        by_depth[row.depth] = by_depth.get(row.depth, 0) + 1
     shown, level = 0, 0
-    for depth in sorted(by_depth):
-        shown += by_depth[depth]
+    for depth, count in enumerate(by_depth):
+        shown += count
         if shown > most and depth > 1:
             break
         level = depth
@@ -165,7 +176,9 @@ def list_above(tree: SpanTree, place: int) -> set[int]:
 
 def match_calls(tree: SpanTree) -> dict[str, str]:
     """Return which span a tool call of the evidence stands for, by its pointer; nothing where the two do not match one by one."""
-    calls = () if tree.evidence is None else tree.evidence.tool_calls or ()
+    if tree.evidence is None:
+        return {}
+    calls = tree.evidence.tool_calls or ()
     tools = sorted((row for row in tree.rows if row.kind == "tool"), key=lambda row: row.start_ns)
     # By order, and only if every name is right: a link to the wrong span would be worse than none.
     if len(calls) != len(tools) or not all(call.name in row.name for call, row in zip(calls, tools, strict=True)):
@@ -181,11 +194,12 @@ async def _read_pieces(hub: Hub, caller: Caller, row: Row) -> tuple[list[bytes],
 
 def _build_tree(pieces: list[bytes], agent: Row | None) -> SpanTree:
     try:
-        spans = _read_spans(pieces)
+        spans, homes = _read_spans(pieces)
     except (EvidenceError, StoreError, msgspec.MsgspecError, RecursionError) as error:
         return SpanTree(rows=[], places={}, start_ns=0, end_ns=0, deepest=0, problem=str(error))
     rows = list_span_rows(spans)
     times = [row for row in rows if row.start_ns]
+    depths = Counter(row.depth for row in rows)
     evidence: Evidence | None = None
     problem: str | None = None
     if len(rows) <= MOST_EXPLAINED:
@@ -198,20 +212,24 @@ def _build_tree(pieces: list[bytes], agent: Row | None) -> SpanTree:
         places={row.id: place for place, row in enumerate(rows)},
         start_ns=min((row.start_ns for row in times), default=0),
         end_ns=max((max(row.end_ns, row.start_ns) for row in times), default=0),
-        deepest=max((row.depth for row in rows), default=0),
+        deepest=max(depths, default=0),
+        by_depth=tuple(depths[depth] for depth in range(max(depths, default=-1) + 1)),
+        pieces=array("i", (homes[row.id] for row in rows)),
         evidence=evidence,
         problem=problem,
     )
 
 
-def _read_spans(pieces: list[bytes]) -> list[Span]:
+def _read_spans(pieces: list[bytes]) -> tuple[list[Span], dict[str, int]]:
+    """Return the spans of a trace, and in which piece each came; -1: in several."""
     batches: list[list[Span]] = []
-    for data in expand_pieces(pieces):
-        if data[:1] == b"[":
-            batches += [group.spans for group in _GROUPS.decode(data)]
-        else:
-            batches.append(_read_body_spans(from_json(data)))
-    return [span for merged in merge_spans(batches).values() for span in merged]
+    homes: dict[str, int] = {}
+    for number, data in enumerate(expand_pieces(pieces)):
+        groups = [group.spans for group in _GROUPS.decode(data)] if data[:1] == b"[" else [_read_body_spans(from_json(data))]
+        batches += groups
+        for span in (span for group in groups for span in group):
+            homes[span.id] = number if homes.get(span.id, number) == number else -1
+    return [span for merged in merge_spans(batches).values() for span in merged], homes
 
 
 def _read_body_spans(document: Json) -> list[Span]:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from proctor.model.evidence import Evidence
+from proctor.pages.pictures.svg import STRETCHED, frame_picture
 from proctor.report.html_timeline import usage_words
 
 MOST_ROWS = 40
@@ -46,3 +49,12 @@ def lay_out_durations(steps: Sequence[Row], evidence: Evidence, find_page: Calla
     total = max(row["start"] + row["ms"] for row in rows)
     shown = rows[:MOST_ROWS]
     return {"rows": shown, "total": total, "tokens": usage_words(evidence.usage), "left_out": len(rows) - len(shown)}
+
+
+def draw_span(start: float, length: float, total: float, title: str) -> Markup:
+    """Return one row of the picture: a bar that begins at `start` and is `length` long, of `total`."""
+    share = 100 / total if total > 0 else 0.0
+    at = round(min(99.0, max(0.0, start * share)), 2)
+    width = round(max(0.8, min(100 - at, length * share)), 2)
+    track = '<rect class="track" x="0" y="3.5" width="100" height="1"/>'
+    return frame_picture("span", (100, 8), title, f'{track}<rect x="{at}" y="1" width="{width}" height="6"/>', shape=STRETCHED)

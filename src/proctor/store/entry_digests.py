@@ -1,0 +1,112 @@
+"""What lists, groups and comparisons read of an attempt, kept beside its body: a body may be megabytes, of which they show a line.
+
+A digest is an entry in the JSON of entries, without what is long: of the evidence times and tokens stay, of the verdicts those up to the
+first that failed, each without details, and only that one with its reason. Attempts of earlier versions have none, nor have those with a
+very long reason: theirs is made of the body, each time it is asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import StoreError
+from proctor.model.evidence import Cost, Usage
+from proctor.model.run import RunEntry
+from proctor.model.verdict import Verdict
+from proctor.store.bodies import expand_bytes
+from proctor.store.pages import Row
+from proctor.store.tables import run_entries
+
+LARGEST_DIGEST = 4_000
+"""Bytes. Whatever has more to say is read from its body."""
+_FEW, _MANY = 200, 2_000
+"""Rows read in one query: few while there are bodies among them, which may be large."""
+
+
+class _SeenEvidence(msgspec.Struct, frozen=True, omit_defaults=True):
+    duration_ms: float | None = None
+    usage: Usage | None = None
+
+
+class _EntryDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Fields of `RunEntry`; everything else in its JSON is passed over."""
+
+    case: str
+    attempt: int = 0
+    outcome: str
+    score: float | None = None
+    verdict: str | None = None
+    code: str | None = None
+    reason: str | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    evidence: _SeenEvidence | None = None
+    started_at: str = ""
+    duration_ms: float | None = None
+    cost: Cost | None = None
+
+
+_DIGEST = msgspec.json.Decoder(_EntryDigest)
+_ENTRY = msgspec.json.Decoder(RunEntry)
+
+DIGEST: tuple[sa.ColumnElement[Any], ...] = (
+    run_entries.c.digest,
+    sa.case((run_entries.c.digest.is_(None), run_entries.c.body), else_=sa.null()).label("body"),
+)
+"""What is selected to read a digest: the body only where there is no digest."""
+
+
+def make_digest(entry: bytes) -> bytes | None:
+    """Return the digest of an entry that is given as JSON; nothing where it would be too long. Raises `StoreError`."""
+    digest = _shorten_entry(entry)
+    return digest if len(digest) <= LARGEST_DIGEST else None
+
+
+def read_digest(row: Row) -> RunEntry:
+    """Return what is kept of an attempt for lists and comparisons; the row has what `DIGEST` selects. Raises `StoreError`."""
+    try:
+        return _ENTRY.decode(row["digest"] if row["digest"] is not None else _shorten_entry(expand_bytes(row["body"])))
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"a stored result cannot be read: {error}") from error
+
+
+async def iterate_digests(connection: AsyncConnection, run_id: str) -> AsyncIterator[RunEntry]:
+    """Yield every attempt of a run, in the order in which they ended."""
+    at, key = run_entries.c.created_at, run_entries.c.id
+    edge: tuple[str, str] | None = None
+    size = _FEW
+    while True:
+        query = sa.select(at, key, *DIGEST).where(run_entries.c.run_id == run_id)
+        if edge is not None:
+            query = query.where(sa.tuple_(at, key) > sa.tuple_(*map(sa.literal, edge)))
+        found = (await connection.execute(query.order_by(at, key).limit(size))).mappings().all()
+        # Beside the event loop, many at once: a thread for each attempt takes longer than reading it.
+        for entry in await asyncio.to_thread(_read_digests, found):
+            yield entry
+        if len(found) < size:
+            return
+        edge = (found[-1]["created_at"], found[-1]["id"])
+        size = _FEW if any(row["body"] is not None for row in found) else _MANY
+
+
+def _read_digests(rows: Sequence[Any]) -> list[RunEntry]:
+    return [read_digest(row) for row in rows]
+
+
+def _shorten_entry(entry: bytes) -> bytes:
+    try:
+        told = _DIGEST.decode(entry)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"a result cannot be read: {error}") from error
+    failed = next((number for number, verdict in enumerate(told.verdicts) if verdict.outcome in ("fail", "error")), None)
+    verdicts: tuple[Verdict, ...] = ()
+    if failed is not None:
+        before = (Verdict(verdict.outcome, verdict.score, "", verdict.code) for verdict in told.verdicts[:failed])
+        last = told.verdicts[failed]
+        verdicts = (*before, Verdict(last.outcome, last.score, last.reason, last.code))
+    return msgspec.json.encode(msgspec.structs.replace(told, verdicts=verdicts))

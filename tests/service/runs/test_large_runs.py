@@ -1,0 +1,175 @@
+"""Pages and lists of runs with many attempts, or with large ones: they read no more than they show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from proctor.model.evidence import Evidence, Usage
+from proctor.model.run import RunEntry
+from proctor.model.verdict import Verdict
+from proctor.service.access.callers import LOCAL
+from proctor.service.hub import Hub, stamp
+from proctor.service.runs.comparisons import compare_runs, read_several
+from proctor.service.runs.failures import group_run_failures
+from proctor.service.runs.latency import measure_latency
+from proctor.service.runs.results import list_run_results
+from proctor.store.bodies import pack, to_json
+from proctor.store.entry_digests import make_digest
+from proctor.store.tables import run_entries, runs
+from tests.databases import TestDatabase
+
+CASES = 10
+NOW = 1_900_000_000.0
+
+
+def make_entry(number: int, *, failing: int) -> RunEntry:
+    """Return an attempt; every case whose number is below `failing` fails."""
+    bad = number % CASES < failing
+    outcome: Any = "fail" if bad else "pass"
+    verdicts = (Verdict("pass", 1.0, "found"), Verdict(outcome, float(not bad), f"'hello' is not in 'bye {number}'" if bad else "found"))
+    seen = Evidence(text=f"answer {number}", duration_ms=100.0 + number % 7, usage=Usage(total_tokens=10 + number % 3))
+    return RunEntry(case=f"case-{number % CASES}", attempt=number // CASES, outcome=outcome, verdicts=verdicts, evidence=seen)
+
+
+async def add_run(hub: Hub, id: str, attempts: int, *, failing: int, digests: bool = True, status: str = "completed") -> None:
+    """Keep a run as its worker leaves it; without `digests` as an earlier version left it."""
+    cases = "".join(
+        f"  - {{id: case-{number}, input: hi, expect: [{{response_contains: a}}, {{response_contains: hello}}]}}\n"
+        for number in range(CASES)
+    )
+    failed = sum(number % CASES < failing for number in range(attempts))
+    row = {
+        "id": id, "organization_id": LOCAL.organization_id, "project_id": "proj_1", "suite_name": "s", "dialect": "native", "note": "",
+        "document": f"proctor: 1\nname: s\ncases:\n{cases}", "settings": {"attempts": attempts, "repeat": max(1, attempts // CASES)},
+        "status": status, "counts": {"pass": attempts - failed, "fail": failed}, "created_at": stamp(NOW), "updated_at": stamp(NOW),
+    }  # fmt: skip
+    entries = [make_entry(number, failing=failing) for number in range(attempts)]
+    kept = [
+        {
+            "id": f"att_{id}_{number:06}", "run_id": id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome,
+            "digest": make_digest(to_json(entry)) if digests else None, "body": pack(entry), "created_at": stamp(NOW + number),
+        }
+        for number, entry in enumerate(entries)
+    ]  # fmt: skip
+    async with hub.database.writing() as connection:
+        await connection.execute(runs.insert().values(row))
+        for first in range(0, len(kept), 1_000):
+            await connection.execute(run_entries.insert(), kept[first : first + 1_000])
+
+
+async def spoil_bodies(hub: Hub) -> None:
+    async with hub.database.writing() as connection:
+        await connection.execute(sa.update(run_entries).values(body=b"spoiled"))
+
+
+async def read_all(hub: Hub, base: str, candidate: str) -> Any:
+    """Return everything that pages show of two runs without opening an attempt."""
+    page = await list_run_results(hub, LOCAL, candidate, limit=50)
+    beside = await list_run_results(hub, LOCAL, candidate, case="case-0", limit=100)
+    compared = await compare_runs(hub, LOCAL, candidate, base)
+    failures = await group_run_failures(hub, LOCAL, candidate)
+    return page["data"], beside["data"], compared, failures, await measure_latency(hub, LOCAL, candidate)
+
+
+def test_pages_of_a_run_read_no_body(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await add_run(hub, "run_a", 40, failing=0)
+        await add_run(hub, "run_b", 40, failing=3)
+        await spoil_bodies(hub)
+        page, _, compared, failures, latency = await read_all(hub, "run_a", "run_b")
+        assert len(page) == 40 and page[0]["case"] == "case-9"
+        assert compared["comparison"]["newly_failing"] == ["case-0", "case-1", "case-2"]
+        assert compared["reasons"]["case-0"].startswith("response_contains · hello: 'hello' is not in 'bye ")
+        assert [(group.count, group.cases) for group in failures.groups] == [(12, 3)]
+        assert latency.looked_at == 40 and compared["tokens"]["base_median"] is not None
+
+    database.run_hub(use)
+
+
+def test_attempts_without_a_digest_are_told_as_those_with_one(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        for name, digests in (("new", True), ("old", False)):
+            await add_run(hub, f"run_{name}_a", 250, failing=1, digests=digests)
+            await add_run(hub, f"run_{name}_b", 250, failing=3, digests=digests)
+        told = [str(await read_all(hub, f"run_{name}_a", f"run_{name}_b")).replace(f"run_{name}", "run") for name in ("new", "old")]
+        assert told[0] == told[1]
+
+    database.run_hub(use)
+
+
+def test_what_is_known_of_a_run_that_has_ended_is_not_worked_out_again(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await add_run(hub, "run_a", 40, failing=0)
+        await add_run(hub, "run_b", 40, failing=3)
+        before = await read_all(hub, "run_a", "run_b")
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.delete(run_entries).where(run_entries.c.run_id == "run_a"))
+        assert (await read_all(hub, "run_a", "run_b"))[2:] == before[2:]
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.update(runs).where(runs.c.id == "run_b").values(name="v2", updated_at=stamp(NOW + 60)))
+        found = await read_several(hub, LOCAL, ["run_a", "run_b"])
+        assert found.comparisons[0].found.candidate.name == "v2", "somebody has named it since"
+        assert found.comparisons[0].found.comparison.cases == 0
+
+    database.run_hub(use)
+
+
+def test_a_run_that_goes_on_is_looked_at_each_time(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await add_run(hub, "run_a", 40, failing=0)
+        await add_run(hub, "run_b", 40, failing=3, status="running")
+        await read_all(hub, "run_a", "run_b")
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.delete(run_entries).where(run_entries.c.run_id == "run_b", run_entries.c.case_id == "case-0"))
+        _, _, compared, failures, latency = await read_all(hub, "run_a", "run_b")
+        assert compared["comparison"]["only_in_base"] == ["case-0"]
+        assert failures.looked_at == 8 and latency.looked_at == 36
+
+    database.run_hub(use)
+
+
+async def measure(act: Callable[[], Awaitable[object]]) -> float:
+    """Return the least CPU time of three."""
+    times: list[float] = []
+    for _ in range(3):
+        begun = time.process_time()
+        await act()
+        times.append(time.process_time() - begun)
+    return min(times)
+
+
+@pytest.mark.timeout(120)
+def test_twice_the_attempts_take_at_most_twice_the_work(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        took: list[float] = []
+        for size in (4_000, 8_000):
+            # Still running: nothing is remembered.
+            await add_run(hub, f"run_{size}_a", size, failing=0, status="running")
+            await add_run(hub, f"run_{size}_b", size, failing=3, status="running")
+            took.append(await measure(lambda size=size: compare_runs(hub, LOCAL, f"run_{size}_b", f"run_{size}_a")))
+        assert took[1] <= 2.3 * took[0] + 0.05, took
+
+    database.run_hub(use)
+
+
+@pytest.mark.timeout(120)
+def test_the_first_page_costs_the_same_however_long_the_run_is(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        took: list[float] = []
+        for size in (2_000, 10_000):
+            await add_run(hub, f"run_{size}", size, failing=3, status="running")
+
+            async def look(size: int = size) -> None:
+                await list_run_results(hub, LOCAL, f"run_{size}", limit=50)
+                await group_run_failures(hub, LOCAL, f"run_{size}")
+
+            took.append(await measure(look))
+        # 600 and 1,000 failures are grouped.
+        assert took[1] <= 2.3 * took[0] + 0.05, took
+
+    database.run_hub(use)
