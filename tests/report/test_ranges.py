@@ -24,11 +24,13 @@ from proctor.checks.registry import default_registry
 from proctor.decide.prepare import decide_guarded
 from proctor.evidence.turns import turn_evidence
 from proctor.model.case import Assertion, Case, Suite
-from proctor.model.evidence import Evidence, Source
+from proctor.model.evidence import Evidence, Node, Source, ToolCall
 from proctor.model.judgement import Opinion, PendingVerdict
 from proctor.model.result import CaseResult
 from proctor.model.verdict import TextRange, Verdict, errored, failed
+from proctor.report.html_timeline import build_timeline
 from proctor.report.json_text import CaseEncoder
+from proctor.report.marked_text import Mark
 from proctor.report.ranges import add_ranges, find_ranges
 from proctor.sources.records import Record
 from tests.tables import load, rows
@@ -173,6 +175,21 @@ def test_json_has_the_ranges_behind_everything_that_was_there_before() -> None:
     assert before == after
     assert with_ranges["assertions"][0].pop("ranges") == [{"pointer": "$.text", "start": 1, "end": 2}]
     assert with_ranges == before
+
+
+def test_marks_are_drawn_in_what_steps_put_out_and_tools_gave_back() -> None:
+    evidence = Evidence(
+        nodes=(Node(name="n", output={"a": "xyz"}, parameters={"u": "vw"}),), tool_calls=(ToolCall(name="t", result={"r": "abc"}),)
+    )
+    places = {"$.nodes[0].output.a": 1, "$.nodes[0].parameters.u": 2, "$.tool_calls[0].result.r": 3}
+    node, call = build_timeline(evidence, {place: [Mark(1, 2, number, fails=False)] for place, number in places.items()})
+    marked = {**node["marked"], **call["marked"]}
+    found = {name: [piece for piece in pieces if not isinstance(piece, str)] for name, pieces in marked.items()}
+    assert {name: [(piece["text"], piece["of"]) for piece in pieces] for name, pieces in found.items()} == {
+        "output": [("y", [1])],
+        "parameters": [("w", [2])],
+        "result": [("b", [3])],
+    }
 
 
 def test_a_line_of_a_long_file_keeps_its_own_ranges() -> None:

@@ -50,7 +50,7 @@ def _locate(spec: SimilarTo, evidence: Evidence) -> Iterator[TextRange]:
     text = evidence.text
     if not text or not spec.text:
         return
-    closest = max(spec.text, key=lambda one: MEASURES[spec.measure](one, text)) if len(spec.text) > 1 else spec.text[0]
+    closest = max(spec.text, key=lambda one: MEASURES[spec.measure](one, text))
     for start, end in find_differing(closest, text, spec.measure):
         yield TextRange("$.text", start, end)
 
