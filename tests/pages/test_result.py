@@ -67,6 +67,12 @@ def test_characters_are_marked_with_a_link_there_and_back(world: World) -> None:
     assert "&lt;/script&gt;&lt;b&gt;<mark" in text
 
 
+def test_characters_are_marked_in_what_a_step_put_out(world: World) -> None:
+    suite = "proctor: 1\nname: steps\ncases: [{id: a, expect: [{node_called: {name: n, arguments: {x: {$contains: b}}}}]}]\n"
+    text = show(world, {"text": "hi", "nodes": [{"name": "n", "output": {"x": "abc"}}]}, suite=suite)
+    assert re.findall(r'<mark class="(\w+)"[^>]*><span class="hidden">[^<]* </span>([^<]*)<', text) == [("pass", "b")]
+
+
 def test_durations_are_drawn_and_said(world: World) -> None:
     text = show(world, OBSERVED)
     assert text.count('class="span"') == 3

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,19 +15,25 @@ from hypothesis import strategies as st
 from proctor.actions.check import check
 from proctor.actions.check_stream import CheckStream
 from proctor.actions.evidence import read_evidence
+from proctor.checks._differing import find_differing
 from proctor.checks._javascript_json import iterate_texts
+from proctor.checks._json_text import find_value_spans
+from proctor.checks._quotes import locate_quotes
 from proctor.checks._ranges import find_spans, locate_in_json
 from proctor.checks.registry import default_registry
 from proctor.decide.prepare import decide_guarded
 from proctor.evidence.turns import turn_evidence
 from proctor.model.case import Assertion, Case, Suite
-from proctor.model.evidence import Evidence, Source
+from proctor.model.evidence import Evidence, Node, Source, ToolCall
+from proctor.model.judgement import Opinion, PendingVerdict
 from proctor.model.result import CaseResult
 from proctor.model.verdict import TextRange, Verdict, errored, failed
+from proctor.report.html_timeline import build_timeline
 from proctor.report.json_text import CaseEncoder
+from proctor.report.marked_text import Mark
 from proctor.report.ranges import add_ranges, find_ranges
 from proctor.sources.records import Record
-from tests.tables import rows
+from tests.tables import load, rows
 
 REGISTRY = default_registry()
 
@@ -51,12 +59,39 @@ def read_text(evidence: Evidence, path: str) -> str:
 def test_a_verdict_is_about_these_characters(row: dict[str, Any]) -> None:
     assertion = make_assertion(row["check"], row["given"], row.get("turn"))
     evidence = read_evidence(row["evidence"])
-    found = find_ranges(assertion, decide(assertion, evidence), evidence)
+    verdict = decide(assertion, evidence)
+    if isinstance(verdict, PendingVerdict) and "judge" in row:
+        verdict = verdict.settle_with([Opinion(**row["judge"], score=1.0) for _ in verdict.questions])
+    found = find_ranges(assertion, verdict, evidence)
     assert found == tuple(TextRange(*place) for place in row["expect"])
     whole = evidence if assertion.turn is None else turn_evidence(evidence, assertion.turn)
     assert whole is not None
     if "found" in row:
         assert [read_text(whole, one.path)[one.start : one.end] for one in found] == row["found"]
+
+
+TABLE = {row["id"]: row for row in load("report/cases/ranges_of_checks.yaml")}
+
+
+def test_every_check_says_whether_it_names_characters() -> None:
+    assert sorted(TABLE) == sorted(entry.name for entry in REGISTRY if entry.owner.startswith("proctor."))
+
+
+@rows("report/cases/ranges_of_checks.yaml")
+def test_what_is_said_of_a_check_and_its_characters_is_true(row: dict[str, Any]) -> None:
+    entry = REGISTRY.get(row["id"])
+    finds = entry.locate is not None or entry.locate_by is not None
+    shown = [case for case in load("report/cases/ranges.yaml") if case["check"] == row["id"] and case["expect"] and case.get("found")]
+    if row["ranges"] == "carries":
+        assert finds and shown, "needs a way to find them, and a case that shows them"
+    else:
+        assert not finds and not shown and row["why"]
+
+
+def test_the_page_of_results_tells_of_every_check_that_names_characters() -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/results.md").read_text()
+    section = page.split("### Ranges")[1].split("\n## ")[0]
+    assert [name for name, row in TABLE.items() if row["ranges"] == "carries" and f"`{name}`" not in section] == []
 
 
 @given(st.text("aAİıßΣσ.😀", max_size=12), st.text("aAİıßΣσ.😀", min_size=1, max_size=3), st.booleans())
@@ -89,6 +124,37 @@ def test_places_in_the_json_text_of_arguments_are_places_in_their_texts(argument
     assert len(found) == min(20, sum(text.count(wanted) for text in texts.values()))
 
 
+@given(TREES, st.sampled_from([None, 2]), st.randoms(use_true_random=False))
+def test_a_value_stands_in_a_json_text_where_it_is_said_to(document: Any, indent: int | None, random: Any) -> None:
+    text = json.dumps(document, indent=indent, ensure_ascii=bool(indent))
+    places: list[tuple[Any, tuple[str | int, ...]]] = [(document, ())]
+    for value, keys in places:
+        inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        places += [(item, (*keys, key)) for key, item in inside]
+    asked = random.sample(places, min(len(places), 5))
+    found = find_value_spans(f"  {text} ", [keys for _, keys in asked], 2)
+    for value, keys in asked:
+        start, end = found[keys]
+        written = f"  {text} "[start:end]
+        assert json.loads(f'"{written}"' if isinstance(value, str) and value else written) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 200_000, '{"a":' * 200_000, '"' * 200_001, '{"a":{"b":1},' * 50_000 + '"a":1}', "\\" * 400_000, '["' + '\\"' * 200_000 + '"]'],
+)
+def test_a_hostile_text_takes_no_longer_than_it_is(text: str) -> None:
+    # The time limit of tests is the assertion: anything quadratic would take minutes.
+    find_value_spans(text, [("a", "b"), (0, 0, 0)])
+
+
+def test_texts_that_have_little_in_common_are_not_aligned_piece_by_piece() -> None:
+    text = "x y " * 20_000
+    assert next(find_differing("y z " * 20_000, text, "edit_distance"))[0] == 0
+    reason = failed('"' * 2_000 + "'" * 2_000)
+    assert list(locate_quotes("'" * 100_000, "$.text", reason)) == []
+
+
 @pytest.mark.parametrize("verdict", [errored("judge_unavailable", "no"), failed("no", code="missing_evidence")])
 def test_what_was_not_decided_by_the_text_has_no_range(verdict: Verdict) -> None:
     assert find_ranges(make_assertion("response_contains", {"text": "a"}), verdict, Evidence(text="a")) == ()
@@ -109,6 +175,21 @@ def test_json_has_the_ranges_behind_everything_that_was_there_before() -> None:
     assert before == after
     assert with_ranges["assertions"][0].pop("ranges") == [{"pointer": "$.text", "start": 1, "end": 2}]
     assert with_ranges == before
+
+
+def test_marks_are_drawn_in_what_steps_put_out_and_tools_gave_back() -> None:
+    evidence = Evidence(
+        nodes=(Node(name="n", output={"a": "xyz"}, parameters={"u": "vw"}),), tool_calls=(ToolCall(name="t", result={"r": "abc"}),)
+    )
+    places = {"$.nodes[0].output.a": 1, "$.nodes[0].parameters.u": 2, "$.tool_calls[0].result.r": 3}
+    node, call = build_timeline(evidence, {place: [Mark(1, 2, number, fails=False)] for place, number in places.items()})
+    marked = {**node["marked"], **call["marked"]}
+    found = {name: [piece for piece in pieces if not isinstance(piece, str)] for name, pieces in marked.items()}
+    assert {name: [(piece["text"], piece["of"]) for piece in pieces] for name, pieces in found.items()} == {
+        "output": [("y", [1])],
+        "parameters": [("w", [2])],
+        "result": [("b", [3])],
+    }
 
 
 def test_a_line_of_a_long_file_keeps_its_own_ranges() -> None:

@@ -54,13 +54,20 @@ def answer_json(evidence: Evidence, *, source: Literal["body", "text"] = "body",
 
 def strip_fence(text: str) -> str | None:
     """Return the inside of a text that is one fenced code block, or `None`."""
+    span = find_fenced(text)
+    return None if span is None else text[span[0] : span[1]]
+
+
+def find_fenced(text: str) -> tuple[int, int] | None:
+    """Return where the inside stands of a text that is one fenced code block, or `None`."""
     block = text.strip()
     if len(block) < 2 * len(_FENCE) or not block.startswith(_FENCE) or not block.endswith(_FENCE):
         return None
     label, line_break, inner = block[len(_FENCE) : -len(_FENCE)].partition("\n")
     if not line_break or _FENCE in inner or "`" in label:
         return None
-    return inner
+    start = len(text) - len(text.lstrip()) + len(_FENCE) + len(label) + 1
+    return start, start + len(inner)
 
 
 # Several claims about one answer follow one another; the document is shared, and nobody changes it.

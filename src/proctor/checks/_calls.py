@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from proctor.checks._ranges import iterate_whole_texts
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
+from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing
@@ -99,6 +101,19 @@ def locate_fitting(
             yield from rule.iterate_ranges(calls[index].arguments, scope, f"{call_path(evidence, index)}.arguments")
             if not every:
                 return
+
+
+def locate_arguments(evidence: Evidence, name: str, arguments: Sequence[str]) -> Iterator[TextRange]:
+    """Yield the texts of these arguments in the first call of a tool that has one of them."""
+    calls = list_recorded_calls(evidence) or ()
+    wanted = frozenset(arguments)
+    for index in find_indexes_of(calls, name):
+        given: Json = calls[index].arguments
+        found = sorted(key for key in given if key in wanted) if isinstance(given, dict) else []
+        if found:
+            for key in found:
+                yield from iterate_whole_texts(given[key], join_path(f"{call_path(evidence, index)}.arguments", key))
+            return
 
 
 def describe_count(count: int) -> str:

@@ -7,17 +7,19 @@ the claim the closest miss is told, field by field.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from proctor.checks._levels import Execution, View
+from proctor.checks._ranges import iterate_whole_texts
 from proctor.expressions.scope import Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Json
 from proctor.model.show import show
+from proctor.model.verdict import TextRange
 from proctor.work import spend
 
 CallCondition = Literal["called", "not_called", "count"]
@@ -72,6 +74,38 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             return None
         named = (run for run in runs if run.is_named(self.name))
         return next((run for run in named if not run.fits(self.rule, scope) and run.may_fit(self.rule, scope)), None)
+
+    def iterate_ranges(self, runs: Sequence[Execution], scope: Scope) -> Iterator[TextRange]:
+        """Yield the characters that made the claim hold, or those of what is forbidden and was done."""
+        if self.prohibits and self._list_violations(runs, scope):
+            yield from self._iterate_forbidden(runs, scope)
+        elif self.condition != "not_called" and self._is_supplied(runs, scope):
+            yield from self._iterate_satisfied(runs, scope, every=self.condition == "count")
+
+    def _iterate_forbidden(self, runs: Sequence[Execution], scope: Scope) -> Iterator[TextRange]:
+        for run in runs:
+            if not run.is_named(self.name):
+                continue
+            for view in run.list_views():
+                for name in self._find_forbidden_in(view.value):
+                    yield from iterate_whole_texts(view.value[name], join_path(view.beside.get(name, view.path), name))
+            for claim in self.nested if self.condition != "not_called" else ():
+                yield from claim._iterate_forbidden(run.calls or (), scope)
+        if self.condition == "not_called":
+            yield from self._iterate_satisfied(runs, scope, every=True)
+
+    def _iterate_satisfied(self, runs: Sequence[Execution], scope: Scope, *, every: bool) -> Iterator[TextRange]:
+        """Yield what made the first run fit, or every run, and the calls inside of it."""
+        for run in runs:
+            spend(1)
+            if not run.is_named(self.name) or not self._is_satisfied_by(run, len(runs), scope):
+                continue
+            if self.rule is not None:
+                yield from _iterate_fitting_view(self.rule, run, scope)
+            for claim in self.nested:
+                yield from claim.iterate_ranges(run.calls or (), scope)
+            if not every:
+                return
 
     # Deciding is one thing, explaining another: most claims hold, and then no sentence is needed.
 
@@ -159,6 +193,15 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
                 at = join_path(view.beside.get(name, view.path), name)
                 found.append(Difference(at, f"{at} is a forbidden argument of {show(run.name)}"))
         return found
+
+
+def _iterate_fitting_view(rule: ArgumentRule, run: Execution, scope: Scope) -> Iterator[TextRange]:
+    """Yield the characters of the first view that fits, at their own place where a key was merged in from elsewhere."""
+    for view in run.list_views():
+        if rule.fits(view.value, scope):
+            for found in rule.iterate_ranges(view.value, scope, view.path):
+                yield TextRange(_relocate(Difference(found.path, ""), view).path, found.start, found.end)
+            return
 
 
 def _find_closest_view(rule: ArgumentRule, views: Sequence[View], scope: Scope) -> list[Difference]:

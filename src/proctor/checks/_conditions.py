@@ -36,41 +36,46 @@ _HOLDS = Ruling(True)
 
 def decide_condition(condition: Condition, evidence: Evidence, text: str) -> Ruling:
     """Decide a condition on evidence; `text` is how the whole of it is written."""
-    return _Deciding(evidence, text).decide(condition)
+    return DecidingCondition(evidence, text).decide(condition)
 
 
-class _Deciding:
+class DecidingCondition:
+    """Decides the parts of a condition on one evidence."""
+
     def __init__(self, evidence: Evidence, text: str) -> None:
-        self._values = Values(evidence, text, lambda: _read_body(evidence))
+        self.values = Values(evidence, text, lambda: _read_body(evidence))
 
     def decide(self, condition: Condition) -> Ruling:
+        """Decide a condition, or a part of one."""
         spend(1)
         match condition:
             case Compare():
-                return self._compare(condition)
+                return self.compare(condition)
             case Truth():
-                return self._decide_truth(condition)
+                return self.decide_truth(condition)
             case Both():
                 return self._decide_both(condition)
             case Not():
-                return self._decide_not(condition)
+                return self.decide_not(condition)
             case Each():
                 return self._decide_each(condition)
 
-    def _compare(self, condition: Compare) -> Ruling:
-        left, right = self._values.evaluate(condition.left), self._values.evaluate(condition.right)
+    def compare(self, condition: Compare) -> Ruling:
+        """Decide a comparison of two values."""
+        left, right = self.values.evaluate(condition.left), self.values.evaluate(condition.right)
         for side in (left, right):
             if isinstance(side, Undecided):
                 return Ruling(None, side.reason, side.code, side.pointers)
         assert not isinstance(left, Undecided) and not isinstance(right, Undecided)
-        holds = compare_values(condition.operator, left.value, right.value, self._values.scope)
+        holds = compare_values(condition.operator, left.value, right.value, self.values.scope)
         pointers = (*left.pointers, *right.pointers)
         if isinstance(holds, Undecided):
             return Ruling(None, f"{shorten(condition.source, 200)}: {holds.reason}", holds.code, pointers)
         return _HOLDS if holds else Ruling(False, _explain(condition, left, right), None, pointers)
 
-    def _decide_truth(self, condition: Truth) -> Ruling:
-        found = self._values.evaluate(condition.value)
+    def decide_truth(self, condition: Truth) -> Ruling:
+        """Decide whether a value is true."""
+        found = self.values.evaluate(condition.value)
         if isinstance(found, Undecided):
             return Ruling(None, found.reason, found.code, found.pointers)
         if not isinstance(found.value, bool):
@@ -79,7 +84,8 @@ class _Deciding:
         told = f"expected {shorten(condition.source, 200)} to be true, found false" + (f" at {found.pointers[0]}" if found.pointers else "")
         return _HOLDS if found.value else Ruling(False, told, None, found.pointers)
 
-    def _decide_not(self, condition: Not) -> Ruling:
+    def decide_not(self, condition: Not) -> Ruling:
+        """Decide the opposite of a condition."""
         inner = self.decide(condition.part)
         if inner.holds is None:
             return inner
@@ -101,11 +107,11 @@ class _Deciding:
         return _join_failures(rulings) if deciding else _HOLDS
 
     def _decide_each(self, condition: Each) -> Ruling:
-        items = self._values.select(condition.prefix)
+        items = self.values.select(condition.prefix)
         rulings: list[Ruling] = []
         deciding = condition.kind == "any"
         for item in items:
-            with self._values.bind(condition.prefix, item):
+            with self.values.bind(condition.prefix, item):
                 if condition.subject is not None and self._is_absent(condition.subject):
                     continue
                 ruling = self.decide(condition.body)
@@ -125,7 +131,7 @@ class _Deciding:
         return Ruling(False, f"expected {shorten(condition.source, 200)}, {what}", None, tuple(p for r in rulings[:20] for p in r.pointers))
 
     def _is_absent(self, path: Path) -> bool:
-        found = self._values.evaluate(path)
+        found = self.values.evaluate(path)
         return isinstance(found, Undecided) and found.code == "no_match"
 
 

@@ -11,10 +11,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 
+from proctor.checks._json_places import write_pointer
+from proctor.checks._ranges import iterate_whole_texts
 from proctor.checks.caution import Reads
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
@@ -24,7 +27,8 @@ from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, errored, failed, passed
+from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
+from proctor.paths.dotted import find_dotted, trace_dotted
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
 _BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
@@ -95,6 +99,12 @@ class Comparison:
             return absent_mismatch(path, show(self.expected))
         return find_difference(self.expected, actual, path)
 
+    def iterate_ranges(self, actual: Json | Missing, scope: Scope, path: str) -> Iterator[TextRange]:
+        """Yield the characters of a value that made it fit; nothing where it does not."""
+        if actual is MISSING or self.find_mismatch(actual, scope, path) is not None:
+            return iter(())
+        return iterate_whole_texts(actual, path) if self._matcher is None else self._matcher.iterate_ranges(actual, scope, path)
+
     def compare(self, path: str, actual: Json | Missing, scope: Scope) -> FieldResult:
         """Return the result of comparing a value found at `path`."""
         wrong = self.find_mismatch(actual, scope, path)
@@ -134,6 +144,19 @@ def _read_scalar(text: str) -> Json:
     if _NUMBER.fullmatch(bare):
         return float(bare) if "." in bare else int(bare)
     return text
+
+
+def iterate_field_ranges(document: Json, pointer: str, fields: PreparedRows, scope: Scope) -> Iterator[TextRange]:
+    """Yield the characters that made the fields of a document hold; nothing where one does not: the pointers lead to that."""
+    found: list[Iterator[TextRange]] = []
+    for path, comparison in fields:
+        keys = trace_dotted(document, path)
+        actual = find_dotted(document, path)
+        at = pointer if keys is None else write_pointer(pointer, keys)
+        if comparison.find_mismatch(actual, scope, at) is not None:
+            return iter(())
+        found.append(comparison.iterate_ranges(actual, scope, at))
+    return chain.from_iterable(found)
 
 
 PreparedRows = tuple[tuple[str, Comparison], ...]

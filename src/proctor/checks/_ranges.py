@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
 from proctor.checks._javascript_json import iterate_texts, write_javascript_json
+from proctor.matchers.equal import join_path
 from proctor.model.evidence import Json
 from proctor.model.javascript import quote_javascript_text
 from proctor.model.verdict import TextRange
+from proctor.work import spend
 
 MOST_SPANS: Final = 20
 """Finds in one JSON text that are told."""
@@ -76,6 +78,26 @@ def locate_in_json(value: Json, path: str, find: Callable[[str], Iterator[Span]]
             behind = min(len(text), bisect_left(offsets, end - begin))
             if first < behind:
                 yield TextRange(at, first, behind)
+
+
+def iterate_whole_texts(value: Json, path: str) -> Iterator[TextRange]:
+    """Yield every text in a value from end to end; `path` is where the value stands."""
+    return (TextRange(at, 0, len(text)) for at, text in iterate_text_places(value, path) if text)
+
+
+def iterate_text_places(value: Json, path: str) -> Iterator[tuple[str, str]]:
+    """Yield every text in a value with its place, in order."""
+    waiting: list[tuple[Json, str]] = [(value, path)]
+    while waiting:
+        value, at = waiting.pop()
+        # Along hostile nesting the paths grow too.
+        spend(1 + len(at) // 64)
+        if isinstance(value, str):
+            yield at, value
+        elif isinstance(value, dict):
+            waiting += reversed([(item, join_path(at, key)) for key, item in value.items()])
+        elif isinstance(value, (list, tuple)):
+            waiting += reversed([(item, f"{at}[{number}]") for number, item in enumerate(value)])
 
 
 def _list_offsets(text: str) -> range | list[int]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from proctor.checks._fields import Comparison, FieldResult, TextField, decide_absence, decide_fields, fail_no_match, fail_unreadable
-from proctor.codecs.segments import Segment, SegmentPath, compile_segment_path
+from proctor.codecs.segments import Segment, SegmentPath, Span, compile_segment_path
 from proctor.errors import EvidenceError, SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
-from proctor.model.verdict import Verdict
+from proctor.model.verdict import TextRange, Verdict
 from proctor.work import spend
 
 
@@ -27,6 +27,10 @@ class Segmented(Protocol):
 
     def value(self, path: SegmentPath) -> str | None:
         """Return the text at a path, or None when it is absent or empty."""
+        ...
+
+    def locate(self, path: SegmentPath) -> Span | None:
+        """Return where the text at a path stands in the text that was read."""
         ...
 
 
@@ -93,35 +97,60 @@ def read_all(texts: Sequence[str], read: Callable[[str], Sequence[Segmented]], b
     return ReadSegments(tuple(messages), tuple(problems))
 
 
-def decide_segments(
-    reading: ReadSegments,
-    fits: Callable[[Segmented], bool],
-    fields: Sequence[Sought],
-    scope: Scope,
-    *,
-    what: str,
-    is_absent: bool,
-    correlated: int,
-) -> Verdict:
-    """Return the verdict over the last message that fits; `correlated` is by how many paths that is decided."""
-    found: tuple[str, Segmented] | None = None
-    for place, message in reversed(reading.messages):
-        # Each path looked for walks over the segments, and divides one of them.
-        spend(correlated * _count_steps(message))
-        if fits(message):
-            found = place, message
-            break
-    if is_absent:
-        if found is None and reading.problems:
-            return fail_unreadable(what, reading.problems)
-        return decide_absence(found[0] if found else None, what, pointers=(found[0],) if found else ())
-    if found is None:
-        seen = f"{len(reading.messages)} read" if reading.messages else "none recorded"
-        unread = f"; unreadable: {'; '.join(reading.problems[:3])}" if reading.problems else ""
-        return fail_no_match(f"no {what} ({seen}{unread})", [(field.path, field.comparison.expected) for field in fields])
-    place, message = found
-    spend(len(fields) * _count_steps(message))
-    return decide_fields(what, [field.look(message, scope) for field in fields], pointers=(place,), matched=place)
+class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """What is claimed of the last message that fits, prepared."""
+
+    fits: Callable[[Segmented, Scope], bool]
+    correlation: tuple[Sought, ...]
+    correlated: int
+    """By how many paths it is decided whether a message fits."""
+    fields: tuple[Sought, ...]
+    what: str
+    is_absent: bool
+
+    def decide(self, reading: ReadSegments, scope: Scope) -> Verdict:
+        """Return the verdict over the last message that fits."""
+        found = self._find_last(reading, scope)
+        if self.is_absent:
+            if found is None and reading.problems:
+                return fail_unreadable(self.what, reading.problems)
+            return decide_absence(found[0] if found else None, self.what, pointers=(found[0],) if found else ())
+        if found is None:
+            seen = f"{len(reading.messages)} read" if reading.messages else "none recorded"
+            unread = f"; unreadable: {'; '.join(reading.problems[:3])}" if reading.problems else ""
+            return fail_no_match(f"no {self.what} ({seen}{unread})", [(field.path, field.comparison.expected) for field in self.fields])
+        place, message = found
+        return decide_fields(self.what, self._look(message, scope), pointers=(place,), matched=place)
+
+    def iterate_ranges(self, reading: ReadSegments, scope: Scope) -> Iterator[TextRange]:
+        """Yield the fields of the message that decided: all that hold, else those that do not; without fields, what it was chosen by.
+
+        Of a field that is not there its segment is told, where that is there.
+        """
+        found = self._find_last(reading, scope)
+        if found is None:
+            return
+        place, message = found
+        results = self._look(message, scope)
+        holds = all(result.passed for result in results)
+        deciding = [field for field, result in zip(self.fields, results, strict=True) if result.passed == holds] or self.correlation
+        for sought in deciding:
+            spend(_count_steps(message))
+            span = message.locate(sought.at) or message.locate(sought.at.find_segment_path())
+            if span is not None:
+                yield TextRange(place, *span)
+
+    def _find_last(self, reading: ReadSegments, scope: Scope) -> tuple[str, Segmented] | None:
+        for place, message in reversed(reading.messages):
+            # Each path looked for walks over the segments, and divides one of them.
+            spend(self.correlated * _count_steps(message))
+            if self.fits(message, scope):
+                return place, message
+        return None
+
+    def _look(self, message: Segmented, scope: Scope) -> list[FieldResult]:
+        spend(len(self.fields) * _count_steps(message))
+        return [field.look(message, scope) for field in self.fields]
 
 
 def _count_steps(message: Segmented) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.checks._quotes import locate_quoted_answer
 from proctor.checks._rubric import (
     ask_rubric,
     find_answer,
@@ -47,6 +48,7 @@ def _declare_reads(spec: AnswersTheQuestion) -> Reads:
     judged=True,
     example="answers_the_question: {threshold: 0.8}",
     reads=_declare_reads,
+    locate_by=locate_quoted_answer,
 )
 def answers_the_question(spec: AnswersTheQuestion) -> Decide:
     """The answer answers all of what was asked, in the opinion of a judge."""

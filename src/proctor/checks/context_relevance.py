@@ -9,8 +9,11 @@ which only labelled retrieval data can tell, and it does not mind passages that 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
+from proctor.checks._quotes import locate_quotes
 from proctor.checks._rubric import (
     SOURCE_PARTS,
     ContextSource,
@@ -24,9 +27,9 @@ from proctor.checks._rubric import (
 )
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
-from proctor.model.evidence import Evidence
+from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Material
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import TextRange, Verdict, missing
 
 
 class ContextRelevance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,11 +52,25 @@ def _declare_reads(spec: ContextRelevance) -> Reads:
     return Reads((*parts, *(() if spec.question is not None else ("input",))), "exact")
 
 
+def _locate(spec: ContextRelevance, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
+    """Find what is quoted where it was recorded; a context that the suite gives is no evidence."""
+    if spec.context:
+        return iter(())
+    places: dict[ContextSource, tuple[Json, str]] = {
+        "tool_results": ([{"result": call.result, "error": call.error} for call in evidence.tool_calls or ()], "$.tool_calls"),
+        "steps": ([{"output": node.output} for node in evidence.nodes or ()], "$.nodes"),
+        "variables": (evidence.context, "$.context"),
+        "body": (evidence.body, "$.body"),
+    }
+    return locate_quotes(*places[spec.context_from or "tool_results"], verdict)
+
+
 @check(
     "context_relevance",
     judged=True,
     example="context_relevance: {context_from: tool_results}",
     reads=_declare_reads,
+    locate_by=_locate,
 )
 def context_relevance(spec: ContextRelevance) -> Decide:
     """What was retrieved holds what it takes to answer the question, in the opinion of a judge."""

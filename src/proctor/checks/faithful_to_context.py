@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.checks._quotes import locate_quoted_answer
 from proctor.checks._rubric import (
     SOURCE_PARTS,
     ContextSource,
@@ -53,6 +54,7 @@ def _declare_reads(spec: FaithfulToContext) -> Reads:
     judged=True,
     example="faithful_to_context: {context_from: tool_results}",
     reads=_declare_reads,
+    locate_by=locate_quoted_answer,
 )
 def faithful_to_context(spec: FaithfulToContext) -> Decide:
     """Everything the answer states is borne out by the context, in the opinion of a judge."""

@@ -13,7 +13,7 @@ compared. A search that we do not implement is an `error` naming the parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -29,6 +29,7 @@ from proctor.checks._fields import (
     declare_state_reads,
     describe_failures,
     fail_no_match,
+    iterate_field_ranges,
     refuse_fields_when_absent,
 )
 from proctor.checks.registry import Decide, check
@@ -38,7 +39,7 @@ from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, missing, passed
+from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted
 from proctor.work import spend
 
@@ -96,11 +97,27 @@ class _Field(msgspec.Struct, frozen=True):
         return FieldResult(self.path, True, found, holds, "" if holds else f"{self.path}: expected one true, found {show(found)}")
 
 
+def _locate(spec: FhirResource, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the texts at plain paths that fit; what an expression of FHIRPath gives need not stand anywhere."""
+    store = evidence.state.fhir if evidence.state is not None else None
+    fields = tuple(_prepare_field(field, f"fields.{index}") for index, field in enumerate(spec.fields))
+    plain = tuple((field.path, field.comparison) for field in fields if field.fhirpath is None)
+    if store is None or not plain:
+        return
+    found = _make_search(spec)(store.resources)
+    scope = Scope.read_from(evidence)
+    if spec.match == "any":
+        found = [entry for entry in found if all(field.look(entry.resource, scope).passed for field in fields)]
+    for entry in found if spec.match == "all" else found[:1]:
+        yield from iterate_field_ranges(entry.resource, _point_at(entry), plain, scope)
+
+
 @check(
     "fhir_resource",
     example="fhir_resource: {resource_type: Patient, search: {name: Smith}, fields: [{path: gender, expected: male}]}",
     reads=declare_state_reads,
     product=True,
+    locate_by=lambda spec, evidence, verdict: _locate(spec, evidence) if verdict.passed else (),
 )
 def fhir_resource(spec: FhirResource) -> Decide:
     """A FHIR resource found by search has the given values; the score is the share of fields that hold."""

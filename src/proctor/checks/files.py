@@ -6,6 +6,8 @@ reported. Content that is not JSON fails and says so.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from proctor.checks._fields import (
@@ -17,16 +19,18 @@ from proctor.checks._fields import (
     decide_fields,
     declare_state_reads,
     fail_no_match,
+    iterate_field_ranges,
     prepare_rows,
     refuse_fields_when_absent,
 )
+from proctor.checks._json_places import JsonDocument
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json, StateFile
 from proctor.model.show import nearest, show
-from proctor.model.verdict import Verdict, missing
-from proctor.paths.dotted import find_dotted
+from proctor.model.verdict import TextRange, Verdict, missing
+from proctor.paths.dotted import find_dotted, trace_dotted
 from proctor.patterns.globs import compile_glob, matches_glob
 from proctor.work import spend
 
@@ -47,12 +51,46 @@ class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The claim is that no file matches."""
 
 
+def _locate(spec: FilePresent, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
+    """Find the paths that match, or in the file that decided the values of its fields: all, or those that do not hold."""
+    files = evidence.state.files if evidence.state is not None else None
+    glob = compile_glob(spec.path)
+    matched = ((index, file) for index, file in enumerate(files or ()) if matches_glob(glob, file.path, spend))
+    if not spec.fields:
+        for index, file in matched:
+            yield TextRange(f"$.state.files[{index}].path", 0, len(file.path))
+            if not spec.absent:
+                return
+        return
+    fields = prepare_rows(spec.fields)
+    scope = choose_scope_builder([comparison for _, comparison in fields])(evidence)
+    held = verdict.details.get("held")
+    for index, file in matched:
+        spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
+        results = _look(file, fields, scope)
+        if sum(result.passed for result in results) == held:
+            yield from _locate_fields(file, f"$.state.files[{index}].content", fields, results, scope)
+            return
+
+
+def _locate_fields(file: StateFile, pointer: str, fields: PreparedRows, results: list[FieldResult], scope: Scope) -> Iterator[TextRange]:
+    if not isinstance(file.content, str):
+        return iterate_field_ranges(file.content, pointer, fields, scope)
+    document = _read(file)
+    if isinstance(document, str):
+        return iter(())
+    holds = all(result.passed for result in results)
+    places = (trace_dotted(document[0], result.path) for result in results if result.passed == holds)
+    return JsonDocument(document[0], pointer, file.content).locate(keys for keys in places if keys is not None)
+
+
 @check(
     "file_present",
     shorthand="path",
     example="file_present: {path: 'outbound/*.json', fields: [{path: claim.id, expected: C-17}]}",
     reads=declare_state_reads,
     product=True,
+    locate_by=_locate,
 )
 def file_present(spec: FilePresent) -> Decide:
     """A file matching a pattern is there, optionally JSON with the given values."""
@@ -96,14 +134,21 @@ def _choose_best(matched: list[tuple[int, StateFile]], fields: PreparedRows, sco
 
 
 def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResult]:
-    try:
-        document: Json = msgspec.json.decode(file.content) if isinstance(file.content, str) else file.content
-    except RecursionError:
-        raise CheckFault("json_limit", f"{show(file.path)} is nested too deeply to be read") from None
-    except (msgspec.DecodeError, UnicodeError) as error:
-        why = f"the content is not JSON ({error})"
+    document = _read(file)
+    if isinstance(document, str):
+        why = f"the content is not JSON ({document})"
         return [
             FieldResult(path, comparison.expected, None, False, why if position == 0 else f"{path} cannot be read")
             for position, (path, comparison) in enumerate(fields)
         ]
-    return [comparison.compare(path, find_dotted(document, path), scope) for path, comparison in fields]
+    return [comparison.compare(path, find_dotted(document[0], path), scope) for path, comparison in fields]
+
+
+def _read(file: StateFile) -> tuple[Json] | str:
+    """Return the content as JSON, alone in a tuple, or what is wrong with it."""
+    try:
+        return (msgspec.json.decode(file.content) if isinstance(file.content, str) else file.content,)
+    except RecursionError:
+        raise CheckFault("json_limit", f"{show(file.path)} is nested too deeply to be read") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        return str(error)

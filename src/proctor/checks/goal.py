@@ -9,12 +9,13 @@ is not decided.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from proctor.checks._calls import list_recorded_calls
+from proctor.checks._quotes import locate_quotes
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -22,7 +23,7 @@ from proctor.model.evidence import Evidence, Json, UserEnding
 from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.numbers import is_finite
 from proctor.model.show import shorten, show
-from proctor.model.verdict import Verdict, errored, failed, missing, passed
+from proctor.model.verdict import TextRange, Verdict, errored, failed, missing, passed
 
 _POINTERS = ("$.turns",)
 _LEFT = {"gave_up": "the user gave up", "turn_limit": "the user had no turn left"}
@@ -54,8 +55,20 @@ def _declare_reads(spec: GoalReached) -> Reads:
     return Reads(("turns", "answer"), "exact", "fail")
 
 
+def _locate(spec: GoalReached, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
+    """Find what the judge quotes of what user and agent said to each other."""
+    if evidence.turns:
+        return locate_quotes([{"input": turn.input, "text": turn.text, "body": turn.body} for turn in evidence.turns], "$.turns", verdict)
+    return locate_quotes({"input": evidence.input, "text": evidence.text, "body": evidence.body}, "$", verdict)
+
+
 @check(
-    "goal_reached", shorthand="goal", judged=True, example="goal_reached: The customer knows when the refund arrives.", reads=_declare_reads
+    "goal_reached",
+    shorthand="goal",
+    judged=True,
+    example="goal_reached: The customer knows when the refund arrives.",
+    reads=_declare_reads,
+    locate_by=_locate,
 )
 def goal_reached(spec: GoalReached) -> Decide:
     """The user of the conversation reached their goal."""

@@ -7,18 +7,20 @@ Of several messages that fit `correlate_by` the last one sent counts. Its keys a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import msgspec
 
 from proctor.checks._fields import TextField, choose_scope_builder, declare_state_reads, refuse_fields_when_absent
-from proctor.checks._segments import Segmented, Sought, decide_segments, prepare_correlation, prepare_fields, read_all
+from proctor.checks._segments import ReadSegments, SegmentClaim, Segmented, Sought, prepare_correlation, prepare_fields, read_all
 from proctor.checks.registry import Decide, check
 from proctor.codecs.hl7 import read_messages
 from proctor.codecs.segments import compile_segment_path
 from proctor.expressions.scope import Scope
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Evidence, Hl7State, Json
 from proctor.model.missing import MISSING
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import TextRange, Verdict, missing
 
 
 class Hl7Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,38 +38,50 @@ _ALIASES = {"message_type": "MSH.9.1", "trigger_event": "MSH.9.2", "control_id":
 _TYPE, _TRIGGER, _EVENT = (compile_segment_path(path) for path in ("MSH.9.1", "MSH.9.2", "EVN.1"))
 
 
+def _locate(spec: Hl7Message, evidence: Evidence) -> Iterator[TextRange]:
+    claim, scope_of = _prepare(spec)
+    feed = evidence.state.hl7 if evidence.state is not None else None
+    return iter(()) if feed is None else claim.iterate_ranges(_read(feed), scope_of(evidence))
+
+
 @check(
     "hl7_message",
     example="hl7_message: {correlate_by: {message_type: ADT}, fields: [{path: PID.5.1, expected: Smith}]}",
     reads=declare_state_reads,
     product=True,
+    locate=_locate,
 )
 def hl7_message(spec: Hl7Message) -> Decide:
     """The last outbound HL7 v2 message that fits has the given values; the score is the share of fields that hold."""
     refuse_fields_when_absent(spec.absent, spec.fields)
-    fields = prepare_fields(spec.fields)
-    correlation = prepare_correlation(spec.correlate_by, _ALIASES)
-    scope_of = choose_scope_builder([sought.comparison for sought in (*fields, *correlation)])
-    told = ", ".join(f"{key} {show(value)}" for key, value in spec.correlate_by.items())
-    what = f"outbound HL7 message with {told}" if told else "outbound HL7 message"
+    claim, scope_of = _prepare(spec)
 
     def decide(evidence: Evidence) -> Verdict:
         feed = evidence.state.hl7 if evidence.state is not None else None
         if feed is None:
             return missing("HL7 messages")
-        scope = scope_of(evidence)
-        reading = read_all(feed.outbound, read_messages, "$.state.hl7.outbound")
-        return decide_segments(
-            reading,
-            lambda message: all(_does_correlate(sought, message, scope) for sought in correlation),
-            fields,
-            scope,
-            what=what,
-            is_absent=spec.absent,
-            correlated=3 * len(correlation),
-        )
+        return claim.decide(_read(feed), scope_of(evidence))
 
     return decide
+
+
+def _prepare(spec: Hl7Message) -> tuple[SegmentClaim, Callable[[Evidence], Scope]]:
+    fields = prepare_fields(spec.fields)
+    correlation = prepare_correlation(spec.correlate_by, _ALIASES)
+    told = ", ".join(f"{key} {show(value)}" for key, value in spec.correlate_by.items())
+    claim = SegmentClaim(
+        fits=lambda message, scope: all(_does_correlate(sought, message, scope) for sought in correlation),
+        correlation=correlation,
+        correlated=3 * len(correlation),
+        fields=fields,
+        what=f"outbound HL7 message with {told}" if told else "outbound HL7 message",
+        is_absent=spec.absent,
+    )
+    return claim, choose_scope_builder([sought.comparison for sought in (*fields, *correlation)])
+
+
+def _read(feed: Hl7State) -> ReadSegments:
+    return read_all(feed.outbound, read_messages, "$.state.hl7.outbound")
 
 
 def _does_correlate(sought: Sought, message: Segmented, scope: Scope) -> bool:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from proctor.checks._json_places import open_answer
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -18,7 +19,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
-from proctor.paths.dotted import find_dotted
+from proctor.paths.dotted import find_dotted, trace_dotted
 
 
 class JsonField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,6 +41,16 @@ def _declare_reads(spec: JsonField) -> Reads:
 
 
 def _locate(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the characters that a matcher found; where there are none, and the answer is a JSON text, the value in it."""
+    found = tuple(_locate_matched(spec, evidence))
+    document = open_answer(evidence) if evidence.body is not None and not found else None
+    keys = trace_dotted(document.value, spec.field) if document is not None else None
+    if document is not None and document.text is not None and keys is not None:
+        return document.locate([keys])
+    return iter(found)
+
+
+def _locate_matched(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
     if spec.condition in ("exists", "not_exists") or evidence.body is None:
         return
     expected, pointer = compile_expected(spec.value, field="value"), _point_at(spec.field)

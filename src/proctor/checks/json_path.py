@@ -7,11 +7,13 @@ equal one another, and lists and objects are equal only where the spec allows th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from proctor.checks._answer import answer_json
+from proctor.checks._json_places import open_answer
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -19,8 +21,8 @@ from proctor.matchers.equal import deep_equal
 from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, passed
-from proctor.paths.json_path import compile_path
+from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.paths.json_path import compile_path, list_keys
 
 
 class JsonPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,7 +55,26 @@ def _declare_reads(spec: JsonPath) -> Reads:
     return Reads(("answer",), "exact", "fail" if spec.exists else "error")
 
 
-@check("json_path", shorthand="path", example="json_path: {path: '$.items[0].sku', equals: A-17}", reads=_declare_reads, product=True)
+def _locate(spec: JsonPath, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the values that are equal; where none is, those that were compared."""
+    document = open_answer(evidence, source=spec.source, unfence=spec.unfence)
+    if document is None or (spec.falsy_is_empty and _is_falsy(document.value)):
+        return iter(())
+    nodes = compile_path(spec.path, spec.syntax).find_nodes(document.value)
+    if spec.equals is not msgspec.UNSET:
+        nodes = [node for node in nodes if _equal(spec, node[0])] or nodes
+    places = (list_keys(node, document.value) for node in nodes)
+    return document.locate(keys for keys in places if keys is not None)
+
+
+@check(
+    "json_path",
+    shorthand="path",
+    example="json_path: {path: '$.items[0].sku', equals: A-17}",
+    reads=_declare_reads,
+    product=True,
+    locate=_locate,
+)
 def json_path(spec: JsonPath) -> Decide:
     """The answer, read as JSON, has (or has not) a value at a JSONPath, optionally equal to a given one."""
     path = compile_path(spec.path, spec.syntax)

@@ -9,11 +9,13 @@ refused. How much work a schema may cause is bounded by `_schema_limits`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from proctor.checks._answer import answer_json
+from proctor.checks._json_places import open_answer
 from proctor.checks._schema_limits import compute_limits
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
@@ -21,8 +23,8 @@ from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.show import kind_of, shorten, show
-from proctor.model.verdict import Verdict, failed, passed
-from proctor.paths.dotted import find_dotted
+from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.paths.dotted import find_dotted, trace_dotted
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
@@ -46,11 +48,31 @@ _NOT_HERE: Final = "is not present in a registry"
 _UNKNOWN_META: Final = "Unknown meta-schema"
 
 
+def _locate(spec: JsonSchema, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the values that do not conform; where the field itself is lacking, there is none."""
+    document = open_answer(evidence)
+    keys = () if document is None or spec.field is None else trace_dotted(document.value, spec.field)
+    if document is None or keys is None:
+        return iter(())
+    value = document.value if spec.field is None else find_dotted(document.value, spec.field)
+    limits = compute_limits(spec.schema)
+    limits.check_work(value)
+    if limits.count_work(value, _MOST_WORK_TO_EXPLAIN) > _MOST_WORK_TO_EXPLAIN:
+        return iter(())
+    try:
+        errors: list[ValidationError] = list(_build_validator(spec.schema).iter_errors(value))
+    except ValueError:
+        # As in deciding: text that is no Unicode, or nesting beyond what the library takes.
+        return iter(())
+    return document.locate((*keys, *error.instance_path) for error in errors)
+
+
 @check(
     "json_schema",
     shorthand="schema",
     example="json_schema: {schema: {type: object, required: [status]}}",
     reads=Reads(("answer",), "exact", "fail"),
+    locate=_locate,
 )
 def json_schema(spec: JsonSchema) -> Decide:
     """The answer, or one field of it, conforms to a JSON Schema."""

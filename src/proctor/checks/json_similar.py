@@ -11,11 +11,13 @@ nearly; matchers are not looked at, every value is a literal.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
 
 from proctor.checks._answer import answer_json
+from proctor.checks._json_places import find_keys, open_answer
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.checks.similar_to import require_share
@@ -23,7 +25,7 @@ from proctor.matchers.equal import is_same_scalar, join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.show import kind_of, show
-from proctor.model.verdict import Verdict, failed, passed
+from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.work import spend
 
 _MOST_TOLD = 20
@@ -51,6 +53,8 @@ class _Comparison:
         self._ignore_extra = ignore_extra
         self.equal = self.total = 0
         self.different: list[str] = []
+        self.places: list[str] = []
+        """Where the answer has a leaf that differs, the first of them."""
 
     def compare(self, expected: Json, actual: Json) -> float:
         """Return the share of equal leaves. Without recursion, since nobody bounds how deep an answer is."""
@@ -80,6 +84,8 @@ class _Comparison:
         elif len(self.different) < _MOST_TOLD:
             wanted = "nothing" if left is MISSING else show(left, 60)
             self.different.append(f"{path}: expected {wanted}, found {'nothing' if right is MISSING else show(right, 60)}")
+            if right is not MISSING:
+                self.places.append(path)
 
     def _is_equal(self, left: Json, right: Json) -> bool:
         if isinstance(left, (dict, list)) or isinstance(right, (dict, list)):
@@ -87,10 +93,21 @@ class _Comparison:
         return kind_of(left) == kind_of(right) if self._structure else is_same_scalar(left, right)
 
 
+def _locate(spec: JsonSimilar, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the leaves of the answer that differ, also where enough of them are equal."""
+    document = open_answer(evidence)
+    if document is None:
+        return iter(())
+    comparison = _Comparison(structure=spec.measure == "structure", ignore_extra=spec.ignore_extra)
+    comparison.compare(spec.value, document.value)
+    return document.locate(find_keys(document.value, "$", comparison.places))
+
+
 @check(
     "json_similar",
     example="json_similar: {value: {status: shipped, items: [{sku: A1, count: 2}]}, at_least: 0.9}",
     reads=Reads(("answer",), "exact", "fail"),
+    locate=_locate,
 )
 def json_similar(spec: JsonSimilar) -> Decide:
     """The answer is a JSON document nearly equal to another, by the share of equal leaves."""

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +27,7 @@ from proctor.errors import MissingExtra, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.numbers import is_finite
 from proctor.model.show import nearest, show
-from proctor.model.verdict import Verdict, errored, failed, passed
+from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
 
 LEAST_LETTERS: Final = 20
 RULED_OUT: Final = 0.05
@@ -33,6 +35,9 @@ RULED_OUT: Final = 0.05
 MOST_READ: Final = 20_000
 """Characters of an answer that are read."""
 _DENSE: Final = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]")
+_PARAGRAPH: Final = re.compile(r"\S[^\n]*(?<=\S)")
+_MOST_PARAGRAPHS: Final = 200
+"""Paragraphs whose language is asked for, to say where an answer is in another one."""
 _CODE_BLOCK: Final = re.compile(r"^```[^\n]*\n.*?(?:^```|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -45,7 +50,28 @@ class LanguageIs(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The share of the model's belief, from 0.5 to 1, that decides."""
 
 
-@check("language_is", shorthand="language", example="language_is: de", reads=Reads(("answer",), "exact", "fail"))
+def _locate(spec: LanguageIs, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
+    """Find the paragraphs that are plainly in none of the languages, where the answer is not."""
+    if verdict.outcome != "fail":
+        return
+    identifier = _load_identifier()
+    text = (evidence.text or "")[:MOST_READ]
+    # Code counts for nothing and keeps its room, so that places stay as they are.
+    text = _CODE_BLOCK.sub(lambda block: " " * len(block[0]), text)
+    for paragraph in islice(_PARAGRAPH.finditer(text), _MOST_PARAGRAPHS):
+        if count_letters(paragraph[0]) >= LEAST_LETTERS:
+            shares: list[tuple[str, float]] = identifier.rank(paragraph[0])
+            if sum(share for code, share in shares if code in spec.language) < RULED_OUT:
+                yield TextRange("$.text", *paragraph.span())
+
+
+@check(
+    "language_is",
+    shorthand="language",
+    example="language_is: de",
+    reads=Reads(("answer",), "exact", "fail"),
+    locate_by=_locate,
+)
 def language_is(spec: LanguageIs) -> Decide:
     """The answer is written in a language, or in one of several."""
     if not spec.language:

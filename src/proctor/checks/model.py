@@ -7,17 +7,18 @@ decides nothing: `missing_evidence`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
 
+from proctor.checks._ranges import locate_text
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, missing, passed
+from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 
 Match = Literal["exact", "prefix", "contains"]
 
@@ -38,7 +39,20 @@ class ModelUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether `name` is the whole name (`exact`), its beginning (`prefix`) or any part of it (`contains`)."""
 
 
-@check("model_used", shorthand="name", example="model_used: {name: gpt-4o-mini, match: prefix}", reads=Reads((), "presence"))
+_PLACES: dict[Match, Literal["whole", "start", "anywhere"]] = {"exact": "whole", "prefix": "start", "contains": "anywhere"}
+
+
+def _locate(spec: ModelUsed, evidence: Evidence) -> Iterator[TextRange]:
+    return locate_text("$.model", evidence.model, spec.name, ignore_case=False, at=_PLACES[spec.match])
+
+
+@check(
+    "model_used",
+    shorthand="name",
+    example="model_used: {name: gpt-4o-mini, match: prefix}",
+    reads=Reads((), "presence"),
+    locate=_locate,
+)
 def model_used(spec: ModelUsed) -> Decide:
     """The answer came from this model."""
     if not spec.name:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.checks._quotes import locate_quoted_answer
 from proctor.checks._rubric import ask_rubric, find_answer, load_rubric, require_filled, require_threshold
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
@@ -38,6 +39,7 @@ class NoPersonalData(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     judged=True,
     example="no_personal_data: {allow: [the first name of the customer]}",
     reads=Reads(("answer",), "absence"),
+    locate_by=locate_quoted_answer,
 )
 def no_personal_data(spec: NoPersonalData) -> Decide:
     """The answer discloses no personal data, in the opinion of a judge."""

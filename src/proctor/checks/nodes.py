@@ -8,7 +8,7 @@ one that ended in an error did. Where a node did not run, every nested claim fai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -22,7 +22,7 @@ from proctor.matchers.call_arguments import Difference, build_argument_rule
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, shorten, show
-from proctor.model.verdict import Verdict, failed, missing, passed
+from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 
 
 class NestedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,17 +83,25 @@ def _declare_reads(spec: NodeCalled) -> Reads:
     return Reads(parts, "exact", tools=tools)
 
 
+def _locate(spec: NodeCalled, evidence: Evidence) -> Iterator[TextRange]:
+    level = find_level(evidence, spec.name)
+    if level is None or level.skipped:
+        return iter(())
+    claim = _prepare(spec)
+    return claim.iterate_ranges(level.runs, Scope.read_from(evidence) if claim.dynamic else NO_SCOPE)
+
+
 @check(
     "node_called",
     shorthand="name",
     example="node_called: {name: AI Agent, tool_calls: [{name: Calculator, index: 0}]}",
     reads=_declare_reads,
     product=lambda spec: bool(spec.tool_calls or spec.arguments),
+    locate=_locate,
 )
 def node_called(spec: NodeCalled) -> Decide:
     """A step of a workflow (or a tool, where no step has the name) ran, did not run, or ran so many times."""
-    nested = tuple(_claim(call, f"tool_calls.{index}.", ()) for index, call in enumerate(spec.tool_calls))
-    claim = _claim(spec, "", nested)
+    claim = _prepare(spec)
     dynamic = claim.dynamic
     simple = claim.condition == "called" and not claim.is_narrowed() and not claim.forbidden_arguments
     name = show(spec.name)
@@ -127,6 +135,11 @@ def node_called(spec: NodeCalled) -> Decide:
         return passed(f"{good.reason}; {'; '.join(notes[:_MOST_TOLD])}") if notes else good
 
     return decide
+
+
+def _prepare(spec: NodeCalled) -> Claim:
+    nested = tuple(_claim(call, f"tool_calls.{index}.", ()) for index, call in enumerate(spec.tool_calls))
+    return _claim(spec, "", nested)
 
 
 def _has_notes(evidence: Evidence) -> bool:

@@ -6,6 +6,8 @@ an `error` (`several_matches`): which one is meant cannot be told. An absence cl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from proctor.checks._fields import (
@@ -18,9 +20,11 @@ from proctor.checks._fields import (
     decide_fields,
     declare_state_reads,
     fail_no_match,
+    iterate_field_ranges,
     prepare_rows,
     refuse_fields_when_absent,
 )
+from proctor.checks._json_places import write_pointer
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
@@ -28,8 +32,8 @@ from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.show import nearest, show
-from proctor.model.verdict import Verdict, errored, missing
-from proctor.paths.dotted import find_dotted
+from proctor.model.verdict import TextRange, Verdict, errored, missing
+from proctor.paths.dotted import find_dotted, trace_dotted
 
 
 class PortalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,11 +54,32 @@ class PortalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 _RESULTS = "assertion_results"
 
 
+def _locate(spec: PortalRecord, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the texts of the one row that fit, or those that let rows correlate that must not be there."""
+    portal = evidence.state.portal if evidence.state is not None else None
+    fields = prepare_rows(spec.fields)
+    wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
+    scope = choose_scope_builder([comparison for _, comparison in fields] + ([wanted] if wanted else []))(evidence)
+    base = build_member_pointer("$.state.portal", spec.resource)
+    key = spec.key or ""
+    rows = (portal or {}).get(spec.resource, [])
+    found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, key, wanted, scope)]
+    if len(found) == 1 and fields:
+        yield from iterate_field_ranges(rows[found[0]], f"{base}[{found[0]}]", fields, scope)
+    elif wanted is not None:
+        for index in found:
+            row = rows[index]
+            keys = (key,) if key in row else trace_dotted(row, key)
+            actual = row[key] if key in row else find_dotted(row, key)
+            yield from wanted.iterate_ranges(actual, scope, write_pointer(f"{base}[{index}]", keys or ()))
+
+
 @check(
     "portal_record",
     example="portal_record: {resource: requests, key: id, value: R-1, fields: [{path: status, expected: submitted}]}",
     reads=declare_state_reads,
     product=True,
+    locate=_locate,
 )
 def portal_record(spec: PortalRecord) -> Decide:
     """A portal row has the given values; the score is the share of fields that hold."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.checks._quotes import locate_quoted_answer
 from proctor.checks._rubric import ask_rubric, find_answer, find_conversation, find_request, load_rubric, require_threshold
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
@@ -26,7 +27,13 @@ class RefusesPolitely(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
 
 
-@check("refuses_politely", judged=True, example="refuses_politely: {}", reads=Reads(("answer",), "exact", "fail"))
+@check(
+    "refuses_politely",
+    judged=True,
+    example="refuses_politely: {}",
+    reads=Reads(("answer",), "exact", "fail"),
+    locate_by=locate_quoted_answer,
+)
 def refuses_politely(spec: RefusesPolitely) -> Decide:
     """The answer declines what was asked, politely and without giving any of it, in the opinion of a judge."""
     require_threshold(spec.threshold)

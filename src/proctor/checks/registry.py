@@ -36,6 +36,8 @@ __all__ = ["CheckEntry", "Decide", "Registry", "check", "collect", "default_regi
 
 Locate = Callable[[Any, Evidence], Iterable[TextRange]]
 """Finds, for a spec, the characters of the evidence that decided: those it looks for, or those it forbids."""
+LocateBy = Callable[[Any, Evidence, Verdict], Iterable[TextRange]]
+"""Finds the same where it depends on what came of the check: on its outcome, or on what a judge says."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -54,6 +56,7 @@ class Mark(msgspec.Struct, frozen=True):
     reads: ReadsOf
     product: bool | Callable[[Any], bool]
     locate: Locate | None = None
+    locate_by: LocateBy | None = None
 
 
 class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +82,8 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     locate: Locate | None = None
     """Finds the characters that decided; asked only where a verdict is shown, so that deciding does not pay for it."""
+    locate_by: LocateBy | None = None
+    """Finds them with the verdict at hand; at most one of the two is given."""
 
     takes_whole: bool = False
     """Whether the shorthand stands for an object too: for a check that is known by its name alone."""
@@ -97,17 +102,18 @@ def check(
     reads: ReadsOf = EVERYTHING,
     product: bool | Callable[[Any], bool] = False,
     locate: Locate | None = None,
+    locate_by: LocateBy | None = None,
 ) -> Callable[[F], F]:
     """Mark a function as the check called `name`.
 
     `example` is one assertion as a native suite writes it. `reads` says which parts of the evidence the check looks at and what
     kind of claim it makes; left out, a check gives `missing_evidence` wherever anything is not known. `product` says that its cost is a
     product of what the spec and the evidence hold, always or for some specs: then it has to count its steps (`work.spend`). `locate`
-    finds the characters that decided, for reports that mark them.
+    finds the characters that decided, for reports that mark them; `locate_by` does so with the verdict at hand.
     """
 
     def mark(function: F) -> F:
-        function.__proctor_check__ = Mark(name, shorthand, judged, example, reads, product, locate)  # type: ignore[attr-defined]  # a function takes attributes
+        function.__proctor_check__ = Mark(name, shorthand, judged, example, reads, product, locate, locate_by)  # type: ignore[attr-defined]  # a function takes attributes
         return function
 
     return mark
@@ -226,6 +232,7 @@ def read_entry(function: Callable[..., Any]) -> CheckEntry:
         reads=mark.reads,
         product=mark.product,
         locate=mark.locate,
+        locate_by=mark.locate_by,
     )
 
 

@@ -10,12 +10,14 @@ everything the answer may rely on: what was asked, what the tools and the steps 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from proctor.checks._calls import list_recorded_calls
+from proctor.checks._json_places import write_pointer
+from proctor.checks._quotes import locate_quotes
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -25,8 +27,8 @@ from proctor.model.judgement import Material, Opinion, Question, make_pending, m
 from proctor.model.missing import MISSING
 from proctor.model.numbers import is_finite
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, errored, failed, missing
-from proctor.paths.dotted import find_dotted
+from proctor.model.verdict import TextRange, Verdict, errored, failed, missing
+from proctor.paths.dotted import find_dotted, trace_dotted
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,12 +84,25 @@ def _declare_reads(spec: Judged) -> Reads:
     return Reads(tuple(parts), "exact" if spec.negative_constraints or len(parts) > 1 else "presence", "fail")
 
 
+def _locate(spec: Judged, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
+    """Find what the judge quotes of what it judged."""
+    in_body = spec.output_key is not None and spec.target_node is None and spec.subject == "answer"
+    whole = Subject(evidence.body, "$.body") if in_body else find_subject(msgspec.structs.replace(spec, output_key=None), evidence)
+    if isinstance(whole, Verdict):
+        return iter(())
+    if spec.output_key is None:
+        return locate_quotes(whole.value, whole.pointer, verdict)
+    keys, inner = trace_dotted(whole.value, spec.output_key), find_dotted(whole.value, spec.output_key)
+    return iter(()) if keys is None else locate_quotes(inner, write_pointer(whole.pointer, keys), verdict)
+
+
 @check(
     "judged",
     shorthand="criteria",
     judged=True,
     example="judged: {criteria: The answer is polite and names the order., threshold: 0.8}",
     reads=_declare_reads,
+    locate_by=_locate,
 )
 def judged(spec: Judged) -> Decide:
     """The answer meets a criterion written in plain language, in the opinion of a judge."""

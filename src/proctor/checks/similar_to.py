@@ -16,8 +16,11 @@ of both lengths; texts far beyond twenty thousand characters or words on both si
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
+from proctor.checks._differing import find_differing
 from proctor.checks._similarity import MEASURES, Measure, count_edits, split_rouge_words, split_squad_words
 from proctor.checks._texts import NO_TEXT, POINTER
 from proctor.checks.caution import Reads
@@ -26,7 +29,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.numbers import is_finite
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, passed
+from proctor.model.verdict import TextRange, Verdict, failed, passed
 
 
 class SimilarTo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,11 +45,22 @@ class SimilarTo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Instead of `at_least`: how many characters may be put in, taken out or replaced."""
 
 
+def _locate(spec: SimilarTo, evidence: Evidence) -> Iterator[TextRange]:
+    """Find what differs from the most similar text, also where it is similar enough."""
+    text = evidence.text
+    if not text or not spec.text:
+        return
+    closest = max(spec.text, key=lambda one: MEASURES[spec.measure](one, text))
+    for start, end in find_differing(closest, text, spec.measure):
+        yield TextRange("$.text", start, end)
+
+
 @check(
     "similar_to",
     example="similar_to: {text: Your order has been shipped., at_least: 0.8, measure: token_f1}",
     reads=Reads(("answer",), "exact", "fail"),
     product=True,
+    locate=_locate,
 )
 def similar_to(spec: SimilarTo) -> Decide:
     """The answer is worded much like a text, or like one of several."""

@@ -10,9 +10,12 @@ compare the rows; keep this claim for what cannot be run.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from proctor.checks._calls import call_path, list_recorded_calls
+from proctor.checks._quotes import locate_quotes
 from proctor.checks._rubric import Place, ask_rubric, find_answer, load_rubric, require_filled, require_threshold
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
@@ -20,7 +23,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Material
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, missing
+from proctor.model.verdict import TextRange, Verdict, failed, missing
 
 
 class SqlEquivalent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,12 +49,18 @@ def _declare_reads(spec: SqlEquivalent) -> Reads:
     return Reads(("tool_calls", "tool_arguments"), "exact", tools=(spec.tool,))
 
 
+def _locate(spec: SqlEquivalent, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
+    query = _find_query(spec, evidence)
+    return iter(()) if isinstance(query, Verdict) else locate_quotes(query.value, query.pointer, verdict)
+
+
 @check(
     "sql_equivalent",
     shorthand="to",
     judged=True,
     example="sql_equivalent: {to: SELECT name FROM customers WHERE city = 'Bonn', dialect: postgresql}",
     reads=_declare_reads,
+    locate_by=_locate,
 )
 def sql_equivalent(spec: SqlEquivalent) -> Decide:
     """A query gives the same rows as a reference query, in the opinion of a judge."""
@@ -64,13 +73,17 @@ def sql_equivalent(spec: SqlEquivalent) -> Decide:
     fill = {"dialect": spec.dialect or "standard SQL", "schema": spec.schema or "not given"}
 
     def decide(evidence: Evidence) -> Verdict:
-        query = find_answer(evidence) if spec.tool is None else _find_argument(spec.tool, spec.argument or "", evidence)
+        query = _find_query(spec, evidence)
         if isinstance(query, Verdict):
             return query
         material = Material(subject=query.value, name="query")
         return ask_rubric(rubric, material, threshold=spec.threshold, fill=fill, reference=spec.to, pointers=(query.pointer,))
 
     return decide
+
+
+def _find_query(spec: SqlEquivalent, evidence: Evidence) -> Place | Verdict:
+    return find_answer(evidence) if spec.tool is None else _find_argument(spec.tool, spec.argument or "", evidence)
 
 
 def _find_argument(tool: str, argument: str, evidence: Evidence) -> Place | Verdict:

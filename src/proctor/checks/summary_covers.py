@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from proctor.checks._quotes import locate_quoted_answer
 from proctor.checks._rubric import Rubric, build_question, find_answer, load_rubric, require_filled
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
@@ -43,6 +44,7 @@ class SummaryCovers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     judged=True,
     example="summary_covers: {points: [the contract ends in May, the rent rises by 3 %], at_least: 1}",
     reads=Reads(("answer",), "exact", "fail"),
+    locate_by=locate_quoted_answer,
 )
 def summary_covers(spec: SummaryCovers) -> Decide:
     """The answer, a summary, covers certain points, in the opinion of a judge."""

@@ -13,8 +13,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
+from proctor.checks._condition_ranges import locate_condition
 from proctor.checks._conditions import decide_condition
 from proctor.checks.caution import MISSING, Reads
 from proctor.checks.registry import Decide, check
@@ -22,7 +25,7 @@ from proctor.expressions.condition import holds_call, list_values
 from proctor.expressions.condition_parser import compile_condition
 from proctor.model.evidence import Evidence
 from proctor.model.show import shorten
-from proctor.model.verdict import Verdict, failed, passed
+from proctor.model.verdict import TextRange, Verdict, failed, passed
 
 
 class That(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,8 +39,19 @@ class That(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return any(holds_call(value) for value in list_values(compile_condition(self.expression)))
 
 
+def _locate(spec: That, evidence: Evidence) -> Iterator[TextRange]:
+    return locate_condition(compile_condition(spec.expression), evidence, spec.expression)
+
+
 # What is not known is looked after where a path is read: only the parts that decide the condition matter.
-@check("that", shorthand="expression", example='that: "tool_calls[*].arguments.amount < 100"', reads=Reads((), "exact"), product=True)
+@check(
+    "that",
+    shorthand="expression",
+    example='that: "tool_calls[*].arguments.amount < 100"',
+    reads=Reads((), "exact"),
+    product=True,
+    locate=_locate,
+)
 def that(spec: That) -> Decide:
     """A condition on the evidence holds."""
     condition = compile_condition(spec.expression, field="expression")

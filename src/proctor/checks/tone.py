@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.checks._quotes import locate_quoted_answer
 from proctor.checks._rubric import ask_rubric, find_answer, find_request, load_rubric, require_filled, require_threshold
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
@@ -34,6 +35,7 @@ class Tone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     judged=True,
     example="tone: friendly",
     reads=Reads(("answer",), "exact", "fail"),
+    locate_by=locate_quoted_answer,
 )
 def tone(spec: Tone) -> Decide:
     """The answer has a tone, in the opinion of a judge."""

@@ -21,11 +21,13 @@ from proctor.checks._calls import (
     fail_no_call_fits,
     find_indexes_of,
     list_recorded_calls,
+    locate_arguments,
     locate_fitting,
     require_name,
     resolve_name,
 )
 from proctor.checks._javascript_json import write_javascript_json
+from proctor.checks._json_places import JsonDocument
 from proctor.checks._ranges import Span, find_spans, locate_in_json
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
@@ -35,7 +37,7 @@ from proctor.matchers.equal import deep_equal
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, failed, passed
-from proctor.paths.json_path import compile_path
+from proctor.paths.json_path import compile_path, list_keys
 from proctor.patterns.engine import compile_pattern
 
 
@@ -99,9 +101,23 @@ class ToolInputPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def _locate_argument(spec: ToolArgument, evidence: Evidence) -> Iterator[TextRange]:
     if spec.value is msgspec.UNSET:
-        return iter(())
+        return locate_arguments(evidence, spec.tool, (spec.argument,))
     rule = build_argument_rule({spec.argument: spec.value}, values=spec.values)
     return locate_fitting(rule, evidence, spec.tool)
+
+
+def _locate_path(spec: ToolInputPath, evidence: Evidence) -> Iterator[TextRange]:
+    """Find the values at the path in the first call that has them."""
+    calls = list_recorded_calls(evidence) or ()
+    tool = resolve_name(spec.tool, evidence, calls) if spec.server_prefix else spec.tool
+    path = compile_path(spec.path, spec.syntax)
+    for index in find_indexes_of(calls, tool):
+        arguments = calls[index].arguments
+        nodes = [node for node in path.find_nodes(arguments) if _is_wanted(spec, node[0])] if _has_values(spec, arguments) else []
+        if nodes:
+            places = (list_keys(node, arguments) for node in nodes)
+            return JsonDocument(arguments, f"{call_path(evidence, index)}.arguments").locate(keys for keys in places if keys is not None)
+    return iter(())
 
 
 def _locate_input(spec: ToolInputContains | ToolInputMatches, evidence: Evidence) -> Iterator[TextRange]:
@@ -234,6 +250,7 @@ def tool_input_matches(spec: ToolInputMatches) -> Decide:
     example="tool_input_path: {tool: search, path: '$.filters[0].name', equals: size}",
     reads=Reads(("tool_calls", "tool_arguments"), "presence"),
     product=True,
+    locate=_locate_path,
 )
 def tool_input_path(spec: ToolInputPath) -> Decide:
     """Some call's arguments have a value at this JSONPath, optionally equal to a given one."""
@@ -242,20 +259,26 @@ def tool_input_path(spec: ToolInputPath) -> Decide:
         path = compile_path(spec.path, spec.syntax)
     except SpecError as error:
         return _decide_invalid(spec, error, f"have {spec.path}; invalid JSONPath", "invalid_path")
-    as_mcplab = spec.syntax == "mcplab"
 
     def holds(arguments: Json) -> bool:
-        # jsonpath-plus finds nothing in a falsy document, and compares with `===`: lists and objects equal nothing.
-        # MCPLab uses jsonpath-plus, so its suites must find here what they found there.
-        if as_mcplab and not isinstance(arguments, (dict, list)) and not arguments:
-            return False
-        values = path.find(arguments)
-        if spec.equals is msgspec.UNSET:
-            return bool(values)
-        return any(deep_equal(spec.equals, value) for value in values if not (as_mcplab and isinstance(value, (dict, list))))
+        return _has_values(spec, arguments) and any(_is_wanted(spec, value) for value in path.find(arguments))
 
     has = f"have {spec.path}" + ("" if spec.equals is msgspec.UNSET else f" = {show(spec.equals)}")
     return _decide_any_input(spec, holds, has)
+
+
+# jsonpath-plus finds nothing in a falsy document, and compares with `===`: lists and objects equal nothing.
+# MCPLab uses jsonpath-plus, so its suites must find here what they found there.
+
+
+def _has_values(spec: ToolInputPath, arguments: Json) -> bool:
+    return spec.syntax != "mcplab" or isinstance(arguments, (dict, list)) or bool(arguments)
+
+
+def _is_wanted(spec: ToolInputPath, value: Json) -> bool:
+    if spec.equals is msgspec.UNSET:
+        return True
+    return not (spec.syntax == "mcplab" and isinstance(value, (dict, list))) and deep_equal(spec.equals, value)
 
 
 def _decide_invalid(spec: ToolInputMatches | ToolInputPath, error: SpecError, claim: str, code: str) -> Decide:

@@ -23,6 +23,7 @@ from proctor.checks._calls import (
     find_indexes_of,
     list_names,
     list_recorded_calls,
+    locate_arguments,
     locate_fitting,
     require_name,
     resolve_name,
@@ -119,10 +120,15 @@ def _locate(spec: ToolCalled | ToolNotCalled, evidence: Evidence) -> Iterator[Te
     rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=getattr(spec, "strict", False))
     every = isinstance(spec, ToolNotCalled) or spec.at_most is not None or spec.at_least > 1 or spec.index is not None
     found = locate_fitting(rule, evidence, spec.name, server_prefix=spec.server_prefix, every=every)
-    if not isinstance(spec, ToolCalled) or spec.index is None:
-        # What a call must not be given decides beside what it must, and is an argument as a whole.
-        return iter(()) if isinstance(spec, ToolCalled) and spec.forbidden_arguments else found
+    if not isinstance(spec, ToolCalled):
+        return found
     calls = list_recorded_calls(evidence) or ()
+    if spec.forbidden_arguments:
+        name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        if _find_forbidden(name, frozenset(spec.forbidden_arguments), evidence, calls, find_indexes_of(calls, name)) is not None:
+            return locate_arguments(evidence, name, spec.forbidden_arguments)
+    if spec.index is None:
+        return found
     place = call_path(evidence, spec.index if spec.index >= 0 else len(calls) + spec.index)
     return (one for one in found if one.path.startswith(f"{place}."))
 

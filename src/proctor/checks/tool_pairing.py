@@ -6,7 +6,7 @@ mismatched and out of order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -27,7 +27,7 @@ from proctor.errors import SpecError
 from proctor.matchers.calls import MatchOptions, Pairing, ToolCallMatch, check_options
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, passed
+from proctor.model.verdict import TextRange, Verdict, failed, passed
 
 
 class ExpectedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,12 +63,17 @@ def _declare_reads(spec: ToolCallsMatch) -> Reads:
     return Reads(("tool_calls",) if spec.arguments == "ignore" else ("tool_calls", "tool_arguments"), "presence" if free else "exact")
 
 
+def _locate(spec: ToolCallsMatch, evidence: Evidence) -> Iterator[TextRange]:
+    return _prepare(spec).iterate_ranges(list_recorded_calls(evidence) or (), lambda index: f"{call_path(evidence, index)}.arguments")
+
+
 @check(
     "tool_calls_match",
     shorthand="calls",
     example="tool_calls_match: {calls: [{name: search, arguments: {q: string}}], order: strict}",
     reads=_declare_reads,
     product=True,
+    locate=_locate,
 )
 def tool_calls_match(spec: ToolCallsMatch) -> Decide:
     """Expected calls pair up with the actual ones; reports missing, extra, mismatched and out-of-order calls."""
@@ -76,13 +81,7 @@ def tool_calls_match(spec: ToolCallsMatch) -> Decide:
         require_name(expected.name, f"calls.{index}.name")
     if spec.negative and spec.calls:
         raise SpecError("a negative claim expects no call at all: leave calls out", field="calls")
-    options = MatchOptions(
-        order=spec.order, arguments=spec.arguments, max_extra=spec.max_extra, negative=spec.negative, positive_only=spec.positive_only
-    )
-    fault = check_options(options)
-    if fault is not None:
-        raise SpecError(fault[1], field=fault[0])
-    pairing = Pairing([ToolCall(name=call.name, arguments=call.arguments) for call in spec.calls], options)
+    pairing = _prepare(spec)
     ok = passed("no tool was called" if spec.negative else "every expected call was made")
 
     def decide(evidence: Evidence) -> Verdict:
@@ -93,6 +92,16 @@ def tool_calls_match(spec: ToolCallsMatch) -> Decide:
         return ok if match.passed else _fail_unpaired(spec, pairing, match, evidence, calls)
 
     return decide
+
+
+def _prepare(spec: ToolCallsMatch) -> Pairing:
+    options = MatchOptions(
+        order=spec.order, arguments=spec.arguments, max_extra=spec.max_extra, negative=spec.negative, positive_only=spec.positive_only
+    )
+    fault = check_options(options)
+    if fault is not None:
+        raise SpecError(fault[1], field=fault[0])
+    return Pairing([ToolCall(name=call.name, arguments=call.arguments) for call in spec.calls], options)
 
 
 def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch, evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:

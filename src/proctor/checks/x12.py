@@ -6,16 +6,19 @@ out and named; an absence cannot be claimed beside one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import msgspec
 
-from proctor.checks._fields import TextField, choose_scope_builder, declare_state_reads, refuse_fields_when_absent
-from proctor.checks._segments import Segmented, decide_segments, prepare_correlation, prepare_fields, read_all
+from proctor.checks._fields import Comparison, TextField, choose_scope_builder, declare_state_reads, refuse_fields_when_absent
+from proctor.checks._segments import ReadSegments, SegmentClaim, Segmented, Sought, prepare_correlation, prepare_fields, read_all
 from proctor.checks.registry import Decide, check
 from proctor.codecs.segments import compile_segment_path
 from proctor.codecs.x12 import read_transactions
-from proctor.model.evidence import Evidence, Json
+from proctor.expressions.scope import Scope
+from proctor.model.evidence import Evidence, Json, X12State
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, missing
+from proctor.model.verdict import TextRange, Verdict, missing
 
 
 class X12Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,34 +37,55 @@ class X12Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 _KIND = compile_segment_path("ST.1")
 
 
+def _locate(spec: X12Response, evidence: Evidence) -> Iterator[TextRange]:
+    claim, scope_of = _prepare(spec)
+    store = evidence.state.x12 if evidence.state is not None else None
+    return iter(()) if store is None else claim.iterate_ranges(_read(store), scope_of(evidence))
+
+
 @check(
     "x12_response",
     example="x12_response: {transaction: '271', fields: [{path: EB.1, expected: '1'}]}",
     reads=declare_state_reads,
     product=True,
+    locate=_locate,
 )
 def x12_response(spec: X12Response) -> Decide:
     """The last X12 transaction that fits has the given values; the score is the share of fields that hold."""
     refuse_fields_when_absent(spec.absent, spec.fields)
-    fields = prepare_fields(spec.fields)
-    correlation = prepare_correlation(spec.correlate_by, {})
-    scope_of = choose_scope_builder([sought.comparison for sought in (*fields, *correlation)])
-    told = ", ".join(f"{key} {show(value)}" for key, value in spec.correlate_by.items())
-    kind = f"X12 {spec.transaction} response" if spec.transaction is not None else "X12 response"
-    what = f"{kind} with {told}" if told else kind
+    claim, scope_of = _prepare(spec)
 
     def decide(evidence: Evidence) -> Verdict:
         store = evidence.state.x12 if evidence.state is not None else None
         if store is None:
             return missing("X12 responses")
-        scope = scope_of(evidence)
-
-        def fits(transaction: Segmented) -> bool:
-            if spec.transaction is not None and transaction.value(_KIND) != spec.transaction:
-                return False
-            return all(sought.look(transaction, scope).passed for sought in correlation)
-
-        reading = read_all(store.responses, read_transactions, "$.state.x12.responses")
-        return decide_segments(reading, fits, fields, scope, what=what, is_absent=spec.absent, correlated=1 + len(correlation))
+        return claim.decide(_read(store), scope_of(evidence))
 
     return decide
+
+
+def _prepare(spec: X12Response) -> tuple[SegmentClaim, Callable[[Evidence], Scope]]:
+    fields = prepare_fields(spec.fields)
+    correlation = prepare_correlation(spec.correlate_by, {})
+    told = ", ".join(f"{key} {show(value)}" for key, value in spec.correlate_by.items())
+    kind = f"X12 {spec.transaction} response" if spec.transaction is not None else "X12 response"
+
+    def fits(transaction: Segmented, scope: Scope) -> bool:
+        if spec.transaction is not None and transaction.value(_KIND) != spec.transaction:
+            return False
+        return all(sought.look(transaction, scope).passed for sought in correlation)
+
+    chosen_by = () if spec.transaction is None else (Sought("ST.1", _KIND, Comparison(spec.transaction, field="transaction")),)
+    claim = SegmentClaim(
+        fits=fits,
+        correlation=(*chosen_by, *correlation),
+        correlated=1 + len(correlation),
+        fields=fields,
+        what=f"{kind} with {told}" if told else kind,
+        is_absent=spec.absent,
+    )
+    return claim, choose_scope_builder([sought.comparison for sought in (*fields, *correlation)])
+
+
+def _read(store: X12State) -> ReadSegments:
+    return read_all(store.responses, read_transactions, "$.state.x12.responses")

@@ -14,12 +14,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from proctor.codecs.segments import Delimiters, Segment, SegmentPath, find_segment, pick
+from proctor.codecs.segments import Delimiters, Segment, SegmentPath, Span, find_segment, locate_piece, pick
 from proctor.errors import EvidenceError
 from proctor.model.show import show
 
-_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_LINE_ENDS = re.compile(r"\r\n|\r|\n|\Z")
 _ENVELOPE = ("FHS", "BHS", "BTS", "FTS")
+_FRAMING = "\x0b\x1c\ufeff \t"
+
+Line = tuple[int, str]
+"""A line without what frames it, and where it begins."""
 
 
 class Hl7Message(msgspec.Struct, frozen=True):
@@ -39,6 +43,16 @@ class Hl7Message(msgspec.Struct, frozen=True):
             # The delimiters themselves must not be divided by themselves.
             return segment.find_field(path.field) or None
         return pick(segment, path, self.delimiters, self._unescape)
+
+    def locate(self, path: SegmentPath) -> Span | None:
+        """Return where the text at a path stands in the text that the message was read from."""
+        segment = find_segment(self.segments, path)
+        if segment is None:
+            return None
+        if segment.name == "MSH" and path.field in (1, 2):
+            # As in `value`: the delimiters are never divided.
+            path = msgspec.structs.replace(path, repetition=None, component=None, subcomponent=None)
+        return locate_piece(segment, path, self.delimiters)
 
     def _unescape(self, text: str) -> str:
         mark = self.escape
@@ -84,14 +98,14 @@ class Hl7Message(msgspec.Struct, frozen=True):
 def read_messages(text: str) -> list[Hl7Message]:
     """Return every message in a text; `EvidenceError` when it does not begin with one."""
     messages: list[Hl7Message] = []
-    lines: list[str] = []
-    for line in _split_lines(text):
+    lines: list[Line] = []
+    for start, line in _split_lines(text):
         if line.startswith("MSH"):
             if lines:
                 messages.append(_read_message(lines))
-            lines = [line]
+            lines = [(start, line)]
         elif lines:
-            lines.append(line)
+            lines.append((start, line))
         else:
             raise EvidenceError(f"not an HL7 v2 message: it begins with {show(line[:20])} instead of MSH")
     if not lines:
@@ -100,15 +114,19 @@ def read_messages(text: str) -> list[Hl7Message]:
     return messages
 
 
-def _split_lines(text: str) -> Iterator[str]:
-    for line in _LINE_ENDS.split(text):
-        bare = line.strip("\x0b\x1c\ufeff \t") if line[:1] in "\x0b\x1c\ufeff \t" else line.rstrip("\x1c")
+def _split_lines(text: str) -> Iterator[Line]:
+    start = 0
+    # The end of the text ends the last line.
+    for end, following in (found.span() for found in _LINE_ENDS.finditer(text)):
+        line = text[start:end]
+        bare = line.strip(_FRAMING) if line[:1] in _FRAMING else line.rstrip("\x1c")
         if bare and not bare.startswith(_ENVELOPE):
-            yield bare
+            yield start + line.index(bare), bare
+        start = following
 
 
-def _read_message(lines: list[str]) -> Hl7Message:
-    header = lines[0]
+def _read_message(lines: list[Line]) -> Hl7Message:
+    _, header = lines[0]
     separator = header[3:4]
     if not separator or separator.isalnum() or separator.isspace():
         raise EvidenceError(f"not an HL7 v2 message: no field separator after MSH in {show(header[:20])}")
@@ -120,12 +138,12 @@ def _read_message(lines: list[str]) -> Hl7Message:
         Delimiters(component, repetition, subcomponent),
         separator,
         escape,
-        tuple(_read_segment(line, separator) for line in lines),
+        tuple(_read_segment(line, separator, start) for start, line in lines),
     )
 
 
-def _read_segment(line: str, separator: str) -> Segment:
+def _read_segment(line: str, separator: str, start: int) -> Segment:
     name, *fields = line.split(separator)
     if name == "MSH":
         fields.insert(0, separator)
-    return Segment(name, line, tuple(fields))
+    return Segment(name, line, tuple(fields), start, name == "MSH")

@@ -43,6 +43,10 @@ class SegmentPath(msgspec.Struct, frozen=True):
     component: int | None
     subcomponent: int | None
 
+    def find_segment_path(self) -> SegmentPath:
+        """Return the path of the whole segment."""
+        return msgspec.structs.replace(self, field=None, repetition=None, component=None, subcomponent=None)
+
 
 class Delimiters(msgspec.Struct, frozen=True):
     """The characters that divide a field; a level that a message does not have is `None`."""
@@ -52,12 +56,20 @@ class Delimiters(msgspec.Struct, frozen=True):
     subcomponent: str | None = None
 
 
+Span = tuple[int, int]
+"""The first character of a piece of text and the first one behind it."""
+
+
 class Segment(msgspec.Struct, frozen=True):
     """One segment: its text, and its fields as written; `fields[0]` is field 1."""
 
     name: str
     text: str
     fields: tuple[str, ...]
+    start: int = 0
+    """Where its text begins in the text that it was read from."""
+    header: bool = False
+    """Whether field 1 is the separator itself, which stands right behind the name."""
 
     def find_field(self, number: int) -> str:
         """Return field `number`, or empty text."""
@@ -126,6 +138,35 @@ def pick(segment: Segment, path: SegmentPath, delimiters: Delimiters, unescape: 
     # What still has structure keeps its escapes: undone, an escaped delimiter could not be told from a real one.
     divided = any(mark is not None and mark in piece for mark in (delimiters.repetition, delimiters.component, delimiters.subcomponent))
     return piece if divided else unescape(piece)
+
+
+def locate_piece(segment: Segment, path: SegmentPath, delimiters: Delimiters) -> Span | None:
+    """Return where the text stands that `pick` selects, with its escapes as they are written; None when it is absent or empty."""
+    if path.field is None:
+        return segment.start, segment.start + len(segment.text)
+    if not 0 < path.field <= len(segment.fields):
+        return None
+    piece = segment.fields[path.field - 1]
+    # Every field has a separator before it; in a header the first field is one.
+    before = segment.fields[1 if segment.header else 0 : path.field - 1]
+    start = segment.start + len(segment.name) + sum(len(field) + 1 for field in before) + 1
+    if segment.header and path.field == 1:
+        start -= 1
+    if path.repetition is not None or path.component is not None:
+        piece, start = _narrow(piece, start, delimiters.repetition, path.repetition or 1)
+    if path.component is not None:
+        piece, start = _narrow(piece, start, delimiters.component, path.component)
+    if path.subcomponent is not None:
+        piece, start = _narrow(piece, start, delimiters.subcomponent, path.subcomponent)
+    return (start, start + len(piece)) if piece else None
+
+
+def _narrow(text: str, start: int, delimiter: str | None, number: int) -> tuple[str, int]:
+    """Return one part of a text and where it begins."""
+    parts = text.split(delimiter, number) if delimiter is not None else [text]
+    if number > len(parts):
+        return "", start
+    return parts[number - 1], start + sum(len(part) + 1 for part in parts[: number - 1])
 
 
 def _pick_part(text: str, delimiter: str | None, number: int) -> str:

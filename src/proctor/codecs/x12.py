@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.codecs.segments import Delimiters, Segment, SegmentPath, find_segment, pick
+from proctor.codecs.segments import Delimiters, Segment, SegmentPath, Span, find_segment, locate_piece, pick
 from proctor.errors import EvidenceError
 from proctor.model.show import show
 
@@ -40,6 +40,21 @@ class X12Transaction(msgspec.Struct, frozen=True):
         segments = ((self.group,) if self.group is not None else ()) if path.name == "GS" else self.segments
         segment = find_segment(segments, path)
         return pick(segment, path, self.delimiters, _as_written) if segment is not None else None
+
+    def locate(self, path: SegmentPath) -> Span | None:
+        """Return where the text at a path stands in the text that the transaction was read from."""
+        if path.name == "ISA":
+            plain = msgspec.structs.replace(path, repetition=None, component=None, subcomponent=None)
+            span = locate_piece(self.interchange, plain, Delimiters(None))
+            text = "" if path.field is None else self.interchange.find_field(path.field)
+            if span is None or not text:
+                return span
+            # Without the blanks that fill it up, as in `value`.
+            start = span[0] + len(text) - len(text.lstrip(" "))
+            return (start, start + len(text.strip(" "))) if text.strip(" ") else None
+        segments = ((self.group,) if self.group is not None else ()) if path.name == "GS" else self.segments
+        segment = find_segment(segments, path)
+        return locate_piece(segment, path, self.delimiters) if segment is not None else None
 
 
 def _as_written(text: str) -> str:
@@ -87,14 +102,16 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> int
     divider, terminator = text[start + 3], text[position]
     divides_repetitions = len(elements[10]) == 1 and not elements[10].isalnum() and elements[10] != " "
     delimiters = Delimiters(elements[15], elements[10] if divides_repetitions else None)
-    interchange = Segment("ISA", text[start:position], tuple(elements))
+    interchange = Segment("ISA", text[start:position], tuple(elements), start)
     group: Segment | None = None
     current: list[Segment] = []
     position += 1
     while position < len(text):
         end = text.find(terminator, position)
         end = len(text) if end < 0 else end
-        raw = text[position:end].strip(_BLANK)
+        piece = text[position:end].rstrip(_BLANK)
+        raw = piece.lstrip(_BLANK)
+        begin = position + len(piece) - len(raw)
         # This interchange lacks its IEA, and the next one begins.
         if raw.startswith("ISA" + divider):
             break
@@ -102,7 +119,7 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> int
         name, *fields = raw.split(divider)
         if name == "IEA":
             break
-        segment = Segment(name, raw, tuple(fields))
+        segment = Segment(name, raw, tuple(fields), begin)
         if name == "GS":
             group = segment
         elif name == "ST":

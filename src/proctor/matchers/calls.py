@@ -18,7 +18,7 @@ was made at all, whatever is expected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -30,6 +30,7 @@ from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Differe
 from proctor.matchers.weight import weigh
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import nearest, show
+from proctor.model.verdict import TextRange
 from proctor.work import spend
 
 CallOrder = Literal["ignore", "strict", "superset"]
@@ -121,6 +122,18 @@ class Pairing:
         if options.positive_only and not actual:
             return ToolCallMatch(self._expected, (), (), (), passed=False)
         return _Attempt(self._expected, self._rules, tuple(actual), options).make_result()
+
+    def iterate_ranges(self, actual: Sequence[ToolCall], find_path: Callable[[int], str]) -> Iterator[TextRange]:
+        """Yield the characters of arguments that made calls pair up, where all did; `find_path` says where the arguments stand."""
+        if self._options.negative:
+            return
+        attempt = _Attempt(self._expected, self._rules, tuple(actual), self._options)
+        if not attempt.make_result().passed:
+            return
+        for index, at in sorted(attempt.pairs.items(), key=lambda pair: pair[1]):
+            rule = self._rules[index]
+            if rule is not None:
+                yield from rule.iterate_ranges(actual[at].arguments, NO_SCOPE, find_path(at))
 
     def list_differences(self, mismatch: ArgumentMismatch, path: str) -> list[Difference]:
         """Return a mismatch field by field; `path` is where the actual arguments stand in the evidence."""

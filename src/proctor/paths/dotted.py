@@ -28,3 +28,16 @@ def find_dotted(document: Json, path: str) -> Json | Missing:
         else:
             return MISSING
     return value
+
+
+def trace_dotted(document: Json, path: str) -> tuple[str | int, ...] | None:
+    """Return the keys and positions that `path` leads along, or None where nothing is there."""
+    keys: list[str | int] = []
+    value = document
+    for part in path.split("."):
+        following = find_dotted(value, part)
+        if following is MISSING:
+            return None
+        keys.append(part if isinstance(value, dict) else int(part))
+        value = following
+    return tuple(keys)

@@ -9,11 +9,11 @@ import functools
 from typing import Literal, cast
 
 from proctor.model.evidence import Json
-from proctor.paths.evaluate import Walk
+from proctor.paths.evaluate import Found, Walk
 from proctor.paths.parser import parse
 from proctor.paths.query import Index, Name, PathError, Query, Segment
 
-__all__ = ["CompiledPath", "PathError", "Syntax", "compile_path"]
+__all__ = ["CompiledPath", "PathError", "Syntax", "compile_path", "list_keys"]
 
 Syntax = Literal["rfc9535", "mcplab"]
 
@@ -40,6 +40,23 @@ class CompiledPath:
             return _follow(self._straight, document)
         walk = Walk(document)
         return [node[0] for node in walk.select_query(self._query, walk.root)]
+
+    def find_nodes(self, document: Json) -> list[Found]:
+        """Return what `find` does, as nodes that know where they stand: see `list_keys`."""
+        walk = Walk(document)
+        return walk.select_query(self._query, walk.root)
+
+
+def list_keys(node: Found, document: Json) -> tuple[str | int, ...] | None:
+    """Return the keys and positions that lead to a node; None for one that is no part of the document, as a length is none."""
+    keys: list[str | int] = []
+    value, key, parent = node
+    while parent is not None and key is not None:
+        if isinstance(parent[0], dict) != isinstance(key, str):
+            return None
+        keys.append(key)
+        value, key, parent = parent
+    return tuple(reversed(keys)) if value is document else None
 
 
 @functools.lru_cache(maxsize=2048)

@@ -68,7 +68,7 @@ def _join_pieces(pieces: Sequence[Piece]) -> str:
 
 def _mark(step: Step, name: str, pieces: list[Piece]) -> Step:
     """Return the step with a text in pieces, and as a whole."""
-    return {**step, name: _join_pieces(pieces), "marked": {name: pieces}}
+    return {**step, name: _join_pieces(pieces), "marked": {**step.get("marked", {}), name: pieces}}
 
 
 def usage_words(usage: Usage | None) -> str:
@@ -118,7 +118,7 @@ def _iterate_exchange(observed: Evidence | EvidenceTurn, at: str, marks: Marks, 
     root: list[tuple[int, ToolCall]] = list(enumerate(observed.tool_calls or ()))
     for number, node in enumerate(observed.nodes or ()):
         place = f"{at}.nodes[{number}]"
-        yield _build_node_step(node, place)
+        yield _build_node_step(node, place, marks)
         for index, call in enumerate(node.tool_calls):
             # Bounded: each call of a node against all calls of the run would cost their product, and more steps than these are not shown.
             same = next((entry for entry in root[:MOST_STEPS] if entry[1] == call), None)
@@ -175,10 +175,12 @@ def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, inside: b
             step["error_kind"] = write_label(call.failure_kind() or "")
     if call.result is not None and (failure is None or call.error):
         step["result"] = write_tool_result(call.result)
+        found = select_marks(marks, (f"{place}.result" for place in places))
+        step = _mark(step, "result", write_marked_value(call.result, found)) if found else step
     return step
 
 
-def _build_node_step(node: Node, place: str) -> Step:
+def _build_node_step(node: Node, place: str, marks: Marks) -> Step:
     step: Step = {"kind": "node", "name": write_label(node.name), "status": write_label(node.status), "at": [place]}
     if node.type:
         step["type"] = write_label(node.type)
@@ -188,7 +190,8 @@ def _build_node_step(node: Node, place: str) -> Step:
         step["tokens"] = usage_words(node.usage)
     for name, value in (("input", node.input), ("parameters", node.parameters), ("output", node.output), ("error", node.error)):
         if value is not None and value != {}:
-            step[name] = write_pretty(value)
+            found = select_marks(marks, (f"{place}.{name}",))
+            step = _mark(step, name, write_marked_value(value, found)) if found else {**step, name: write_pretty(value)}
     if node.notes:
         step["notes"] = [write_label(note, 400) for note in node.notes[:10]]
     return step

@@ -1,17 +1,19 @@
 """The characters of the evidence that a verdict is about, found where the verdict is shown.
 
 Deciding hands out one and the same verdict for every plain pass and knows nothing of characters. Whoever shows a verdict beside its
-evidence asks the check again, this time for the place: what it looked for and found, or what it forbids and found. Claims that found
-nothing have no range; their pointers lead to the text that was searched.
+evidence asks the check again, this time for the place: what it looked for and found, or what it forbids and found; inside of a text, where
+no pointer leads, also the value that is not as expected; of a judge's reason, what it quotes. Claims that found nothing have no range;
+their pointers lead to the text that was searched.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 import msgspec
 
-from proctor.checks.registry import default_registry
+from proctor.checks.registry import CheckEntry, default_registry
 from proctor.errors import CheckFault, SpecError
 from proctor.evidence.turns import turn_evidence
 from proctor.model.case import Assertion
@@ -22,6 +24,8 @@ from proctor.work import begin_counting, end_counting
 
 MOST_RANGES = 20
 """Ranges told of one verdict."""
+MOST_LOOKED_AT = 200
+"""Ranges that are looked at for these: two parts of a claim may find the same characters."""
 
 
 def add_ranges(result: CaseResult, evidence: Evidence) -> CaseResult:
@@ -41,11 +45,18 @@ def find_ranges(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> t
     counting = begin_counting()
     try:
         entry = default_registry().get_for(assertion.check, assertion.spec)
-        if entry.locate is None or seen is None or not isinstance(assertion.spec, entry.spec):
+        if seen is None or not isinstance(assertion.spec, entry.spec):
             return ()
-        return tuple(islice(entry.locate(assertion.spec, seen), MOST_RANGES))
+        found = _locate(entry, assertion.spec, seen, verdict)
+        return tuple(islice(dict.fromkeys(islice(found, MOST_LOOKED_AT)), MOST_RANGES))
     # The verdict stands without the place: a limit that deciding kept within is reached, or a plugin of that time is not installed.
     except (CheckFault, SpecError, RecursionError):
         return ()
     finally:
         end_counting(counting)
+
+
+def _locate(entry: CheckEntry, spec: msgspec.Struct, evidence: Evidence, verdict: Verdict) -> Iterable[TextRange]:
+    if entry.locate_by is not None:
+        return entry.locate_by(spec, evidence, verdict)
+    return entry.locate(spec, evidence) if entry.locate is not None else ()

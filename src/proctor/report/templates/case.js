@@ -199,14 +199,15 @@ function drawStep(step, longest) {
   );
   const part = (label, text, bad, cut) => text && make("div", { class: bad ? "part bad" : "part" }, make("span", { class: "side" }, label), marked("pre", text, cut));
   if (step.kind === "call") {
-    return [name, part("arguments", step.arguments, false, pieces.arguments), part(step.error_kind ? `error, ${step.error_kind}` : "error", step.error, true), foldedPart("result", step.result)];
+    return [name, part("arguments", step.arguments, false, pieces.arguments), part(step.error_kind ? `error, ${step.error_kind}` : "error", step.error, true), foldedPart("result", step.result, false, pieces.result)];
   }
-  return [name, part("error", step.error, true), foldedPart("output", step.output), foldedPart("input", step.input, true), foldedPart("parameters", step.parameters, true), (step.notes || []).map((note) => said("p", note, "muted"))];
+  return [name, part("error", step.error, true), foldedPart("output", step.output, false, pieces.output), foldedPart("input", step.input, true), foldedPart("parameters", step.parameters, true, pieces.parameters), (step.notes || []).map((note) => said("p", note, "muted"))];
 }
 
-/** A short value stands open; a long one waits behind its name. */
-function foldedPart(label, text, closed) {
+/** A short value stands open, and one with marks; a long one waits behind its name. */
+function foldedPart(label, text, closed, cut) {
   if (!text) return "";
+  if (cut) return make("div", { class: "part" }, make("span", { class: "side" }, label), marked("pre", text, cut));
   const lines = text.split("\n").length;
   if (!closed && lines <= 12 && text.length <= 700) return make("div", { class: "part" }, make("span", { class: "side" }, label), said("pre", text));
   return folded(`${label}, ${lines > 1 ? `${lines} lines` : `${text.length.toLocaleString("en")} characters`}`, () => said("pre", text));

@@ -70,7 +70,7 @@ def _add_ranges(needed: _Needed, key: str, told: list[dict[str, Json]]) -> None:
     if case is None or len(case.assertions) != len(told):
         return
     for assertion, one in zip(case.assertions, told, strict=True):
-        verdict = Verdict(one["outcome"], one["score"], one["reason"], one["code"])
+        verdict = Verdict(one["outcome"], one["score"], one["reason"], one["code"], one.get("details") or {})
         ranges = find_ranges(assertion, verdict, evidence)
         if ranges:
             one["ranges"] = [{"pointer": found.path, "start": found.start, "end": found.end} for found in ranges]
