@@ -42,7 +42,7 @@ def test_each_kind_of_field_gets_its_input() -> None:
         "count": Field(whole()), "ok": Field(FLAG), "word": Field(one_of("a", "b", exact=True)), "data": Field(OBJECT_OR_LIST),
         "ends_at": Field(text()), "token": Field(text()),
     }  # fmt: skip
-    found = make_inputs(table, {}, secrets=["token"])
+    found = make_inputs(table, {})
     controls = ["line", "area", "line", "area", "number", "tick", "choice", "json", "time", "secret"]
     assert [one.control for one in found] == controls and found[0].required and found[6].options == (("a", "a"), ("b", "b"))
 

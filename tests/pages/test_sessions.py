@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from typing import Any
 
@@ -58,10 +59,41 @@ def test_keys_of_machines_do_not_open_the_pages(world: World, kind: str) -> None
 
 
 @pytest.mark.parametrize(
-    "next", ["https://evil.example/", "//evil.example", "/ui//evil.example", "/ui/\\evil", "/api/projects", "javascript:alert(1)", ""]
+    "next",
+    [
+        "https://evil.example/",
+        "//evil.example",
+        "/ui//evil.example",
+        "/ui/\\evil",
+        "/api/projects",
+        "javascript:alert(1)",
+        "",
+        "/ui/../api/projects",
+        "/ui/%2e%2E/api/projects",
+        "/ui/p/.%2e/../../api/projects?x=1",
+        "/ui/./..#x",
+        "/ui/\t/evil.example",
+        "/ui/\r\nset-cookie: a=b",
+        "?/ui/",
+    ],
 )
-def test_the_way_in_leads_nowhere_else(world: World, next: str) -> None:
-    assert log_in(world, world.keys["organization"], next=next).headers["location"] == "/ui/"
+def test_the_way_in_leads_nowhere_else(seen: World, next: str) -> None:
+    assert log_in(seen, seen.keys["organization"], next=next).headers["location"] == "/ui/"
+
+
+@pytest.mark.parametrize("next", ["/ui/search?q=http://x", "/ui/p/a..b/runs", "/ui/audit#a//b"])
+def test_the_way_in_leads_to_every_page(seen: World, next: str) -> None:
+    assert log_in(seen, seen.keys["organization"], next=next).headers["location"] == next
+
+
+def test_logging_in_again_ends_the_session_before(world: World) -> None:
+    token = world.sessions["organization"]
+    answer = world.ask("POST", "/ui/login", "organization", data={"key": world.keys["project"]})
+    assert answer.status_code == 303 and token not in answer.headers["set-cookie"]
+    assert world.service.run(lambda hub: find_session_caller(hub, token)) is None
+    # Who only mistypes a key is still who they were.
+    assert world.ask("POST", "/ui/login", "project", data={"key": "vk_wrong"}).status_code == 401
+    assert world.get("/ui/p/proj_home", "project").status_code == 200
 
 
 def test_behind_tls_the_cookie_is_for_this_host_alone(world: World) -> None:
@@ -73,6 +105,9 @@ def test_behind_tls_the_cookie_is_for_this_host_alone(world: World) -> None:
     assert world.get("/ui/", headers={**secure, "cookie": f"__Host-proctor_session={token}"}).status_code == 200
     # Over TLS the plain name is not believed: any neighbour under the same domain could have set it.
     assert world.get("/ui/", headers={**secure, "cookie": f"proctor_session={token}"}).status_code == 303
+    # Of several proxies the first one speaks to the browser.
+    several = world.ask("POST", "/ui/login", data={"key": world.keys["organization"]}, headers={"x-forwarded-proto": "https, http"})
+    assert several.headers["set-cookie"].startswith("__Host-proctor_session=")
 
 
 def test_logging_out_needs_the_proof_and_ends_the_session(world: World) -> None:
@@ -121,11 +156,21 @@ def test_nothing_large_is_taken_from_a_stranger(world: World) -> None:
     assert "log in first" in log_in(world, "x" * 5_000).text
     assert world.post("/ui/logout", proof="x").status_code == 401
     assert world.ask("POST", "/ui/login", content=b"{}", headers={"content-type": "application/json"}).status_code == 415
+    bomb = gzip.compress(b"key=" + b"x" * 1_000_000)
+    packed = {"content-type": "application/x-www-form-urlencoded", "content-encoding": "gzip"}
+    answer = world.ask("POST", "/ui/login", content=bomb, headers=packed)
+    assert len(bomb) < 4_000 and answer.status_code == 401 and "log in first" in answer.text
 
 
 def test_foreign_pages_cannot_log_anybody_in(world: World) -> None:
-    answer = world.ask("POST", "/ui/login", data={"key": world.keys["organization"]}, headers={"origin": "https://evil.example"})
-    assert answer.status_code == 403 and "set-cookie" not in answer.headers
+    own = "127.0.0.1:8700"
+    for origin, proto in (("https://evil.example", "http"), ("null", "http"), (f"http://{own}", "https"), (f"https://{own}.evil", "https")):
+        headers = {"origin": origin, "x-forwarded-proto": proto}
+        answer = world.ask("POST", "/ui/login", data={"key": world.keys["organization"]}, headers=headers)
+        assert answer.status_code == 403 and "set-cookie" not in answer.headers, origin
+    for proto in ("http", "https"):
+        headers = {"origin": f"{proto}://{own}", "x-forwarded-proto": proto}
+        assert world.ask("POST", "/ui/login", data={"key": world.keys["organization"]}, headers=headers).status_code == 303
 
 
 def test_guessing_is_slowed_down(url: str, tmp_path: Any) -> None:

@@ -190,6 +190,21 @@ def test_content_is_logged_only_when_allowed_and_redacted_even_then(tmp_path: Pa
     assert "visible" in line["body"] and "sk-abcdef" not in line["body"]
 
 
+def test_no_form_leaves_a_secret_in_the_log(tmp_path: Path, lines: Any) -> None:
+    with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, log_content=True) as service:
+        settings = json.dumps({"targets": {"a": {"headers": {"authorization": "open sesame"}}}})
+        service.post("/ui/projects/new", data={"secret": "open sesame", "settings": settings, "name": "visible"})
+        service.post("/ui/p/proj_x/secrets/", data={"name": "A", "value": "open sesame"})
+        service.keys()
+        gone = {"cookie": "proctor_session=gone"}
+        answer = service.post("/ui/p/proj_x/settings/change", data={"name": "mine", "note": "open sesame"}, headers=gone)
+        assert answer.status_code == 401 and "open sesame" in answer.text
+        service.post("/ui/p/proj_x/secrets", data={"name": "A", "value": "open sesame"}, headers=gone)
+    found = lines()
+    assert "visible" in found[0]["body"] and len(found) == 4
+    assert "sesame" not in json.dumps(found)
+
+
 @pytest.mark.parametrize("name", ["proctor.serve", "proctor.service", "proctor.mcp"])
 def test_whatever_part_of_the_service_logs_does_so_without_content(name: str, lines: Any, capsys: pytest.CaptureFixture[str]) -> None:
     try:

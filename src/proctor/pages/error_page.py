@@ -8,13 +8,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from proctor.pages.forms import parse_form
+from proctor.pages.forms import hides_value, is_form, parse_form
 from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.session_cookie import LOGIN_PATH, is_form_proof
 from proctor.pages.words import quote_part
 from proctor.service.refusals import Refusal
 
-_NEVER_BACK = frozenset(("proof", "value", "secret", "key"))
+_LARGEST_BACK = 1_000_000
+"""Bytes of a form that are given back. Escaped they are up to five times as many, and drawing them keeps others waiting."""
 
 
 def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, headers: Mapping[str, str]) -> Response:
@@ -32,26 +33,30 @@ def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, head
     return render_page(request, "error.html", values, status=status, headers=kept)
 
 
-def find_entered(request: Request) -> list[tuple[str, str]]:
-    """Return what somebody typed into the form that was refused, so that nothing of it is lost; keys and secrets are never shown again."""
-    body: bytes = request.scope.get("state", {}).get("body", b"")
-    if request.method != "POST" or request.url.path in (LOGIN_PATH, "/ui/logout") or not body:
-        return []
-    try:
-        fields = parse_form(body)
-    except ValueError:
+def find_entered(request: Request) -> list[tuple[str, str | None]]:
+    """Return what somebody typed into the form that was refused; None in place of keys and secrets, which are to be typed again."""
+    if request.url.path in (LOGIN_PATH, "/ui/logout"):
         return []
     # Without anything but the proof there was nothing to type: a button.
-    return [(name, value) for name, values in fields.items() if name not in _NEVER_BACK for value in values]
+    typed = [(name, values) for name, values in _read_refused_form(request).items() if name != "proof"]
+    return [(name, None if hides_value(name) else value) for name, values in typed for value in values]
+
+
+def _read_refused_form(request: Request) -> dict[str, list[str]]:
+    """Return the fields of a form that was refused; none of what is no form, or too large to be given back."""
+    body: bytes = request.scope.get("state", {}).get("body", b"")
+    if request.method != "POST" or not is_form(request.headers) or len(body) > _LARGEST_BACK:
+        return {}
+    try:
+        return parse_form(body)
+    except ValueError:
+        return {}
 
 
 def _is_of_another_session(request: Request) -> bool:
     """Return whether a form was refused for its proof, and not for what its sender may do."""
-    try:
-        fields = parse_form(request.scope.get("state", {}).get("body", b""))
-    except ValueError:
-        return False
-    return request.method == "POST" and "proof" in fields and not is_form_proof(request.scope, fields["proof"][-1])
+    fields = _read_refused_form(request)
+    return "proof" in fields and not is_form_proof(request.scope, fields["proof"][-1])
 
 
 def find_login_address(request: Request) -> str:

@@ -1,7 +1,7 @@
 """One page for every form and one for every question before something is taken away.
 
-A form that is refused comes back with everything that was typed, each problem beside its input and the rest above. What nobody can
-mend in a form (no session, no database) is answered by `error_page.py`, which keeps what was typed as well.
+A form that is refused comes back with everything that was typed but keys and secrets, each problem beside its input and the rest above.
+What nobody can mend in a form (no session, no database) is answered by `error_page.py`, which keeps what was typed as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     """The page to go to without sending it."""
     fields: Table
     choices: Mapping[str, Sequence[tuple[str, str]]] = {}
-    secrets: tuple[str, ...] = ()
     partial: bool = False
     seen: str = ""
     """When the record was changed last, as the form knows it."""
@@ -57,9 +56,7 @@ def show_form(
         "source": source,
         "project": form.project,
         "form": form,
-        "inputs": make_inputs(
-            form.fields, typed or {}, problems=problems, choices=form.choices, secrets=form.secrets, partial=form.partial
-        ),
+        "inputs": make_inputs(form.fields, typed or {}, problems=problems, choices=form.choices, partial=form.partial),
         "refusal": refusal,
         "apart": apart,
         **form.values,

@@ -14,6 +14,7 @@ from typing import Literal, cast
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.pages.forms import hides_value
 from proctor.service.refusals import Refusal
 from proctor.service.verification.fields import Field, Table, label_of
 from proctor.store.bodies import to_json
@@ -42,6 +43,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a number has no fraction."""
     example: str = ""
     problems: tuple[str, ...] = ()
+    lost: bool = False
+    """Whether something was typed that is not shown again."""
 
     @property
     def rows(self) -> int:
@@ -55,14 +58,15 @@ def make_inputs(
     *,
     problems: Mapping[str, Sequence[str]] | None = None,
     choices: Mapping[str, Sequence[tuple[str, str]]] | None = None,
-    secrets: Sequence[str] = (),
     partial: bool = False,
 ) -> list[Input]:
-    """Return the inputs of a form, with what was typed and what is wrong with it. `choices` are proposed, `secrets` not shown."""
+    """Return the inputs of a form, with what was typed, but for keys and secrets, and what is wrong with it. `choices` are proposed."""
     sorted_problems, chosen = sort_problems(table, problems or {}), choices or {}
     found: list[Input] = []
     for name, field in table.items():
-        control: Control = "secret" if name in secrets else _choose_control(name, field)
+        hidden = hides_value(name)
+        control: Control = "secret" if hidden else _choose_control(name, field)
+        value = typed.get(name, "") if typed else write_typed(field, field.default)
         options = tuple(chosen.get(name, ())) or tuple((word, word) for word in field.kind.schema.get("enum", ()))
         example = "" if field.example is None else write_typed(field, field.example)
         found.append(
@@ -71,7 +75,7 @@ def make_inputs(
                 label=label_of(name),
                 about=field.about,
                 control=control,
-                value=typed.get(name, "") if typed else write_typed(field, field.default),
+                value="" if hidden else value,
                 options=options,
                 # What may not be empty cannot be emptied later; a new record has its default.
                 required=field.required or (partial and not field.null),
@@ -79,6 +83,7 @@ def make_inputs(
                 whole=field.kind.schema.get("type") == "integer",
                 example=example,
                 problems=tuple(sorted_problems.get(name, ())),
+                lost=hidden and bool(value),
             )
         )
     return found

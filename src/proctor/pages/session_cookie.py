@@ -15,6 +15,8 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import Scope
 
+from proctor.service.access.callers import Caller
+
 LOGIN_PATH = "/ui/login"
 _COOKIE, _SECURE_COOKIE = "proctor_session", "__Host-proctor_session"
 """A browser takes the second name only over TLS, from this host alone."""
@@ -26,8 +28,9 @@ _PROOF = 16
 
 def is_secure(scope: Scope) -> bool:
     """Return whether the browser speaks TLS, here or to a proxy in front. A lie about it only harms who tells it."""
-    headers = dict(scope["headers"])
-    return scope.get("scheme") == "https" or headers.get(b"x-forwarded-proto", b"").strip().lower() == b"https"
+    # Of several proxies the first one speaks to the browser.
+    first: bytes = dict(scope["headers"]).get(b"x-forwarded-proto", b"").partition(b",")[0]
+    return scope.get("scheme") == "https" or first.strip().lower() == b"https"
 
 
 def find_session_token(scope: Scope) -> str | None:
@@ -71,5 +74,8 @@ def is_form_proof(scope: Scope, given: str) -> bool:
 
 def _derive_proof(scope: Scope) -> bytes:
     token = find_session_token(scope)
-    secret = _LOCAL_SECRET if token is None else token.encode()
+    caller: Caller | None = scope.get("state", {}).get("caller")
+    # The local user is let in whatever the cookie says; what another service of this machine has put there must not make a proof.
+    is_local = caller is not None and caller.key_id is None
+    secret = _LOCAL_SECRET if token is None or is_local else token.encode()
     return hashlib.blake2b(b"form", key=secret[:64], digest_size=_PROOF).digest()

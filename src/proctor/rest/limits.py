@@ -144,6 +144,12 @@ def has_body(scope: Scope) -> bool:
     return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
 
 
+def promises_at_most(headers: Headers, most: int) -> bool:
+    """Return whether a request says how large its body is, no larger than that, and that it is not compressed."""
+    size = headers.get("content-length", "")
+    return size.isdecimal() and len(size) <= 9 and int(size) <= most and "content-encoding" not in headers
+
+
 def _find_holder(scope: Scope) -> tuple[str, str]:
     """Return for whom a body is held: the organization, and in it the key, or the address of the local user."""
     caller = scope.get("state", {}).get("caller")
@@ -177,24 +183,6 @@ async def drain_body(receive: Receive, most: int) -> None:
                     return
     except TimeoutError:
         return
-
-
-async def receive_small_body(receive: Receive, most: int) -> bytes:
-    """Return a body that is soon there and no larger than that; nothing of any other."""
-    parts: list[bytes] = []
-    taken = 0
-    try:
-        async with asyncio.timeout(_DRAIN_S):
-            while True:
-                message = await receive()
-                taken += len(message.get("body", b""))
-                if taken > most or message["type"] != "http.request":
-                    return b""
-                parts.append(message.get("body", b""))
-                if not message.get("more_body", False):
-                    return b"".join(parts)
-    except TimeoutError:
-        return b""
 
 
 def _drop_encoding(scope: Scope, size: int) -> None:

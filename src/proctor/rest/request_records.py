@@ -14,6 +14,8 @@ import time
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from proctor.cassettes.scrub import REDACTED
+from proctor.pages.forms import LARGEST_FORM, hides_value, is_form, parse_form
 from proctor.rest.errors import make_bug_response
 from proctor.rest.metrics import Metrics
 from proctor.service.redaction import redact_text
@@ -88,9 +90,24 @@ class RequestRecorder:
             "key_id": None if caller is None else caller.actor,
             "request_id": request_id,
         }
-        if self._log_content and "/secrets" not in route and (body := scope["state"].get("body")):
-            line["body"] = redact_text(body[:_SHOWN_BODY].decode("utf-8", errors="replace"))
+        # The path as well: an address that nobody has may be one of the secrets, mistyped.
+        is_secret = "/secrets" in route or "/secrets" in scope["path"]
+        if self._log_content and not is_secret and (body := scope["state"].get("body")):
+            line["body"] = _show_body(scope, body)
         _LOG.info("request", extra=line)
+
+
+def _show_body(scope: Scope, body: bytes) -> str:
+    """Return the beginning of a body without what looks like a secret."""
+    if not is_form(Headers(scope=scope)):
+        return redact_text(body[:_SHOWN_BODY].decode("utf-8", errors="replace"))
+    # As it is sent, a form hides the marks that secrets are known by.
+    try:
+        fields = parse_form(body) if len(body) <= LARGEST_FORM else {}
+    except ValueError:
+        fields = {}
+    shown = [f"{name}={REDACTED if hides_value(name) else redact_text(value)}" for name, values in fields.items() for value in values]
+    return "&".join(shown)[:_SHOWN_BODY] if shown else f"a form of {len(body)} bytes"
 
 
 def find_route(scope: Scope) -> str:

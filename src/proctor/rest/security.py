@@ -21,10 +21,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.errors import StoreError
-from proctor.pages.forms import LARGEST_FORM
-from proctor.pages.session_cookie import LOGIN_PATH, find_session_token
+from proctor.pages.session_cookie import LOGIN_PATH, find_session_token, is_secure
 from proctor.rest.errors import find_presented_key, make_error_response, make_refusal_response
-from proctor.rest.limits import RateLimits, drain_body, has_body, receive_small_body
+from proctor.rest.late_forms import LateForms, is_late_form
+from proctor.rest.limits import RateLimits, drain_body, has_body, promises_at_most
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import authenticate, find_local_caller
 from proctor.service.access.sessions import find_session_caller
@@ -39,8 +39,8 @@ OPEN_PREFIXES = ("/static/",)
 """What pages are made of, the same for everybody."""
 _LARGEST_LOGIN = 4_000
 """Bytes of a request to log in, which anybody may send."""
-_MOST_FORMS = 20
-"""Forms of visitors whose session has ended that are held at one moment; others are only told."""
+_FORMS_PER_MINUTE = 120
+"""Forms that are given back to one address, or key, of those who are refused: drawing the largest takes 50 ms."""
 _DRAINED = 1_000_000
 """Bytes of a body on such a path that are passed over before it is refused, for clients that only listen when they have spoken."""
 # RFC 9110: uri-host [":" port], of which only names as DNS and containers have them and addresses are used.
@@ -68,13 +68,13 @@ class Doorkeeper:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._find_refusal(Headers(scope=scope))
+        refusal = self._find_refusal(scope, Headers(scope=scope))
         if refusal is not None:
             await make_refusal_response(scope, refusal)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _find_refusal(self, headers: Headers) -> Refusal | None:
+    def _find_refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
         name = read_host(host)
         if len(headers.getlist("host")) != 1 or name is None or not self._is_known(name):
@@ -86,8 +86,13 @@ class Doorkeeper:
                 parts = urlsplit(origin)
             except ValueError:
                 parts = urlsplit("")
-            if parts.scheme not in ("http", "https") or parts.netloc.lower() != host.lower():
+            # A page that came without TLS may be anybody's, under any name.
+            schemes = ("https",) if is_secure(scope) else ("http", "https")
+            if parts.scheme not in schemes or parts.netloc.lower() != host.lower():
                 return Refusal("FORBIDDEN", f"requests from pages of {origin[:200]!r} are not answered")
+        # A browser that leaves the origin out may still say whose page it was.
+        if scope["method"] not in ("GET", "HEAD") and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            return Refusal("FORBIDDEN", "requests from pages of others are not answered")
         return None
 
     def _is_known(self, name: str) -> bool:
@@ -103,7 +108,8 @@ class Authentication:
         self._app = app
         self._loopback = loopback
         self._buckets: RateLimits | None = None
-        self._forms = 0
+        self._late_forms = LateForms()
+        self._form_buckets: RateLimits | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what comes from somebody we know."""
@@ -139,19 +145,25 @@ class Authentication:
 
     async def _refuse(self, error: Refusal | StoreError, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer whom nobody knows, or knows just now. What was typed into a form of somebody who had a session is given back to them."""
-        form = is_page(scope["path"]) and has_body(scope)
-        had_session = form and scope["path"] != LOGIN_PATH and find_session_token(scope) is not None
-        self._forms += had_session
-        try:
-            if had_session and self._forms <= _MOST_FORMS:
-                scope["state"]["body"] = await receive_small_body(receive, LARGEST_FORM)
-            elif form:
+        state = scope["state"]
+        if is_page(scope["path"]) and is_late_form(scope) and self._may_have_form_back(scope):
+            async with self._late_forms.receive_form(scope, receive) as state["body"]:
+                answer = make_error_response(scope, error)
+            # Whoever reads the answer slowly keeps no room from others; and what was typed by somebody whom nobody knows is never logged.
+            del state["body"]
+        else:
+            if is_page(scope["path"]) and has_body(scope):
                 await drain_body(receive, _DRAINED)
             answer = make_error_response(scope, error)
-            assert answer is not None
-            await answer(scope, receive, send)
-        finally:
-            self._forms -= had_session
+        assert answer is not None
+        await answer(scope, receive, send)
+
+    def _may_have_form_back(self, scope: Scope) -> bool:
+        """Count a form that is given back and return whether there were not too many."""
+        if self._form_buckets is None:
+            self._form_buckets = RateLimits(_FORMS_PER_MINUTE, scope["app"].state.hub.clock)
+        caller: Caller | None = scope["state"].get("caller")
+        return self._form_buckets.take_s(_name_address(scope) if caller is None else caller.actor) == 0
 
     async def _answer(self, hub: Hub, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request; an event stream only for as long as its caller is welcome."""
@@ -206,8 +218,7 @@ class Authentication:
         caller = await authenticate(hub, key)
         if caller is None:
             # Guessing is limited by where it comes from; who has a key is not held up by it.
-            client = scope.get("client")
-            self._count_request(hub, f"address {client[0] if client else ''}")
+            self._count_request(hub, _name_address(scope))
             raise Refusal("UNAUTHORIZED", "the key is not known, was revoked, or has expired")
         return caller
 
@@ -225,10 +236,8 @@ class Authentication:
         if caller is not None:
             self._count_request(hub, caller.actor)
         elif has_body(scope):
-            size = Headers(scope=scope).get("content-length", "")
-            client = scope.get("client")
-            self._count_request(hub, f"address {client[0] if client else ''}")
-            if scope["path"] != LOGIN_PATH or not size.isdecimal() or len(size) > 9 or int(size) > _LARGEST_LOGIN:
+            self._count_request(hub, _name_address(scope))
+            if scope["path"] != LOGIN_PATH or not promises_at_most(Headers(scope=scope), _LARGEST_LOGIN):
                 raise Refusal("UNAUTHORIZED", "log in first")
 
     def _count_request(self, hub: Hub, who: str) -> None:
@@ -237,6 +246,12 @@ class Authentication:
         wait_s = self._buckets.take_s(who)
         if wait_s > 0:
             raise Refusal("RATE_LIMITED", "too many requests with this key", retry_after_s=wait_s)
+
+
+def _name_address(scope: Scope) -> str:
+    """Return under which name the requests of an address are counted."""
+    client = scope.get("client")
+    return f"address {client[0] if client else ''}"
 
 
 def _is_from_here(scope: Scope) -> bool:

@@ -188,7 +188,6 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
         back=f"{here}/{quote_part(rule['id'])}" if rule else here,
         fields=own,
         choices={"agent_id": [(one["id"], one["name"]) for one in agents], "case_id": [(one["id"], one["name"]) for one in cases]},
-        secrets=("secret",),
         partial=rule is not None,
         seen=seen or ("" if rule is None else rule["updated_at"]),
         crumbs=_list_ways(request, project),

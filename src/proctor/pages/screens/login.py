@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import cast
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -24,7 +25,7 @@ async def show_login(request: Request) -> Response:
 
 
 async def log_in(request: Request) -> Response:
-    """Open a session for a key, or say what is wrong with it."""
+    """Open a session for a key, in place of the one that the browser had, or say what is wrong with it."""
     form = await read_form(request, proven=False)
     try:
         _, token = await open_session(cast(Hub, request.app.state.hub), form.get("key", "").strip())
@@ -32,6 +33,7 @@ async def log_in(request: Request) -> Response:
         if refusal.code not in ("UNAUTHORIZED", "FORBIDDEN"):
             raise
         return _show_form(request, form.get("next", ""), refusal)
+    await _end_session(request)
     answer = redirect(_choose_next(form.get("next", "")))
     set_session_cookie(answer, request.scope, token, SESSION_S)
     return answer
@@ -40,13 +42,18 @@ async def log_in(request: Request) -> Response:
 async def log_out(request: Request) -> Response:
     """End the session, here and in the browser."""
     await read_form(request)
+    await _end_session(request)
+    answer = redirect("/ui/login")
+    drop_session_cookie(answer, request.scope)
+    return answer
+
+
+async def _end_session(request: Request) -> None:
+    """End the session that a request came with."""
     token = find_session_token(request.scope)
     caller: Caller | None = getattr(request.state, "caller", None)
     if token is not None and caller is not None:
         await close_session(cast(Hub, request.app.state.hub), caller, token)
-    answer = redirect("/ui/login")
-    drop_session_cookie(answer, request.scope)
-    return answer
 
 
 def _show_form(request: Request, next: str, refusal: Refusal | None = None) -> Response:
@@ -56,5 +63,8 @@ def _show_form(request: Request, next: str, refusal: Refusal | None = None) -> R
 
 def _choose_next(wanted: str) -> str:
     """Return where to go from the door: one of our own pages, whatever an address says."""
-    inside = wanted.startswith("/ui/") and not any(character in wanted for character in "\\\r\n\t") and "//" not in wanted
+    path = wanted.partition("#")[0].partition("?")[0]
+    # Browsers take `%2e%2e` for `..`, and leave the pages by it.
+    climbs = any(unquote(part) in (".", "..") for part in path.split("/"))
+    inside = path.startswith("/ui/") and not any(character in wanted for character in "\\\r\n\t") and "//" not in path and not climbs
     return wanted if inside else "/ui/"

@@ -188,7 +188,6 @@ def _make_secret_form(request: Request, project: Record) -> Form:
         button=catalogue.say("form.save"),
         back=f"{_find_address(project)}/settings#secrets",
         fields=_SECRET,
-        secrets=("value",),
         crumbs=_list_ways(request, project),
         project=project,
     )
