@@ -25,6 +25,8 @@ class Step:
 
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
     text: str = ""
+    end: str = ""
+    """Why it stops before its end, in the words of OpenAI: `length`, `content_filter`."""
 
 
 @dataclass(frozen=True)

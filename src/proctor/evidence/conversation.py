@@ -25,6 +25,7 @@ from proctor.evidence.usage import add_usage
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 
 Role = Literal["user", "assistant", "tool", "system"]
+ENDS_WITH_CALL = "the messages end with a call of a tool: what was answered after it is not here"
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +144,7 @@ def build_evidence(messages: Sequence[Message], doubts: Doubts, *, usage: Usage 
     # A user message that nobody answered yet does not take the answer away.
     last = next((exchange for exchange in reversed(exchanges) if exchange.answered), None)
     if last is not None and last.is_waiting:
-        doubts.doubt("answer", "the messages end with a call of a tool: what was answered after it is not here")
+        doubts.doubt("answer", ENDS_WITH_CALL)
     return Evidence(
         input=asked[0].asked if asked else None,
         text=last.text if last is not None else None,

@@ -54,6 +54,18 @@ def is_result(document: Json) -> bool:
     return has_calls or ("text" in entry and bool(_find_messages(entry)))
 
 
+def complete_last_step(answer: Json) -> Json:
+    """Return the answer of an agent, as a last step where it is text and calls in this spelling, and no call of another form is in it.
+
+    Somebody picked them out of a result: an empty list of calls says nothing of the steps before.
+    """
+    entry = dict_or_empty(answer)
+    is_picked = isinstance(entry.get("text"), str) and isinstance(entry.get("toolCalls"), list) and entry.keys() <= _RESULT_KEYS
+    if not is_picked or is_result(answer) or not all("toolName" in dict_or_empty(call) for call in entry["toolCalls"]):
+        return answer
+    return {**entry, "toolResults": []}
+
+
 def _find_messages(result: dict[str, Any]) -> list[Any]:
     """Return the messages that a run added, or its last step did."""
     messages = list_of(result.get("responseMessages")) or list_of(dict_or_empty(result.get("response")).get("messages"))

@@ -40,6 +40,7 @@ from proctor.targets.capturing import Capture, check_capture, observe_call, prep
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
 from proctor.targets.frameworks.recognise import FAILED, find_page, read_returned, read_streamed
+from proctor.targets.frameworks.stand_ins import doubt_stand_in
 from proctor.targets.frameworks.streams import Streamed, drain, drain_async, is_blocking_stream
 from proctor.targets.interrupts import is_interrupt
 from proctor.targets.known_tools import find_known_tools
@@ -210,13 +211,13 @@ class CallableTarget:
             if isinstance(answer, Evidence):
                 return plain_evidence(answer)
             if isinstance(answer, str):
-                return read_document({"text": plain_value(answer)}, format="plain")[0]
+                return doubt_stand_in(read_document({"text": plain_value(answer)}, format="plain")[0])
             found = read_returned(answer)
             if found is not None:
                 return found
             found = read_plain_answer(answer) if isinstance(answer, (Mapping, list)) else None
             if found is not None:
-                return found
+                return doubt_stand_in(found)
         except (EvidenceError, Unreadable) as error:
             raise self._refuse_answer(answer, exception_text(error)) from None
         except Exception as error:
@@ -232,7 +233,7 @@ class CallableTarget:
     def _read_stream(self, items: list[object]) -> Evidence:
         """Return what a stream held as evidence: pieces of text, one answer, or what a framework streams."""
         if all(isinstance(item, str) for item in items):
-            return read_document({"text": plain_value("".join(cast("list[str]", items)))}, format="plain")[0]
+            return doubt_stand_in(read_document({"text": plain_value("".join(cast("list[str]", items)))}, format="plain")[0])
         found = read_streamed(items)
         if found is not None:
             return found

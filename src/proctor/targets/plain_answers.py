@@ -7,7 +7,7 @@ of the run are *not known*, with the word what to return instead.
 from __future__ import annotations
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages_ai_sdk_steps import is_result
+from proctor.evidence.messages_ai_sdk_steps import complete_last_step, is_result
 from proctor.evidence.plain import CARRYING
 from proctor.evidence.reading import read_document
 from proctor.evidence.shape import dict_or_empty
@@ -26,7 +26,7 @@ _ANSWERING = ("assistant", "ai", "model")
 
 def read_plain_answer(answer: object) -> Evidence | None:
     """Return the evidence in a mapping or a list; None where it holds several pieces of evidence, or none."""
-    given = plain_value(answer)
+    given = complete_last_step(plain_value(answer))
     part = _read_part_of_run(dict_or_empty(given))
     if part is not None:
         return part

@@ -6,7 +6,7 @@ Whether such an answer shows all calls of the run, its reader says; the answer o
 from __future__ import annotations
 
 from proctor.evidence.messages import recognise_formats
-from proctor.evidence.messages_ai_sdk_steps import is_result
+from proctor.evidence.messages_ai_sdk_steps import complete_last_step, is_result
 from proctor.evidence.plain import CARRYING
 from proctor.evidence.reading import read_document
 from proctor.evidence.shape import dict_or_empty, list_of
@@ -15,6 +15,7 @@ from proctor.model.evidence import Evidence, Json
 
 def read_told_messages(body: Json) -> Evidence | None:
     """Return the evidence of such an answer; None for every other. Raises `EvidenceError` where it cannot be read."""
+    body = complete_last_step(body)
     format = _find_format(body)
     found = read_document(body, format=format) if format is not None else []
     return found[0] if len(found) == 1 else None

@@ -10,7 +10,7 @@ from ag2.config import OpenAIConfig
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -183,6 +183,27 @@ async def endless(message: str) -> Any:
         if len(kept) > 12:
             break
     return kept
+
+
+@case("f cut at length", CUT)
+async def cut(message: str) -> Any:
+    return await make_agent().ask(message)
+
+
+@case("f filtered", FILTERED)
+async def filtered(message: str) -> Any:
+    return await make_agent().ask(message)
+
+
+@case("f cut at length, streamed model", CUT)
+async def cut_streamed(message: str) -> Any:
+    return await make_agent(streaming=True).ask(message)
+
+
+@case("f cut at length, events", CUT)
+async def cut_events(message: str) -> Any:
+    async for event in push(message):
+        yield event
 
 
 @case("g form", FORM)

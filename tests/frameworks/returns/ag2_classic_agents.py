@@ -8,7 +8,7 @@ from autogen import ConversableAgent, LLMConfig, register_function
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -170,6 +170,16 @@ def breaks_kept(message: str) -> Any:
     except Exception:
         return kept
     return kept
+
+
+@case("f cut at length", CUT)
+def cut(message: str) -> Any:
+    return make_agent().run(message=message, max_turns=3, user_input=False)
+
+
+@case("f filtered", FILTERED)
+def filtered(message: str) -> Any:
+    return make_agent().run(message=message, max_turns=3, user_input=False)
 
 
 @case("g form", FORM)

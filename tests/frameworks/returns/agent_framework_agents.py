@@ -9,7 +9,7 @@ from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -159,6 +159,32 @@ async def breaks_kept(message: str) -> Any:
     except Exception:
         return kept
     return kept
+
+
+@case("f cut at length", CUT)
+async def cut(message: str) -> Any:
+    return await make_agent().run(message)
+
+
+@case("f filtered", FILTERED)
+async def filtered(message: str) -> Any:
+    return await make_agent().run(message)
+
+
+@case("f cut at length, stream returned", CUT)
+def cut_streamed(message: str) -> Any:
+    return make_agent().run(message, stream=True)
+
+
+@case("f cut at length, updates yielded", CUT)
+async def cut_updates(message: str) -> Any:
+    async for update in make_agent().run(message, stream=True):
+        yield update
+
+
+@case("f cut at length over responses", CUT)
+async def cut_responses(message: str) -> Any:
+    return await make_agent(OpenAIChatClient).run(message)
 
 
 @case("g form", FORM)

@@ -11,7 +11,7 @@ from agno.team import Team
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 KEPT = InMemoryDb()
 
@@ -139,6 +139,26 @@ def breaks_streamed(message: str) -> Any:
 @case("f breaks in a stream with the output", BREAKS)
 def breaks_with_output(message: str) -> Any:
     return make_agent().run(message, stream=True, yield_run_output=True)
+
+
+@case("f cut at length", CUT)
+def cut(message: str) -> Any:
+    return make_agent().run(message)
+
+
+@case("f filtered", FILTERED)
+def filtered(message: str) -> Any:
+    return make_agent().run(message)
+
+
+@case("f cut at length, events", CUT)
+def cut_events(message: str) -> Any:
+    return make_agent().run(message, stream=True, stream_events=True)
+
+
+@case("f cut at length over responses", CUT)
+def cut_responses(message: str) -> Any:
+    return make_agent(model=OpenAIResponses(id="gpt-4o-mini")).run(message)
 
 
 @case("g form", FORM)

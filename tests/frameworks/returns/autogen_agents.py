@@ -6,7 +6,7 @@ from typing import Any
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import Handoff
-from autogen_agentchat.conditions import MaxMessageTermination, TextMentionTermination
+from autogen_agentchat.conditions import ExternalTermination, MaxMessageTermination, TextMentionTermination
 from autogen_agentchat.messages import TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat, Swarm
 from autogen_core import CancellationToken
@@ -15,7 +15,7 @@ from autogen_ext.models.openai import OpenAIChatCompletionClient
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -146,6 +146,41 @@ async def breaks(message: str) -> Any:
 @case("f team cut short", ENDLESS)
 async def cut_short(message: str) -> Any:
     team = RoundRobinGroupChat([make_agent(max_tool_iterations=1)], termination_condition=MaxMessageTermination(3))
+    return await team.run(task=message)
+
+
+@case("f cut at length", CUT)
+async def cut(message: str) -> Any:
+    return await make_agent().run(task=message)
+
+
+@case("f filtered", FILTERED)
+async def filtered(message: str) -> Any:
+    return await make_agent().run(task=message)
+
+
+@case("f team at max_turns", ENDLESS)
+async def team_turns(message: str) -> Any:
+    return await RoundRobinGroupChat([make_agent(max_tool_iterations=1)], max_turns=2).run(task=message)
+
+
+@case("f team at max_turns, streamed", ENDLESS)
+def team_turns_streamed(message: str) -> Any:
+    return RoundRobinGroupChat([make_agent(max_tool_iterations=1)], max_turns=2).run_stream(task=message)
+
+
+@case("f team stopped from outside", ENDLESS)
+async def team_stopped(message: str) -> Any:
+    stop = ExternalTermination()
+    team = RoundRobinGroupChat([make_agent(max_tool_iterations=1)], termination_condition=stop, max_turns=9)
+    async for item in team.run_stream(task=message):
+        stop.set()
+        yield item
+
+
+@case("f team that ends by its word")
+async def team_ends(message: str) -> Any:
+    team = RoundRobinGroupChat([make_agent()], termination_condition=TextMentionTermination("shipped", sources=["shop"]), max_turns=5)
     return await team.run(task=message)
 
 

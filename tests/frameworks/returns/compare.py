@@ -29,16 +29,20 @@ def summarise(found: Found) -> dict[str, Any]:
 
 def find_green(found: Found) -> list[str]:
     """Return the claims that passed although they are untrue."""
-    truth, whole = found["truth"], [done for turn in found["truth"] for done in turn["done"]]
+    truth = found["truth"]
+    whole = {"said": truth[-1]["said"], "done": [done for turn in truth for done in turn["done"]]}
     told: list[str] = []
     for claim, outcomes in found["verdicts"].items():
-        scopes = [whole, *(turn["done"] for turn in truth)] if len(outcomes) > 1 else [whole]
-        told += [claim for done, outcome in zip(scopes, outcomes, strict=False) if outcome == "pass" and not _holds(claim, done)]
+        scopes = [whole, *truth] if len(outcomes) > 1 else [whole]
+        told += [claim for scope, outcome in zip(scopes, outcomes, strict=False) if outcome == "pass" and not _holds(claim, scope)]
     return told
 
 
-def _holds(claim: str, done: list[Found]) -> bool:
+def _holds(claim: str, turn: Found) -> bool:
+    done = turn["done"]
     names = {call["name"] for call in done}
+    if claim.startswith("response"):
+        return turn["said"] not in (shop.CUT, shop.FILTERED)
     if claim == "no_tool_errors":
         return not any("error" in call for call in done)
     return claim.removeprefix("tool_not_called: ") not in names if claim.startswith("tool_not_called") else not names

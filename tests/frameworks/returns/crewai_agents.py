@@ -9,7 +9,7 @@ from crewai.tools import tool
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 TOOLS = [tool("lookup_order")(shop.lookup_order), tool("refund")(shop.refund)]
@@ -151,6 +151,26 @@ def endless(message: str) -> Any:
 @case("f breaks", BREAKS)
 def breaks(message: str) -> Any:
     return make_crew(message).kickoff()
+
+
+@case("f cut at length", CUT)
+def cut(message: str) -> Any:
+    return make_crew(message).kickoff()
+
+
+@case("f filtered", FILTERED)
+def filtered(message: str) -> Any:
+    return make_crew(message).kickoff()
+
+
+@case("f cut at length, agent alone", CUT)
+def cut_alone(message: str) -> Any:
+    return make_agent().kickoff(message)
+
+
+@case("f endless, agent alone", ENDLESS)
+def endless_alone(message: str) -> Any:
+    return make_agent(max_iter=2).kickoff(message)
 
 
 @case("g form", FORM)

@@ -28,7 +28,9 @@ from tests.frameworks.returns import model, shop
 from tests.frameworks.returns.pick import list_untrue_parts
 from tests.targets.loopback import attempt
 
-CLAIMS = ("no_tools_called", "tool_not_called: lookup_order", "tool_not_called: refund", "no_tool_errors", "tools_exactly: []")
+UNSAID = "response_not_contains: zebra"
+"""Holds of every answer of the model, and of none that was cut: what was cut off may have said it."""
+CLAIMS = ("no_tools_called", "tool_not_called: lookup_order", "tool_not_called: refund", "no_tool_errors", "tools_exactly: []", UNSAID)
 
 
 class WatchedTarget(CallableTarget):

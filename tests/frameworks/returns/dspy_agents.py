@@ -8,7 +8,7 @@ import dspy
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 dspy.configure(lm=dspy.LM("openai/gpt-4o-mini", cache=False, num_retries=0))
 SESSIONS: dict[str, Any] = {}
@@ -134,6 +134,16 @@ def endless(message: str) -> Any:
 
 @case("f breaks", BREAKS)
 def breaks(message: str) -> Any:
+    return make_agent()(question=message)
+
+
+@case("f cut at length", CUT)
+def cut(message: str) -> Any:
+    return make_agent()(question=message)
+
+
+@case("f filtered", FILTERED)
+def filtered(message: str) -> Any:
     return make_agent()(question=message)
 
 

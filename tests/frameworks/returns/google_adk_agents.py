@@ -11,7 +11,7 @@ from google.genai import types
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 RUNNERS: dict[str, Any] = {}
 STREAMED = RunConfig(streaming_mode=StreamingMode.SSE)
@@ -171,6 +171,21 @@ async def endless_kept(message: str) -> Any:
 @case("f breaks", BREAKS)
 def breaks(message: str) -> Any:
     return ask(message)
+
+
+@case("f cut at length", CUT)
+def cut(message: str) -> Any:
+    return ask(message)
+
+
+@case("f filtered", FILTERED)
+def filtered(message: str) -> Any:
+    return ask(message)
+
+
+@case("f cut at length, streamed", CUT)
+def cut_streamed(message: str) -> Any:
+    return ask(message, config=STREAMED)
 
 
 @case("g form", FORM)

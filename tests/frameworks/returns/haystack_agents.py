@@ -15,7 +15,7 @@ from haystack.tools import Tool
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 PARAMETERS = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
 SESSIONS: dict[str, list[Any]] = {}
@@ -177,6 +177,21 @@ def breaks_in_chunks(message: str) -> Any:
     except Exception:
         return found
     return found
+
+
+@case("f cut at length", CUT)
+def cut(message: str) -> Any:
+    return ask(message)
+
+
+@case("f filtered", FILTERED)
+def filtered(message: str) -> Any:
+    return ask(message)
+
+
+@case("f cut at length in chunks", CUT)
+def cut_chunks(message: str) -> Any:
+    return collected(message)
 
 
 @case("g form", FORM)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from langchain.agents import create_agent
-from langchain.agents.middleware import wrap_tool_call
+from langchain.agents.middleware import ModelCallLimitMiddleware, ToolCallLimitMiddleware, wrap_tool_call
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import InjectedToolCallId, tool
 from langchain_openai import ChatOpenAI
@@ -15,7 +15,7 @@ from langgraph.types import Command
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SAVED = InMemorySaver()
 TOOLS = [tool(shop.lookup_order), tool(shop.refund)]
@@ -182,6 +182,47 @@ def endless_kept(message: str) -> Any:
 @case("f breaks", BREAKS)
 def breaks(message: str) -> Any:
     return make_agent().invoke(given(message))
+
+
+@case("f cut at length", CUT)
+def cut(message: str) -> Any:
+    return make_agent().invoke(given(message))
+
+
+@case("f filtered", FILTERED)
+def filtered(message: str) -> Any:
+    return make_agent().invoke(given(message))
+
+
+@case("f cut at length, messages", CUT)
+def cut_messages(message: str) -> Any:
+    return stream(message, "messages")
+
+
+@case("f limit of model calls", ENDLESS)
+def model_limit(message: str) -> Any:
+    return make_agent(middleware=[ModelCallLimitMiddleware(run_limit=2, exit_behavior="end")]).invoke(given(message))
+
+
+@case("f limit of model calls, updates", ENDLESS)
+def model_limit_updates(message: str) -> Any:
+    agent = make_agent(middleware=[ModelCallLimitMiddleware(run_limit=2, exit_behavior="end")])
+    return agent.stream(given(message), stream_mode="updates")
+
+
+@case("f limit of model calls, text", ENDLESS)
+def model_limit_text(message: str) -> Any:
+    return model_limit(message)["messages"][-1].text
+
+
+@case("f limit of tool calls", ENDLESS)
+def tool_limit(message: str) -> Any:
+    return make_agent(middleware=[ToolCallLimitMiddleware(run_limit=2, exit_behavior="end")]).invoke(given(message))
+
+
+@case("f limit of tool calls, told to the model", ENDLESS)
+def tool_limit_told(message: str) -> Any:
+    return make_agent(middleware=[ToolCallLimitMiddleware(run_limit=2)]).invoke(given(message))
 
 
 @case("g form", FORM)

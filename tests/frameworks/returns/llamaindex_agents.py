@@ -11,7 +11,7 @@ from llama_index.llms.openai import OpenAI
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -173,6 +173,31 @@ async def breaks_kept(message: str) -> Any:
     except Exception:
         return kept
     return kept
+
+
+@case("f cut at length", CUT)
+async def cut(message: str) -> Any:
+    return await make_agent().run(message)
+
+
+@case("f filtered", FILTERED)
+async def filtered(message: str) -> Any:
+    return await make_agent().run(message)
+
+
+@case("f cut at length, not streamed", CUT)
+async def cut_whole(message: str) -> Any:
+    return await make_agent(streaming=False).run(message)
+
+
+@case("f cut at length, events", CUT)
+async def cut_events(message: str) -> Any:
+    return make_agent().run(message).stream_events()
+
+
+@case("f endless, answered early, events", ENDLESS)
+async def endless_early_events(message: str) -> Any:
+    return make_agent(early_stopping_method="generate").run(message, max_iterations=2).stream_events()
 
 
 @case("g form", FORM)

@@ -22,6 +22,8 @@ from tests.frameworks.wires import Said, gemini, openai_chat, openai_responses
 
 INPUT_TOKENS, OUTPUT_TOKENS = 100, 10
 FORM = {"order_id": 17, "order_status": "shipped"}
+PIECE = "Order 17 has"
+"""What there is of an answer that is cut."""
 MAX_STEPS = 8
 """Even a model that is asked to go on forever gives in."""
 _NUMBERS = itertools.count(1)
@@ -37,9 +39,11 @@ class Seen:
     tools: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     bodies: list[Any] = field(default_factory=list)
+    said: str = ""
+    """What the user of the last request said."""
 
     def clear(self) -> None:
-        self.requests, self.calls, self.tools, self.bodies = 0, [], [], []
+        self.requests, self.calls, self.tools, self.bodies, self.said = 0, [], [], [], ""
 
 
 SEEN = Seen()
@@ -81,7 +85,8 @@ def read_request(request: dict[str, Any]) -> Asked:
             said, called, results = text.rpartition("New task:")[2], [], 0
     if not said and results:
         # With `previous_response_id` only the results of tools are sent again.
-        said = f"Where is {str(given[-1].get('output')).partition(':')[0]}?"
+        said = SEEN.said or f"Where is {str(given[-1].get('output')).partition(':')[0]}?"
+    SEEN.said = said
     offered = [] if request.get("tool_choice") == "none" else request.get("tools") or []
     listed = [one for tool in offered for one in tool.get("functionDeclarations") or [tool.get("function") or tool]]
     tools = {str(tool.get("name")): tool.get("parameters") or tool.get("parametersJsonSchema") or {} for tool in listed}
@@ -115,7 +120,13 @@ def decide(request: dict[str, Any]) -> Step:
     if numbers and not done and "Refund" not in asked.said and lookup:
         wanted = numbers if "Compare" in asked.said else numbers[-1:]
         return Step(calls=tuple((lookup, {"id": number}) for number in wanted))
-    return answer_with(asked, say(asked.said, numbers))
+    end = find_end(asked.said)
+    return Step(text=PIECE, end=end) if end else answer_with(asked, say(asked.said, numbers))
+
+
+def find_end(said: str) -> str:
+    """Return why the model stops in the middle of its answer, where it is asked to."""
+    return "length" if "at length" in said else "content_filter" if "forbidden" in said else ""
 
 
 def is_shop(name: str) -> bool:
@@ -179,6 +190,9 @@ def decide_fields(said: str) -> Step:
         number = numbers[0] + steps if "forever" in asked else numbers[steps]
         SEEN.calls.append((name, {"id": number}))
         fields = {"next_thought": "I look.", "next_tool_name": name, "next_tool_args": json.dumps({"id": number})}
+    end = find_end(asked) if "answer" in fields else ""
+    if end:
+        return Step(text=f"[[ ## reasoning ## ]]\nAll is done.\n\n[[ ## answer ## ]]\n{PIECE}", end=end)
     return Step(text="".join(f"[[ ## {key} ## ]]\n{value}\n\n" for key, value in fields.items()) + "[[ ## completed ## ]]")
 
 

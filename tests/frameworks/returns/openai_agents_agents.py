@@ -9,7 +9,7 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -187,6 +187,49 @@ async def breaks_kept(message: str) -> Any:
     except Exception:
         return result
     return result
+
+
+@case("f cut at length", CUT)
+async def cut(message: str) -> Any:
+    return await Runner.run(make_agent(), message)
+
+
+@case("f filtered", FILTERED)
+async def filtered(message: str) -> Any:
+    return await Runner.run(make_agent(), message)
+
+
+@case("f cut at length over chat", CUT)
+async def cut_chat(message: str) -> Any:
+    return await Runner.run(over_chat(), message)
+
+
+@case("f cut at length, stream returned", CUT)
+async def cut_streamed(message: str) -> Any:
+    return Runner.run_streamed(make_agent(), message)
+
+
+@case("f endless, handled", ENDLESS)
+async def endless_handled(message: str) -> Any:
+    handlers = {"max_turns": lambda given: "I could not finish."}
+    return await Runner.run(make_agent(), message, max_turns=2, error_handlers=handlers)
+
+
+@case("f endless, handled in a stream", ENDLESS)
+async def endless_handled_stream(message: str) -> Any:
+    handlers = {"max_turns": lambda given: "I could not finish."}
+    return Runner.run_streamed(make_agent(), message, max_turns=2, error_handlers=handlers)
+
+
+@case("f endless, events kept", ENDLESS)
+async def endless_events(message: str) -> Any:
+    kept = []
+    try:
+        async for event in Runner.run_streamed(make_agent(), message, max_turns=2).stream_events():
+            kept.append(event)
+    except Exception:
+        return kept
+    return kept
 
 
 @case("g form", FORM)

@@ -9,7 +9,7 @@ from pydantic_ai import Agent, ModelRetry, UsageLimits
 from pydantic_ai.models.openai import OpenAIChatModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -214,6 +214,24 @@ async def endless_kept(message: str) -> Any:
 @case("f breaks", BREAKS)
 async def breaks(message: str) -> Any:
     return await make_agent().run(message)
+
+
+@case("f cut at length", CUT)
+async def cut(message: str) -> Any:
+    return await make_agent().run(message)
+
+
+@case("f filtered", FILTERED)
+async def filtered(message: str) -> Any:
+    return await make_agent().run(message)
+
+
+@case("f cut at length, stream read", CUT)
+async def cut_streamed(message: str) -> Any:
+    async with make_agent().run_stream(message) as result:
+        async for _ in result.stream_text():
+            pass
+    return result
 
 
 @case("g form", FORM)

@@ -10,7 +10,7 @@ from semantic_kernel.connectors.ai.open_ai import OpenAIChatCompletion, OpenAICh
 from semantic_kernel.functions import KernelArguments, kernel_function
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -169,6 +169,21 @@ async def breaks_kept(message: str) -> Any:
     except Exception:
         return kept
     return kept
+
+
+@case("f cut at length", CUT)
+async def cut(message: str) -> Any:
+    return await make_agent().get_response(messages=message)
+
+
+@case("f filtered", FILTERED)
+async def filtered(message: str) -> Any:
+    return await make_agent().get_response(messages=message)
+
+
+@case("f cut at length, streamed", CUT)
+def cut_streamed(message: str) -> Any:
+    return make_agent().invoke_stream(messages=message)
 
 
 @case("g form", FORM)

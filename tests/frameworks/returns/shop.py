@@ -17,6 +17,8 @@ ENDLESS = "Keep looking at order 17 forever."
 BREAKS = "Look at order 17 and break."
 FORM = "Fill in the form of order 17."
 EXPERT = "Let an expert look at order 17."
+CUT = "Tell at length of order 17."
+FILTERED = "Say what is forbidden of order 17."
 QUIET = "Hello, who are you?"
 TURNS = (ASK, QUIET, "Where is order 23?")
 

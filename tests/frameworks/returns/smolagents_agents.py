@@ -7,7 +7,7 @@ from typing import Any
 from smolagents import CodeAgent, OpenAIModel, Tool, ToolCallingAgent
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -142,6 +142,47 @@ def breaks(message: str) -> Any:
 @case("f breaks in a stream", BREAKS)
 def breaks_streamed(message: str) -> Any:
     return make_agent().run(message, stream=True)
+
+
+@case("f cut at length", CUT)
+def cut(message: str) -> Any:
+    return make_agent(max_steps=2).run(message, return_full_result=True)
+
+
+@case("f filtered", FILTERED)
+def filtered(message: str) -> Any:
+    return make_agent(max_steps=2).run(message, return_full_result=True)
+
+
+@case("f endless, answer only", ENDLESS)
+def endless_text(message: str) -> Any:
+    return make_agent(max_steps=2).run(message)
+
+
+@case("f endless, streamed", ENDLESS)
+def endless_streamed(message: str) -> Any:
+    return make_agent(max_steps=2).run(message, stream=True)
+
+
+@case("f endless, memory", ENDLESS)
+def endless_memory(message: str) -> Any:
+    agent = make_agent(max_steps=2)
+    agent.run(message)
+    return agent.memory
+
+
+class Broken(OpenAIModel):
+    """A model that breaks when it is asked for a last answer."""
+
+    def generate(self, messages: Any, *arguments: Any, **options: Any) -> Any:
+        if not options.get("tools_to_call_from"):
+            raise ConnectionError("the model is gone")
+        return super().generate(messages, *arguments, **options)
+
+
+@case("f endless, no last answer", ENDLESS)
+def endless_broken(message: str) -> Any:
+    return make_agent(max_steps=2, model=Broken(model_id="gpt-4o-mini")).run(message)
 
 
 @case("h managed agent", EXPERT)

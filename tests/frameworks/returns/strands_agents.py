@@ -9,7 +9,7 @@ from strands import Agent, tool
 from strands.models.openai import OpenAIModel
 
 from tests.frameworks.returns import shop
-from tests.frameworks.returns.shop import BOTH, BREAKS, ENDLESS, EXPERT, FAILS, FORM, QUIET, TURNS, case
+from tests.frameworks.returns.shop import BOTH, BREAKS, CUT, ENDLESS, EXPERT, FAILS, FILTERED, FORM, QUIET, TURNS, case
 
 SESSIONS: dict[str, Any] = {}
 
@@ -161,6 +161,16 @@ async def breaks_kept(message: str) -> Any:
     except Exception:
         return kept
     return kept
+
+
+@case("f cut at length", CUT)
+def cut(message: str) -> Any:
+    return make_agent()(message)
+
+
+@case("f filtered", FILTERED)
+def filtered(message: str) -> Any:
+    return make_agent()(message)
 
 
 @case("g form", FORM)

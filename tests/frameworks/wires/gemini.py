@@ -7,12 +7,14 @@ from typing import Any
 
 from tests.frameworks.wires import Said, event
 
+_REASONS = {"": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+
 
 def body(said: Said, parts: list[dict[str, Any]], *, done: bool) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
     found: dict[str, Any] = {"candidates": [candidate], "modelVersion": said.model, "responseId": f"resp-{said.number}"}
     if done:
-        candidate["finishReason"] = "STOP"
+        candidate["finishReason"] = _REASONS[said.step.end]
         found["usageMetadata"] = {
             "promptTokenCount": said.input_tokens,
             "candidatesTokenCount": said.output_tokens,

@@ -39,7 +39,7 @@ def whole(said: Said, *, functions: bool = False) -> dict[str, Any]:
             {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
             for id, name, arguments in said.calls()
         ]
-    finish = "tool_calls" if said.step.calls else "stop"
+    finish = said.step.end or ("tool_calls" if said.step.calls else "stop")
     if functions and said.step.calls:
         message["function_call"] = message.pop("tool_calls")[0]["function"]
         finish = "function_call"
@@ -65,7 +65,7 @@ def stream(said: Said, options: dict[str, Any]) -> Iterator[bytes]:
             yield chunk({"content": piece})
     last = {
         **head(said, "chat.completion.chunk"),
-        "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if said.step.calls else "stop"}],
+        "choices": [{"index": 0, "delta": {}, "finish_reason": said.step.end or ("tool_calls" if said.step.calls else "stop")}],
     }
     if options.get("always_usage"):
         last["usage"] = usage(said)

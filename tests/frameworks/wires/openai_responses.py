@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.frameworks.wires import Said, event, halves
 
+_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
 
 def items(said: Said) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
@@ -23,7 +25,8 @@ def items(said: Said) -> list[dict[str, Any]]:
     ]
     if said.step.text:
         content = [{"type": "output_text", "text": said.step.text, "annotations": [], "logprobs": []}]
-        found.append({"id": f"msg_{said.number}", "type": "message", "status": "completed", "role": "assistant", "content": content})
+        status = "incomplete" if said.step.end else "completed"
+        found.append({"id": f"msg_{said.number}", "type": "message", "status": status, "role": "assistant", "content": content})
     return found
 
 
@@ -39,9 +42,9 @@ def whole(said: Said, request: dict[str, Any], *, done: bool = True) -> dict[str
         "id": f"resp_{said.number}",
         "object": "response",
         "created_at": 1794700000 + said.number,
-        "status": "completed" if done else "in_progress",
+        "status": "incomplete" if done and said.step.end else "completed" if done else "in_progress",
         "error": None,
-        "incomplete_details": None,
+        "incomplete_details": {"reason": _REASONS[said.step.end]} if done and said.step.end else None,
         "instructions": request.get("instructions"),
         "metadata": {},
         "model": f"{said.model}-2024-07-18" if said.model == "gpt-4o-mini" else said.model,
@@ -86,4 +89,4 @@ def stream(said: Said, request: dict[str, Any]) -> Iterator[bytes]:
             yield send("response.output_text.done", text=part["text"], logprobs=[], **place)
             yield send("response.content_part.done", part=part, **place)
         yield send("response.output_item.done", output_index=index, item=item)
-    yield send("response.completed", response=whole(said, request))
+    yield send("response.incomplete" if said.step.end else "response.completed", response=whole(said, request))

@@ -70,5 +70,5 @@ def _drop_none_text(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 FRAMEWORK = Framework(
-    name="AG2 Classic", page="ag2-classic", packages=("autogen",), read=read, read_stream=read_stream, raised=("Error: ",)
+    name="AG2 Classic", page="ag2-classic", packages=("autogen",), read=read, read_stream=read_stream, raised=("Error: ",), tells_end=False
 )

@@ -63,6 +63,8 @@ def _read_events(events: list[object], budget: Budget) -> Found:
         exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in _last_calls(exchanges))
     ):
         found.doubt(EVERYTHING, "the run did not come to its end")
+    answers = [event for event in kept if is_instance_of(event, _PACKAGE, "ModelResponse")]
+    found.doubt_end(read_member(answers[-1], "finish_reason") if answers else None)
     return found
 
 

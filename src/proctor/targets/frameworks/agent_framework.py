@@ -26,6 +26,7 @@ def read(value: object, budget: Budget) -> Found | None:
         found.doubt(EVERYTHING, "the agent waits for somebody (`user_input_requests`): what it would do then is not known")
     if read_member(value, "continuation_token") is not None:
         found.doubt(EVERYTHING, "the run goes on elsewhere (`continuation_token`)")
+    found.doubt_end(read_member(value, "finish_reason"))
     spent = read_member(value, "usage_details")
     if spent is not None:
         found.usage = add_usage([(find_entry(spent, "input_token_count"), find_entry(spent, "output_token_count"))])

@@ -181,4 +181,4 @@ def _write_call(tool: object, budget: Budget) -> Json:
     return {**call, "result": result}
 
 
-FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream)
+FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream, tells_end=False)

@@ -135,4 +135,4 @@ def _read_calls(run: object, found: Found, budget: Budget) -> list[ToolCall]:
     return list(inner.calls or ())
 
 
-FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream)
+FRAMEWORK = Framework(name="Agno", page="agno", packages=("agno",), read=read, read_stream=read_stream, tells_end=False)

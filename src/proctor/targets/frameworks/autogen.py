@@ -5,20 +5,31 @@ Tried with autogen-agentchat 0.7: `run`, and `run_stream`, which ends with the r
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import CALLS, Found, Framework, read_last
+from proctor.model.show import shorten
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, read_last
 from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
+# A team that ends by a word of its own, a handoff or an answer ends as it was meant to.
+_STOPPED = re.compile(
+    r"Maximum number of (turns|messages) |Token usage limit reached|Timeout of .* reached|External termination requested|Max rounds "
+)
 _CALLING = ("ToolCallRequestEvent", "ToolCallExecutionEvent")
 
 
 def read(value: object, budget: Budget) -> Found | None:
     """Read the result of a task, the response of an agent, or one message."""
     if is_instance_of(value, "autogen_agentchat", "TaskResult"):
-        return _read_messages(list_members(value, "messages"), budget)
+        found = _read_messages(list_members(value, "messages"), budget)
+        reason = read_member(value, "stop_reason")
+        if isinstance(reason, str) and _STOPPED.match(reason):
+            found.doubt(EVERYTHING, f"the team was stopped before its end: {shorten(reason, 120)}")
+        return found
     if is_instance_of(value, "autogen_agentchat", "Response"):
         return _read_messages([*list_members(value, "inner_messages"), read_member(value, "chat_message")], budget)
     if is_instance_of(value, "autogen_agentchat", "BaseChatMessage"):
@@ -54,7 +65,24 @@ def _read_messages(messages: list[object], budget: Budget) -> Found:
             kept = {key: member for key, member in written.items() if key in ("source", "models_usage", "metadata", "created_at", "id")}
             written = {**kept, "type": "TextMessage", "content": msgspec.json.encode(found.body).decode()}
         found.document.append(written)
+    if _is_out_of_iterations(messages):
+        found.doubt(EVERYTHING, "the agent was stopped at `max_tool_iterations`: its answer is what its last tools gave")
     return found
+
+
+def _is_out_of_iterations(messages: list[object]) -> bool:
+    """Return whether the last agent asked for tools several times in one go and then gave what they gave as its answer.
+
+    An agent with one iteration does so by design; one with several answers in words of its own, unless it may not ask again.
+    """
+    if not messages or not is_instance_of(messages[-1], "autogen_agentchat", "ToolCallSummaryMessage"):
+        return False
+    asked = 0
+    for message in reversed(messages[:-1]):
+        if is_instance_of(message, "autogen_agentchat", "BaseChatMessage"):
+            break
+        asked += is_instance_of(message, "autogen_agentchat", "ToolCallRequestEvent")
+    return asked > 1
 
 
 def _read_pieces(chunks: list[object]) -> Found:
@@ -72,5 +100,10 @@ def _drop_zeros(message: Json) -> Json:
 
 
 FRAMEWORK = Framework(
-    name="AutoGen", page="autogen", packages=("autogen_agentchat", "autogen_core", "autogen_ext"), read=read, read_stream=read_stream
+    name="AutoGen",
+    page="autogen",
+    packages=("autogen_agentchat", "autogen_core", "autogen_ext"),
+    read=read,
+    read_stream=read_stream,
+    tells_end=False,
 )

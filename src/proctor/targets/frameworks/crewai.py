@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from proctor.evidence.conversation import ENDS_WITH_CALL
 from proctor.evidence.reading import read_document
-from proctor.model.evidence import Json, ToolCall
-from proctor.targets.frameworks.found import CALLS, Found, Framework, add_usage
+from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, add_usage
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import is_crew_stream
@@ -20,6 +21,7 @@ from proctor.targets.lost_messages import trust_beginning
 
 _OUTPUTS = ("CrewOutput", "LiteAgentOutput", "TaskOutput")
 _DELEGATE = ("delegate work to coworker", "ask question to coworker", "delegate_work_to_coworker", "ask_question_to_coworker")
+_FORCED = "Now it's time you MUST give your absolute best final answer"
 _RAISED = ("Error executing tool",)
 _NOT_KEPT = "this output of CrewAI keeps no messages, and its text shows no calls"
 
@@ -76,10 +78,25 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
             found.doubt((part,), why)
     if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
         found.doubt(CALLS, "a summary stands for messages that were taken away")
+    if _is_forced(written, evidence, read_member(task, "raw")):
+        found.doubt(
+            EVERYTHING, "the agent was stopped at `max_iter` and made to answer without tools: what it would have done is not known"
+        )
     for call in evidence.tool_calls or ():
         if call.name.strip().lower().replace("-", "_") in _DELEGATE:
             found.doubt(CALLS, f"{call.name} has another agent work, whose calls are not in the output")
     return evidence.tool_calls or ()
 
 
-FRAMEWORK = Framework(name="CrewAI", page="crewai", packages=("crewai",), read=read, read_stream=read_stream, raised=_RAISED)
+def _is_forced(messages: list[Json], evidence: Evidence, answer: object) -> bool:
+    """Return whether the agent was made to answer: the messages say so, or they end with a tool whose result is not the answer."""
+    if any(isinstance(message.get("content"), str) and _FORCED in message["content"] for message in messages):
+        return True
+    ends_with_call = evidence.account is not None and evidence.account.unknown.get("answer") == ENDS_WITH_CALL
+    last = messages[-1].get("content")
+    return ends_with_call and isinstance(answer, str) and isinstance(last, str) and answer.strip() != last.strip()
+
+
+FRAMEWORK = Framework(
+    name="CrewAI", page="crewai", packages=("crewai",), read=read, read_stream=read_stream, raised=_RAISED, tells_end=False
+)

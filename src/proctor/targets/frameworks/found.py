@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from proctor.evidence.signs import end_of, sign_of_end
 from proctor.model.account import Part
 from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.targets.frameworks.simplify import Budget
 
 CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
 EVERYTHING: tuple[Part, ...] = (*CALLS, "answer")
+LOOKS_WHOLE = "an answer that was cut at a limit of tokens, or by a filter, looks whole here"
+"""What is to be said of a framework that does not keep why its model stopped."""
 
 
 class Found(msgspec.Struct, kw_only=True):
@@ -31,10 +34,20 @@ class Found(msgspec.Struct, kw_only=True):
     notes: list[str] = []
     failed: str | None = None
     """What the framework tells of the error that the run ended in: what an error says is no answer."""
+    is_over: bool = False
+    """Whether the framework says that the run is over, so that one that ends with a call was not cut short."""
 
     def doubt(self, parts: Sequence[Part], why: str) -> None:
         """Note that these parts are not known, or not wholly known."""
         self.doubts = [*self.doubts, *((part, why) for part in parts)]
+
+    def doubt_end(self, reason: object) -> None:
+        """Note what the reason why the model stopped leaves open: an answer that was cut is not the whole of it."""
+        word = getattr(reason, "value", reason)
+        # Whether one that stopped to call tools called some is seen by its calls.
+        sign = sign_of_end(word) if isinstance(word, str) and end_of(word) != "calls" else None
+        if sign is not None:
+            self.doubt(sign.parts, sign.why)
 
 
 class Framework(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +63,8 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
     """Reads one returned value; None where it is none of this framework's."""
     raised: tuple[str, ...] = ()
     """What a result begins with when the tool raised, where the framework tells that in words only."""
+    tells_end: bool = True
+    """Whether its values tell why the model stopped; where not, an answer that was cut looks whole, and a note says so."""
     read_stream: Callable[[list[object], Budget], Found | None] | None = None
     """Reads what a stream, or a list, held; None where it is none of this framework's."""
 

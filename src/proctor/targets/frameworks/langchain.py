@@ -18,9 +18,6 @@ from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 from proctor.targets.returned import Unreadable, type_name
 
 _WAITS = "the graph waits for a human (`__interrupt__`): what it would do then is not known"
-# What LangGraph and the `AgentExecutor` of LangChain put in place of an answer when they stop an agent.
-_NO_MORE_STEPS = "Sorry, need more steps to process this request."
-_STOPPED = "Agent stopped due to "
 _LAST_ONLY = "one message was returned, which shows the last step only: return the state to show the calls before it"
 
 
@@ -113,8 +110,6 @@ def _read_state(state: object, budget: Budget) -> Found | None:
     found = Found(document=document, format="langchain", needs_message=True)
     if find_entry(state, "__interrupt__"):
         found.doubt(EVERYTHING, _WAITS)
-    if read_member(messages[-1], "content") == _NO_MORE_STEPS:
-        found.doubt(EVERYTHING, "the graph was stopped by its limit of steps (`recursion_limit`), and says so in place of an answer")
     for key, member in list_fields(state) or ():
         if key not in ("messages", "__interrupt__", "structured_response") and _holds_messages(member):
             found.doubt(CALLS, f"the state holds further messages under {str(key)!r}, which are not read")
@@ -158,16 +153,13 @@ def _read_steps(value: object, budget: Budget) -> Found:
         given = simplify(read_member(action, "tool_input"), budget, "$.tool_input")
         calls.append({"name": read_member(action, "tool"), "arguments": given, "result": simplify(observed, budget, "$.observation")})
     answer = simplify(find_entry(value, "output"), budget, "$.output")
-    found = Found(
+    return Found(
         document={
             "text": answer if isinstance(answer, str) else None,
             "body": None if isinstance(answer, str) else answer,
             "tool_calls": calls,
         }
     )
-    if isinstance(answer, str) and answer.startswith(_STOPPED) and len(answer) < len(_STOPPED) + 40:
-        found.doubt(EVERYTHING, "the executor stopped the agent (`max_iterations`), and says so in place of an answer")
-    return found
 
 
 # --- streams -----------------------------------------------------------------------------------------------------------------

@@ -10,13 +10,15 @@ Tried with llama-index-core 0.14: `FunctionAgent`, `ReActAgent` and `AgentWorkfl
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import cast
 
 import msgspec
 
 from proctor.evidence.calls import CONTENT_ERROR
 from proctor.model.evidence import Json
 from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
-from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _NOT_OVER = "the last output asks for a tool, so the run goes on after it: return what `agent.run` gives, or yield all events"
@@ -66,6 +68,13 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     is_over = any(_is(item, "StopEvent") and not _is(item, "AgentOutput") for item in items)
     if not is_over and _waits_for_tool(last):
         found.doubt(EVERYTHING, _NOT_OVER)
+    elif any(_is(item, "WorkflowCancelledEvent", "WorkflowTimedOutEvent") for item in items):
+        found.doubt(EVERYTHING, "the workflow was cancelled, or its time was up")
+    elif _waits_for_tool(found.document["tool_calls"]):
+        found.doubt(EVERYTHING, "a call was asked for and never made, and the agent answered: it was stopped at `max_iterations`")
+    failed = next((item for item in items if _is(item, "WorkflowFailedEvent")), None)
+    if failed is not None:
+        found.failed = str(simplify(read_member(failed, "exception"), budget, "$.exception") or "it does not say which")
     return found
 
 
@@ -107,7 +116,22 @@ def _read_output(output: object, calls: list[dict[str, Json]], budget: Budget) -
     found = Found(document={"text": text if isinstance(text, str) else None, "tool_calls": calls})
     structured = read_member(output, "structured_response")
     found.body = None if structured is None else simplify(structured, budget, "$.structured_response")
+    for reason in _list_reasons(read_member(output, "raw")):
+        found.doubt_end(reason)
     return found
+
+
+def _list_reasons(raw: object) -> list[object]:
+    """Return why the model stopped, out of the provider's own answer or the last chunk of it."""
+    found = [_look_up(raw, key) for key in ("finish_reason", "stop_reason", "done_reason")]
+    for key in ("choices", "candidates"):
+        listed = _look_up(raw, key)
+        found += [_look_up(choice, "finish_reason") for choice in cast("list[object]", listed if isinstance(listed, list) else [])]
+    return found
+
+
+def _look_up(value: object, key: str) -> object:
+    return find_entry(value, key) if isinstance(value, Mapping) else read_member(value, key)
 
 
 def _write_calls(output: object, budget: Budget) -> list[dict[str, Json]]:

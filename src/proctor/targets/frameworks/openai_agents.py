@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import cast
 
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, add_usage
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, LOOKS_WHOLE, Found, Framework, add_usage
 from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.returned import Unreadable
@@ -46,8 +46,27 @@ def read(value: object, budget: Budget) -> Found | None:
     turn, most = read_member(value, "current_turn"), read_member(value, "max_turns")
     if isinstance(turn, int) and isinstance(most, int) and turn > most:
         found.doubt(EVERYTHING, f"the run was stopped at max_turns ({most})")
+    if any(read_member(response, "response_id") is None for response in list_members(value, "raw_responses")):
+        # Of chat completions only text and calls are kept; of responses the SDK refuses one that did not come to its end.
+        found.notes = [*found.notes, f"over chat completions OpenAI Agents does not tell why its model stopped: {LOOKS_WHOLE}"]
+    found.is_over = answer is not None
+    if read_member(value, "_max_turns_handled") is True or _is_given_by_handler(value):
+        found.doubt(EVERYTHING, "the run was stopped, and a handler of errors (`error_handlers`) gave the answer in place of the model")
     _doubt_inner_agents(list_members(value, "new_items"), found)
     return found
+
+
+def _is_given_by_handler(value: object) -> bool:
+    """Return whether the last message of a run is in no answer of the model."""
+    items, responses = list_members(value, "new_items"), list_members(value, "raw_responses")
+    if not items or not responses or not is_instance_of(items[-1], "agents", "MessageOutputItem"):
+        return False
+    said = [_list_texts(item) for item in list_members(responses[-1], "output")]
+    return _list_texts(read_member(items[-1], "raw_item")) not in said
+
+
+def _list_texts(item: object) -> list[object]:
+    return [read_member(part, "text") or read_member(part, "refusal") for part in list_members(item, "content")]
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:

@@ -11,6 +11,7 @@ from typing import cast
 import msgspec
 
 from proctor.evidence.calls import CONTENT_ERROR
+from proctor.evidence.conversation import ENDS_WITH_CALL
 from proctor.evidence.reading import read_document
 from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence, Json, ToolCall
@@ -35,9 +36,10 @@ from proctor.targets.frameworks import (
     smolagents,
     strands,
 )
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, read_last
+from proctor.targets.frameworks.found import CALLS, EVERYTHING, LOOKS_WHOLE, Found, Framework, read_last
 from proctor.targets.frameworks.looking import find_package
 from proctor.targets.frameworks.simplify import Budget
+from proctor.targets.frameworks.stand_ins import doubt_stand_in
 from proctor.targets.lost_messages import doubt_lost_messages, trust_beginning
 
 FRAMEWORKS: tuple[Framework, ...] = tuple(
@@ -121,12 +123,19 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
     unknown: dict[Part, str] = {}
     for part, why in (*given.unknown.items(), *found.doubts):
         unknown.setdefault(part, why)
+    if unknown.get("answer") == ENDS_WITH_CALL and not found.is_over:
+        # What was done after the call is as little here as what was said.
+        for part in CALLS:
+            unknown.setdefault(part, ENDS_WITH_CALL)
     if found.usage is None and "tool_calls" in unknown:
         # Steps that are not here spent tokens, too.
         unknown.setdefault("usage", unknown["tool_calls"])
+    told = () if framework.tells_end else (f"{framework.name} does not tell why its model stopped: {LOOKS_WHOLE}",)
     reader = given.reader if given.reader not in ("", "plain") else f"{framework.name} result"
     changes: dict[str, Json] = {
-        "account": msgspec.structs.replace(given, reader=reader, unknown=unknown, notes=tuple(dict.fromkeys((*given.notes, *found.notes))))
+        "account": msgspec.structs.replace(
+            given, reader=reader, unknown=unknown, notes=tuple(dict.fromkeys((*given.notes, *found.notes, *told)))
+        )
     }
     if found.doubts and given.seen_tools and any(part in CALLS for part, _ in found.doubts):
         changes["account"] = msgspec.structs.replace(changes["account"], seen_tools=())
@@ -145,7 +154,7 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
             changes["account"], unknown={part: why for part, why in changes["account"].unknown.items() if part != "usage"}
         )
     made = _mark_raised(msgspec.structs.replace(evidence, **changes), framework.raised)
-    made = doubt_lost_messages(made) if found.needs_message else made
+    made = doubt_stand_in(doubt_lost_messages(made) if found.needs_message else made)
     return (
         made
         if found.failed is None

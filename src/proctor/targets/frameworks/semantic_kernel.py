@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proctor.targets.frameworks.found import CALLS, Found, Framework
+from proctor.targets.frameworks.found import CALLS, LOOKS_WHOLE, Found, Framework
 from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget
 from proctor.targets.returned import Unreadable, type_name
@@ -43,6 +43,8 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     if items and all(is_instance_of(item, _PACKAGE, "StreamingChatMessageContent") for item in items):
         found = Found(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
         found.doubt(CALLS, _LAST_ONLY)
+        for item in items:
+            found.doubt_end(read_member(item, "finish_reason"))
         return found
     if items and all(is_instance_of(item, _PACKAGE, "ChatMessageContent") for item in items):
         # What `invoke` yields are the answers; the calls before them stand in the history.
@@ -55,11 +57,21 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
 def _read_responses(items: list[object], budget: Budget) -> Found:
     history = read_member(read_member(items[-1], "thread"), "_chat_history")
     if is_instance_of(history, _PACKAGE, "ChatHistory") and list_members(history, "messages"):
-        return _read_messages(list_members(history, "messages"), budget)
+        return _weigh_pieces(items, _read_messages(list_members(history, "messages"), budget))
     texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
     is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
     found = Found(document={"text": "".join(texts) if is_streamed else texts[-1]})
     found.doubt(CALLS, "the thread of this agent keeps no history here, so its calls are not known")
+    return _weigh_pieces(items, found)
+
+
+def _weigh_pieces(items: list[object], found: Found) -> Found:
+    """Weigh why the model stopped, which the history of a stream does not keep: one of its last pieces tells it, or none does."""
+    pieces = [message for item in items if is_instance_of(message := read_member(item, "message"), _PACKAGE, "StreamingChatMessageContent")]
+    reason = next((reason for piece in reversed(pieces) if (reason := read_member(piece, "finish_reason")) is not None), None)
+    found.doubt_end(reason)
+    if pieces and reason is None:
+        found.notes = [*found.notes, f"a stream of Semantic Kernel does not tell why its model stopped: {LOOKS_WHOLE}"]
     return found
 
 

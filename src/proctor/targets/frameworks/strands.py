@@ -18,7 +18,7 @@ from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.lost_messages import trust_beginning
 
-# A guard or a filter that steps in is what the user of the agent sees; whatever else is no end of its own cuts the agent off.
+# What a guard says in place of an answer is what the user sees. A filter cuts the answer; whatever else is no end of its own, the run.
 _ENDED = (None, "end_turn", "stop_sequence", "tool_use", "guardrail_intervened", "content_filtered")
 _NOT_KEPT = "the metrics of this result keep no messages of its cycles"
 
@@ -53,6 +53,8 @@ def _read_result(value: object, budget: Budget) -> Found:
         found.doubt(EVERYTHING, "the agent waits for a human (`interrupts`): what it would do then is not known")
     elif reason not in _ENDED:
         found.doubt(EVERYTHING, f"the agent stopped before its end ({reason})")
+    elif reason == "content_filtered":
+        found.doubt_end(reason)
     invocations = list_members(read_member(value, "metrics"), "agent_invocations")
     if len(invocations) > 1:
         told = f"this agent was invoked {len(invocations)} times, in turns or cases before or in the same function"
