@@ -85,10 +85,19 @@ def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, p
         page.fill("#key", made["key"])
         page.keyboard.press("Enter")
         page.wait_for_url("**/ui/")
-        page.goto("/ui/projects/new")
+        # In another window of the same session a run is followed while it goes on.
+        place.agent.may_answer.clear()
+        run = place.start_run()
+        watching = visitor.context.new_page()
+        watching.goto(f"/ui/p/{place.project}/runs/{run}")
+        watching.wait_for_selector("label:has-text('0 of 4 attempts finished')")
+        page.click("text=New project")
         page.fill("[name=name]", "a project")
         page.fill("[name=description]", "first line\nsecond line")
         place.ask("DELETE", f"/api/keys/{made['id']}")
+        watching.wait_for_url("**/ui/login?next=*", timeout=30_000)
+        assert "Your session is over" in watching.inner_text("main")
+        place.agent.may_answer.set()
         page.click("button.main")
         page.wait_for_selector("#entered")
         assert page.input_value("textarea[name=description]") == "first line\nsecond line"
@@ -102,6 +111,20 @@ def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, p
         page.click("button:has-text('Send it again')")
         page.wait_for_selector("h1:has-text('a project')")
         assert page.url.rpartition("/")[0].endswith("/ui/p")
+
+
+def test_a_run_that_is_deleted_while_it_is_followed_says_so(browser: Any, place: Place) -> None:  # noqa: F811
+    other = place.ask("POST", "/api/projects", {"name": "Short-lived"})["id"]
+    place.agent.may_answer.clear()
+    run = place.start_run(project_id=other)
+    with Visitor(browser, place) as visitor:
+        visitor.log_in()
+        visitor.page.goto(f"/ui/p/{other}/runs/{run}")
+        visitor.page.wait_for_selector("label:has-text('0 of 4 attempts finished')")
+        place.ask("DELETE", f"/api/projects/{other}")
+        visitor.page.wait_for_selector("h1:has-text('There is nothing here')", timeout=30_000)
+        assert "it was deleted" in visitor.page.inner_text("main")
+    place.agent.may_answer.set()
 
 
 def test_everything_is_reached_by_keys(browser: Any, place: Place) -> None:  # noqa: F811

@@ -117,6 +117,12 @@ def test_a_large_trace_is_scrolled_and_searched_and_never_grows(browser: Any, sh
         assert visitor.complaints == []
 
 
+def press_on(page: Any, text: str) -> None:
+    """Press Enter on a link or a button, as somebody does who has come there with the tab key."""
+    page.locator(f"main a:has-text('{text}'), main button:has-text('{text}')").first.focus()
+    page.keyboard.press("Enter")
+
+
 def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
     with Visitor(browser, shop) as visitor:
         page = visitor.page
@@ -137,6 +143,27 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
             page.click("text=Labels as a file")
         lines = [json.loads(line) for line in Path(download.value.path()).read_text(encoding="utf-8").splitlines()]
         assert len(lines) == 4 and {line["label"] for line in lines} == {True, False}
+
+        # On second thought, and with nothing but keys: the label is opened, changed and taken back.
+        page.focus(".said a >> nth=0")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("h1:has-text('passed')")
+        assert "The answer" in page.inner_text("#judged + .sheet")
+        press_on(page, "Change it")
+        page.wait_for_selector("h1:has-text('Change the label')")
+        page.focus("#label")
+        page.keyboard.type("Fail")
+        page.keyboard.press("Tab")
+        page.keyboard.type("Not quite: ")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("h1:has-text('failed')")
+        assert "Not quite: names the amount" in page.inner_text("#note + p")
+        press_on(page, "Take it back")
+        page.wait_for_selector("h1:has-text('Take this label back?')")
+        press_on(page, "Take it back")
+        page.wait_for_url("**/labels/all")
+        assert page.locator("tbody tr").count() == 4  # three of these, and one that was there
         assert visitor.complaints == []
 
 
@@ -153,11 +180,30 @@ def test_everything_can_be_read_and_labelled_without_script(browser: Any, shop: 
         page.fill("input[name=note]", "looked at without script")
         page.click("text=Only the note")
         assert "looked at without script" in page.inner_text("ul.said")
+        page.click("ul.said a >> nth=0")
+        page.click("text=Change it")
+        page.fill("[name=note]", "looked at twice")
+        page.click("button.main")
+        assert "looked at twice" in page.inner_text("#note + p")
+        page.click("text=Take it back")
+        page.click("button.main")
+        assert "looked at twice" not in page.inner_text("main")
+        page.goto("/ui/p/proj_home/traces/trc_shop")
+        page.click("text=Evaluate it again")
+        assert page.input_value("[name=trace_ids]") == "trc_shop"
+        page.fill("[name=since]", "soon")
+        page.click("button.main")
+        assert "expected a time" in page.inner_text("#since-wrong") and page.input_value("[name=trace_ids]") == "trc_shop"
+        page.fill("[name=since]", "")
+        page.click("button.main")
+        assert "1 trace will be evaluated again." in page.inner_text("main")
 
 
 SCREENS = (
     "traces", "traces?q=charged&outcome=fail", "traces?q=nobody", "traces/trc_rude", "traces/trc_shop?span=0000000000000005&q=order",
     "traces/trc_large?level=99", "traces/trc_plain", "labels", "labels?subject=result&id=res_shop&claim=1",
+    "labels/all", "labels/ann_home", "labels/ann_home/change", "labels/ann_home/delete", "traces/reevaluate?case=case_apology",
+    "traces/reevaluate?done=2",
 )  # fmt: skip
 
 
@@ -180,6 +226,23 @@ def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any,
             if page.evaluate("document.documentElement.scrollWidth") > width:
                 broken.append(f"{path}: wider than {width} px")
         assert not broken, "\n".join(broken)
+
+
+def test_a_feed_whose_key_is_revoked_leads_to_the_way_in_even_while_it_is_paused(browser: Any, shop: Shop) -> None:
+    mine = {"authorization": f"Bearer {shop.key}"}
+    status, made = shop.server.ask("POST", "/api/keys", {"kind": "organization", "name": "short-lived"}, mine)
+    assert status < 300, made
+    with Visitor(browser, shop) as visitor:
+        page = visitor.page
+        page.goto("/ui/login?next=/ui/p/proj_home/traces")
+        page.fill("#key", made["key"])
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#live-status:has-text('Live')")
+        page.keyboard.press(".")
+        page.wait_for_selector("#live-status:has-text('Paused')")
+        shop.server.ask("DELETE", f"/api/keys/{made['id']}", None, mine)
+        page.wait_for_url("**/ui/login?next=*traces", timeout=30_000)
+        assert "Your session is over" in page.inner_text("main")
 
 
 def test_a_lost_stream_says_since_when(browser: Any, shop: Shop) -> None:

@@ -146,7 +146,17 @@ def test_what_traces_carry_and_people_say_stays_text(world: World) -> None:
             assert " ".join(text.split()) in words
         check_pages([world.get(f"{feed}/trc_h{number}?q={quote(text[:100])}&span={quote(text[:500])}", "organization").text])
         check_pages([world.get(f"{feed}?q={quote(text[:100])}&agent={quote(text[:100])}&case={quote(text[:100])}", "organization").text])
+        address = (
+            f"{feed}/reevaluate?agent={quote(text[:100])}&case={quote(text[:100])}&since={quote(text[:100])}&trace_ids={quote(text[:100])}"
+        )
+        check_pages([world.get(address, "organization").text])
     check_pages([world.get("/ui/p/proj_home/labels", "organization").text])
+    assert "<script>alert(" in check_pages(find_pages(world, "/ui/p/proj_home/labels/all"))
+    for one in world.get("/api/annotations?limit=100", "organization").json()["data"]:
+        place = f"/ui/p/proj_home/labels/{one['id']}"
+        words = check_pages([world.get(place, "organization").text])
+        assert not one["note"].isascii() or not one["note"].isprintable() or " ".join(one["note"].split()) in words
+        check_pages([world.get(f"{place}/change", "organization").text])
 
 
 @pytest.mark.timeout(60)

@@ -77,19 +77,19 @@ def test_a_verdict_leads_to_the_span_of_the_call_it_is_about(seen: World) -> Non
 
 @pytest.mark.timeout(60)
 def test_a_large_trace_is_shown_in_windows_and_each_of_them_is_small(world: World) -> None:
-    world.service.run(lambda hub: add_trace(hub, "large", make_spans(more=5_000)))
+    world.service.run(lambda hub: add_trace(hub, "large", make_spans(more=100_000)))
     path = "/ui/p/proj_home/traces/trc_large"
-    for query in ("", "?level=99", "?level=99&from=4000", "?span=f000000000000f9f", "?q=step 77"):
+    for query in ("", "?level=99", "?level=99&from=40000", "?span=f000000000000f9f", "?q=step 77"):
         sent = world.get(path + query, "organization", headers={"accept-encoding": "gzip"})
         page = Markup(sent.text)
         assert page.strange == [] and page.elements <= 2_000 and int(sent.headers["content-length"]) <= 30_000, query
         assert sent.text.count('class="span in') <= trace_screen.WINDOW
-    assert "5,006" in world.get(path, "organization").text
-    assert 'id="r4000"' in world.get(f"{path}?level=99&from=4000", "organization").text
+    assert "100,006" in world.get(path, "organization").text
+    assert 'id="r40000"' in world.get(f"{path}?level=99&from=40000", "organization").text
     there = world.get(f"{path}?span=f000000000000f9f", "organization").text
     assert re.search(r'class="span in\d+ current"', there) and "step 3999" in there
-    rows = world.get(f"{path}?level=99&from=4990&part=rows", "organization").text
-    assert rows.lstrip().startswith("<ol") and 'data-first="4886"' in rows and "step" in rows
+    rows = world.get(f"{path}?level=99&from=99990&part=rows", "organization").text
+    assert rows.lstrip().startswith("<ol") and 'data-first="99886"' in rows and "step" in rows
 
 
 def test_a_span_is_read_from_the_piece_it_came_in_and_from_all_where_it_came_in_several(world: World) -> None:

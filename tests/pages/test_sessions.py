@@ -132,6 +132,10 @@ def test_a_session_ends_in_the_moment_its_key_is_revoked(world: World) -> None:
     world.service.run(revoke)
     assert world.get("/ui/p/proj_home", "project").status_code == 303
     assert world.get("/api/runs", "project").status_code == 401
+    # The way in says why somebody is there again; who was never in is told nothing.
+    told = "Your session is over: its key was revoked or has expired"
+    assert told in world.get("/ui/login?next=%2Fui%2Fp%2Fproj_home", "project").text
+    assert told not in world.get("/ui/login").text
     assert world.get("/ui/p/proj_home", "organization").status_code == 200
 
 

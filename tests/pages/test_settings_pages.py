@@ -123,6 +123,11 @@ def test_a_form_that_somebody_was_faster_than_changes_nothing(world: World) -> N
     assert answer.status_code == 409 and 'value="mine"' in answer.text
     assert "somebody changed this" in Markup(answer.text).words
     assert world.get(f"/api/alerts/{id}", "organization").json()["name"] == "theirs"
+    # As the page says: who has been told, and sends it again, overwrites what is there.
+    now = re.search(r'name="seen" value="([^"]+)"', answer.text)
+    assert now is not None and now[1] != seen_at[1]
+    assert send(world, page, {**fields, "name": "mine", "seen": now[1]}).status_code == 303
+    assert world.get(f"/api/alerts/{id}", "organization").json()["name"] == "mine"
 
 
 def test_a_key_is_made_shown_once_and_revoked(world: World) -> None:
@@ -163,6 +168,12 @@ def test_a_project_is_made_changed_paused_and_deleted(world: World) -> None:
     assert "paused" in Markup(world.get(f"{page}/settings", "organization").text).words
     assert send(world, f"{page}/delete", {}).headers["location"] == "/ui/"
     assert world.get(page, "organization").status_code == 404
+
+
+def test_who_may_make_a_project_is_shown_the_way(seen: World) -> None:
+    link = 'href="/ui/projects/new"'
+    assert link in seen.get("/ui/", "organization").text
+    assert link not in seen.get("/ui/", "project").text
 
 
 def test_secrets_are_kept_by_name_and_never_shown(world: World) -> None:

@@ -18,7 +18,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.access.sessions import open_session
 from proctor.service.hub import Hub, stamp
 from proctor.store.bodies import pack
-from proctor.store.tables import run_entries, run_events, runs
+from proctor.store.tables import annotation_rows, run_entries, run_events, runs
 from tests.pages.trace_seeds import seed_traces
 from tests.pages.world_cases import seed_cases
 from tests.rest.services import Service
@@ -135,6 +135,17 @@ async def seed(hub: Hub) -> None:
     await add_run(hub, "run_after", decide_all(BAD, repeat=4), repeat=4, at="2026-11-16T09:00:00.000Z", note="new prompt")
     await seed_cases(hub)
     await seed_traces(hub)
+    await add_label(hub)
+
+
+async def add_label(hub: Hub) -> None:
+    """The label `ann_home`: what somebody said about the trace `trc_shop` as a whole."""
+    at = "2026-11-15T12:00:00.000Z"
+    ours = {"organization_id": LOCAL.organization_id, "project_id": "proj_home", "agent_id": "agent_home_1"}
+    about = {"subject": "trace", "subject_id": "trc_shop", "parent_id": "trc_shop", "claim": None}
+    said = {"label": "fail", "note": "too curt", "author": "key_seed", "created_at": at, "updated_at": at}
+    async with hub.database.writing() as connection:
+        await connection.execute(annotation_rows.insert().values(id="ann_home", **ours, **about, **said))
 
 
 class World:

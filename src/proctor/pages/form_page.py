@@ -38,6 +38,8 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     partial: bool = False
     seen: str = ""
     """When the record was changed last, as the form knows it."""
+    updated_at: str = ""
+    """When it was changed last in truth: who was told of that, and sends the form again, overwrites it."""
     crumbs: Ways = ()
     project: Record | None = None
     extra: str = ""
@@ -50,6 +52,8 @@ def show_form(
     request: Request, source: Source, form: Form, typed: Mapping[str, str] | None = None, refusal: Refusal | None = None
 ) -> Response:
     """Show a form: empty, filled in, or refused."""
+    if refusal is not None and refusal.code == "CONFLICT" and form.updated_at:
+        form = msgspec.structs.replace(form, seen=form.updated_at)
     problems = {} if refusal is None else refusal.fields
     apart = sort_problems(form.fields, problems).get("", [])
     values = {

@@ -18,9 +18,12 @@
 /ui/p/{project}/cases/check              the problems of a document, for the editor (JSON)
 /ui/p/{project}/agents                   its agents; one of them under its id
 /ui/p/{project}/traces                   what agents did, as it comes in; filters stand in the address
+/ui/p/{project}/traces/reevaluate        traces to be evaluated again (a form)
 /ui/p/{project}/traces/{trace}           one trace as a tree of spans; `?span=ID` one of them in full
 /ui/p/{project}/traces/{trace}/label     keeps what somebody says about it (a form)
 /ui/p/{project}/labels                   answers that wait for a person, and how far the judge agrees with the labels there are
+/ui/p/{project}/labels/all               everything that people said
+/ui/p/{project}/labels/{label}           one label with what was judged; `/change` and `/delete` its forms
 /ui/p/{project}/labels/export            the labels as the file that a judge is calibrated on
 /ui/login, /ui/logout                    the way in and out
 
@@ -38,7 +41,23 @@ from starlette.responses import Response
 from proctor.pages.error_page import find_login_address
 from proctor.pages.ports import MakeSource, Source
 from proctor.pages.rendering import redirect
-from proctor.pages.screens import agents, case_edit, cases, compare, labels, login, projects, result, run, run_new, runs, trace, traces
+from proctor.pages.screens import (
+    agents,
+    case_edit,
+    cases,
+    compare,
+    label,
+    labels,
+    login,
+    projects,
+    reevaluation,
+    result,
+    run,
+    run_new,
+    runs,
+    trace,
+    traces,
+)
 from proctor.pages.service_screens import NOUN_SCREENS, SERVICE_SCREENS
 from proctor.pages.static_files import serve_static_file
 from proctor.service.refusals import Refusal
@@ -75,11 +94,19 @@ SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("POST", "/ui/p/{project}/agents/{agent}/edit", agents.send_edit_agent),
     ("POST", "/ui/p/{project}/agents/{agent}/delete", agents.delete_agent),
     ("GET", "/ui/p/{project}/traces", traces.show_traces),
+    ("GET", "/ui/p/{project}/traces/reevaluate", reevaluation.show_reevaluation),
+    ("POST", "/ui/p/{project}/traces/reevaluate", reevaluation.send_reevaluation),
     ("GET", "/ui/p/{project}/traces/{trace}", trace.show_trace),
     ("POST", "/ui/p/{project}/traces/{trace}/label", trace.label_trace),
     ("GET", "/ui/p/{project}/labels", labels.show_labels),
     ("POST", "/ui/p/{project}/labels", labels.save_label),
     ("GET", "/ui/p/{project}/labels/export", labels.export_labels),
+    ("GET", "/ui/p/{project}/labels/all", label.show_all_labels),
+    ("GET", "/ui/p/{project}/labels/{label}", label.show_label),
+    ("GET", "/ui/p/{project}/labels/{label}/change", label.show_change),
+    ("POST", "/ui/p/{project}/labels/{label}/change", label.change_label),
+    ("GET", "/ui/p/{project}/labels/{label}/delete", label.ask_delete),
+    ("POST", "/ui/p/{project}/labels/{label}/delete", label.delete_label),
 )
 """Every screen that needs to know who looks at it."""
 

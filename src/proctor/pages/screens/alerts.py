@@ -190,6 +190,7 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
         choices={"agent_id": [(one["id"], one["name"]) for one in agents], "case_id": [(one["id"], one["name"]) for one in cases]},
         partial=rule is not None,
         seen=seen or ("" if rule is None else rule["updated_at"]),
+        updated_at="" if rule is None else rule["updated_at"],
         crumbs=_list_ways(request, project),
         project=project,
         extra="preview.html",

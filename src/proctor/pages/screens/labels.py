@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
 from starlette.requests import Request
@@ -20,6 +19,7 @@ from proctor.report.html_text import write_block, write_pretty
 from proctor.scoring.agreement import Figure
 from proctor.service.labels.agreement import Agreement, count_labels, write_labels
 from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation
+from proctor.service.labels.claims import JudgedClaim
 from proctor.service.labels.queue import Posed, require_kind
 from proctor.service.refusals import Refusal
 
@@ -52,7 +52,7 @@ async def show_labels(request: Request, source: Source) -> Response:
         "counts": count_labels(found),
         "figures": _list_figures(found),
         "curve": await asyncio.to_thread(_draw_curve, found, find_catalogue(request)),
-        "latest": [{**one, "address": _find_address(project, one)} for one in latest],
+        "latest": [{**one, "address": find_label_address(project["id"], one["id"])} for one in latest],
         "longest_note": LONGEST_NOTE,
     }
     return render_page(request, "labels.html", values)
@@ -89,17 +89,16 @@ def _read_claim(text: str | None) -> int:
 
 
 def _write_posed(posed: Posed, project: Record) -> Record:
-    claim, subject = posed.claim, posed.subject
-    place = f"/ui/p/{quote_part(project['id'])}"
-    if subject.kind == "attempt":
-        address = f"{place}/runs/{quote_part(subject.parent_id)}/r/{quote_part(subject.id)}#a{claim.number + 1}"
-    else:
-        address = f"{place}/traces/{quote_part(subject.parent_id)}"
+    subject = posed.subject
+    address = find_subject_address(project["id"], subject.kind, subject.parent_id, subject.id, posed.claim.number)
+    return {**write_claim(posed.claim), "subject": subject, "address": address}
+
+
+def write_claim(claim: JudgedClaim) -> Record:
+    """Return a claim that a judge decided, with what it was decided on in words that a page can bear."""
     context = claim.context if isinstance(claim.context, dict) else {}
     return {
         "claim": claim,
-        "subject": subject,
-        "address": address,
         "criterion": _write_text(claim.criterion),
         "answer": _write_text(claim.answer),
         "context": [(str(name), _write_text(value)) for name, value in list(context.items())[:12] if value not in (None, "", [], {})],
@@ -138,8 +137,14 @@ def _draw_curve(found: Agreement, catalogue: Catalogue) -> Markup | None:
     return Markup(draw_sweep_chart(known.sweep, found.threshold, chosen, words))
 
 
-def _find_address(project: Record, label: Record) -> str:
-    place = f"/ui/p/{quote_part(project['id'])}"
-    if label["claim"] is None:
-        return f"{place}/traces/{quote_part(label['parent_id'])}" if label["subject"] != "attempt" else f"{place}/runs/{label['parent_id']}"
-    return f"{place}/labels?" + urlencode({"subject": label["subject"], "id": label["subject_id"], "claim": label["claim"]})
+def find_label_address(project_id: str, id: str) -> str:
+    """Return the address of one label."""
+    return f"/ui/p/{quote_part(project_id)}/labels/{quote_part(id)}"
+
+
+def find_subject_address(project_id: str, kind: str, parent_id: str, id: str, claim: int | None) -> str:
+    """Return the address of what a label is about: an assertion of an attempt, the attempt, or the trace."""
+    place = f"/ui/p/{quote_part(project_id)}"
+    if kind != "attempt":
+        return f"{place}/traces/{quote_part(parent_id)}"
+    return f"{place}/runs/{quote_part(parent_id)}/r/{quote_part(id)}" + ("" if claim is None else f"#a{claim + 1}")

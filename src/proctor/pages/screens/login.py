@@ -58,7 +58,9 @@ async def _end_session(request: Request) -> None:
 
 def _show_form(request: Request, next: str, refusal: Refusal | None = None) -> Response:
     status = 200 if refusal is None else refusal.status
-    return render_page(request, "login.html", {"next": next, "refusal": refusal}, status=status)
+    # Whoever still has a token, and is nobody, was somebody: the session has ended under them.
+    values = {"next": next, "refusal": refusal, "is_over": find_session_token(request.scope) is not None}
+    return render_page(request, "login.html", values, status=status)
 
 
 def _choose_next(wanted: str) -> str:

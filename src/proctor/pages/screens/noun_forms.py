@@ -138,6 +138,7 @@ async def _make_form(
         choices=await _list_choices(request, table),
         partial=operation.method == "PATCH",
         seen=sent.get("seen") or ("" if record is None else str(record.get("updated_at", ""))),
+        updated_at="" if record is None else str(record.get("updated_at", "")),
         crumbs=[(nouns.make_address(parts[:1]), name_noun(catalogue, parts[0]))],
     )
 

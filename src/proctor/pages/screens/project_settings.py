@@ -174,6 +174,7 @@ def _make_form(request: Request, project: Record | None, seen: str = "") -> Form
         fields=_FIELDS,
         partial=project is not None,
         seen=seen or ("" if project is None else project["updated_at"]),
+        updated_at="" if project is None else project["updated_at"],
         crumbs=[("/ui/", catalogue.say("nav.projects"))] if project is None else _list_ways(request, project),
         project=project,
     )

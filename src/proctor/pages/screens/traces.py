@@ -59,6 +59,8 @@ async def show_traces(request: Request, source: Source) -> Response:
         "events": events,
         "rest": "".join(f"&{pair}" for pair in [urlencode(asked)] if pair),
         "newest": page["data"][0]["id"] if page["data"] else "",
+        # What can be asked for again: nothing but the place and the time of a trace.
+        "again": _write_query({name: value for name, value in asked.items() if name in ("agent", "case", "since", "until")}),
     }
     return render_page(request, "traces.html", values)
 
@@ -70,6 +72,10 @@ def _read_filters(params: Mapping[str, str]) -> dict[str, str]:
     if params.get("status") in STATUSES:
         asked["status"] = params["status"]
     return asked
+
+
+def _write_query(values: dict[str, str]) -> str:
+    return f"?{urlencode(values)}" if values else ""
 
 
 def _list_choices(name: str, rows: list[Value], asked: dict[str, str]) -> list[Choice]:

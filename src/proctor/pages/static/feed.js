@@ -29,12 +29,12 @@ function swap(text) {
   document.dispatchEvent(new Event("swapped"));
 }
 
-async function refresh() {
+async function refresh(always = false) {
   timer = undefined;
-  if (paused || over) return;
+  if ((paused && !always) || over) return;
   if (asking) { soon(); return; }
   asking = true;
-  waiting.clear();
+  if (!paused) waiting.clear();
   try {
     const answer = await fetch(location.href, { cache: "no-store" });
     // The session is over, or the project is gone: the page for that is shown instead.
@@ -43,7 +43,7 @@ async function refresh() {
     if (answer.ok && !paused) swap(text);
   } catch { /* the stream notices, and says so */ } finally { asking = false; tell(); }
 }
-const soon = () => { timer ??= setTimeout(refresh, LEAST_MS); };
+const soon = () => { timer ??= setTimeout(() => refresh(), LEAST_MS); };
 
 function heard(event) {
   if (paused) { waiting.add(JSON.parse(event.data).trace_id); tell(); } else soon();
@@ -57,8 +57,9 @@ function follow(address) {
     if (over) return;
     since ||= new Date().toLocaleTimeString(document.documentElement.lang);
     tell();
-    // Closed for good: refused, because the session is over or there are too many streams. The page knows which.
-    if (stream.readyState === EventSource.CLOSED) setTimeout(() => refresh().then(() => { if (!over) follow(address); }), 3000);
+    // Closed for good: refused, because the session is over or there are too many streams. The page knows which, and is
+    // asked even while it is paused: it would wait for ever for what nobody sends any more.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(() => refresh(true).then(() => { if (!over) follow(address); }), 3000);
   });
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from proctor.rest.route_parts import Body, TheCaller, TheHub, list_sent_fields, make_router
-from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
+from proctor.service.traces.reevaluation import MOST_TRACES, ReevaluationRequest, request_reevaluation
 
 router = make_router("traces")
 
@@ -16,7 +16,7 @@ class Reevaluation(Body):
     project_id: str | None = None
     agent_id: str | None = None
     case_id: str | None = Field(None, description="the traces of the agent, or project, that this case is for")
-    trace_ids: list[str] | None = Field(None, min_length=1, max_length=1000)
+    trace_ids: list[str] | None = Field(None, min_length=1, max_length=MOST_TRACES)
     since: str | None = Field(None, description="received from this time on; ISO 8601")
     until: str | None = Field(None, description="received before this time; ISO 8601")
 

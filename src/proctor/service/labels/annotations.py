@@ -6,7 +6,8 @@ that a judge decided keeps what was judged and what the judge said: from these, 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -47,8 +48,7 @@ async def create_annotation(hub: Hub, caller: Caller, said: NewAnnotation) -> di
     require_writer(caller, "labels are written")
     if said.label is None and not said.note.strip():
         raise Refusal("VALIDATION_ERROR", "there is nothing to keep", fields={"label": ["expected a label, a note, or both"]})
-    if len(said.note) > LONGEST_NOTE:
-        raise Refusal("VALIDATION_ERROR", "the note is too long", fields={"note": [f"expected at most {LONGEST_NOTE} characters"]})
+    _check_said({"label": said.label, "note": said.note})
     async with hub.database.reading() as connection:
         subject = await find_subject(connection, caller, said.subject, said.subject_id)
     body = await _find_judged(hub, caller, subject, said.claim)
@@ -99,6 +99,7 @@ async def get_annotation(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 async def change_annotation(hub: Hub, caller: Caller, id: str, sent: dict[str, Json]) -> dict[str, Json]:
     """Change the label or the note of one. Who changes it is its author from then on: a label says what its author thinks."""
     require_writer(caller, "labels are changed")
+    _check_said(sent)
     async with hub.database.writing() as connection:
         row = await find_row(connection, annotation_rows, caller.organization_id, id)
         if row is None:
@@ -121,6 +122,18 @@ async def delete_annotation(hub: Hub, caller: Caller, id: str) -> None:
         if not await delete_row(connection, annotation_rows, caller.organization_id, id):
             raise not_found("annotation", id)
         await note(connection, hub, caller, "delete", "annotation", id)
+
+
+def _check_said(said: Mapping[str, Json]) -> None:
+    """Refuse a label that is none of the three, and a note that is no text or too long."""
+    label, text = said.get("label"), said.get("note", "")
+    wrong: dict[str, list[str]] = {}
+    if label is not None and label not in get_args(Label):
+        wrong["label"] = [f"expected one of {', '.join(get_args(Label))}"]
+    if not isinstance(text, str) or len(text) > LONGEST_NOTE:
+        wrong["note"] = [f"expected at most {LONGEST_NOTE} characters"]
+    if wrong:
+        raise Refusal("VALIDATION_ERROR", f"the {' and the '.join(wrong)} cannot be kept", fields=wrong)
 
 
 def show_annotation(row: Row) -> dict[str, Json]:

@@ -11,10 +11,13 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_writer
 from proctor.service.hub import Hub
-from proctor.service.refusals import not_found
+from proctor.service.refusals import Refusal, not_found
 from proctor.service.traces.search import read_moment
 from proctor.store.tables import agents, cases, projects, traces
 from proctor.store.tenants import find_row
+
+MOST_TRACES = 1_000
+"""Traces that can be named one by one in a request."""
 
 
 class ReevaluationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +35,9 @@ class ReevaluationRequest(msgspec.Struct, frozen=True, kw_only=True):
 async def request_reevaluation(hub: Hub, caller: Caller, wanted: ReevaluationRequest) -> dict[str, Json]:
     """Have traces evaluated again, against the cases as they are now. A changed case by itself only counts for new traces."""
     require_writer(caller, "traces are evaluated again")
+    if wanted.trace_ids is not None and not 1 <= len(wanted.trace_ids) <= MOST_TRACES:
+        told = {"trace_ids": [f"expected 1 to {MOST_TRACES} ids, got {len(wanted.trace_ids)}"]}
+        raise Refusal("VALIDATION_ERROR", "the traces cannot be evaluated again", fields=told)
     async with hub.database.writing() as connection:
         # What is still open is evaluated anyhow, once it is complete.
         query = sa.update(traces).where(traces.c.organization_id == caller.organization_id, traces.c.status != "open")

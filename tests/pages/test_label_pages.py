@@ -1,0 +1,118 @@
+"""One label on the pages: shown with what was judged, changed, taken back; with the permissions, the audit and the refusals of REST."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from proctor.service.labels.annotations import LONGEST_NOTE
+from tests.pages.markup import Markup
+from tests.pages.world import World
+
+LABELS = "/ui/p/proj_home/labels"
+SEEDED = f"{LABELS}/ann_home"
+
+
+def send(world: World, path: str, who: str = "organization", *, form: str | None = None, **fields: str) -> Any:
+    return world.post(path, who, proof=world.find_proof(form or path, who), **fields)
+
+
+def label_a_claim(world: World) -> str:
+    """A label on what a judge decided, made by the queue; its address."""
+    fields = {"subject": "result", "id": "res_rude", "claim": "1", "label": "pass", "note": "polite enough"}
+    assert send(world, LABELS, **fields).status_code == 303
+    found = world.get("/api/annotations?subject=result", "organization").json()["data"]
+    assert len(found) == 1
+    return f"{LABELS}/{found[0]['id']}"
+
+
+def read(world: World, address: str = SEEDED) -> dict[str, Any]:
+    return world.get(address.replace(LABELS, "/api/annotations"), "organization").json()
+
+
+def list_audit(world: World) -> list[tuple[str, str]]:
+    return [(one["action"], one["actor"]) for one in world.get("/api/audit?resource=annotation", "organization").json()["data"]]
+
+
+def test_a_label_is_shown_with_what_was_judged(world: World) -> None:
+    address = label_a_claim(world)
+    assert f'href="{address}"' in world.get(LABELS, "organization").text
+    assert f'href="{address}"' in world.get(f"{LABELS}/all?subject=result&label=pass", "organization").text
+    page = Markup(world.get(address, "organization").text)
+    assert "Label: passed" in page.words and "a result of a trace, assertion 2" in page.words
+    assert "polite enough" in page.words and "The answer says sorry." in page.words and "No. It was refunded." in page.words
+    assert "What the judge said failed 0.30 (passes from 0.80)" in page.words
+    assert page.words.index("polite enough") < page.words.index("What the judge said")
+    assert 'href="/ui/p/proj_home/traces/trc_rude"' in world.get(address, "organization").text
+
+
+def test_a_label_is_changed_with_its_author_and_an_entry_in_the_audit_log(world: World) -> None:
+    form = world.get(f"{SEEDED}/change", "organization").text
+    assert '<option value="fail" selected>' in form and "too curt</textarea>" in form
+    assert '<a href="/ui/p/proj_home/labels/ann_home">' in world.get("/ui/p/proj_home/traces/trc_shop", "organization").text
+    answer = send(world, f"{SEEDED}/change", label="pass", note="on second thought:\r\nfine\r\n")
+    assert (answer.status_code, answer.headers["location"]) == (303, SEEDED)
+    kept = read(world)
+    assert (kept["label"], kept["note"]) == ("pass", "on second thought:\nfine") and kept["author"] != "key_seed"
+    assert list_audit(world) == [("update", kept["author"])]
+    assert send(world, f"{SEEDED}/change", label="", note="only this").status_code == 303
+    assert (read(world)["label"], read(world)["note"]) == (None, "only this")
+
+
+def test_a_form_that_is_sent_as_it_was_changes_nobody(world: World) -> None:
+    assert send(world, f"{SEEDED}/change", label="fail", note="too curt").status_code == 303
+    assert read(world)["author"] == "key_seed" and list_audit(world) == []
+
+
+@pytest.mark.parametrize(
+    ("label", "note", "said"),
+    [
+        ("", " ", "expected a label, a note, or both"),
+        ("maybe", "x", "expected one of pass, fail, skip"),
+        ("pass", "x" * (LONGEST_NOTE + 1), f"expected at most {LONGEST_NOTE} characters"),
+    ],
+    ids=["nothing", "no label", "too long"],
+)
+def test_what_cannot_be_kept_comes_back_with_what_is_wrong_beside_it(seen: World, label: str, note: str, said: str) -> None:
+    answer = send(seen, f"{SEEDED}/change", label=label, note=note)
+    page = Markup(answer.text)
+    assert answer.status_code == 400 and page.strange == [] and said in page.words
+    assert 'aria-invalid="true"' in answer.text and f">\n{note}</textarea>" in answer.text
+    assert read(seen)["note"] == "too curt"
+
+
+def test_who_was_slower_is_told_and_may_send_it_again(world: World) -> None:
+    seen_at = read(world)["updated_at"]
+    assert send(world, f"{SEEDED}/change", label="skip", note="theirs").status_code == 303
+    answer = send(world, f"{SEEDED}/change", label="pass", note="mine", seen=seen_at)
+    assert answer.status_code == 409 and "somebody changed this" in answer.text and "mine</textarea>" in answer.text
+    assert read(world)["note"] == "theirs"
+    now = re.search(r'name="seen" value="([^"]+)"', answer.text)
+    assert now is not None
+    assert send(world, f"{SEEDED}/change", label="pass", note="mine", seen=now[1]).status_code == 303
+    assert read(world)["note"] == "mine"
+
+
+def test_a_label_that_is_taken_back_is_gone_and_its_answer_waits_again(world: World) -> None:
+    address = label_a_claim(world)
+    assert "3 answers wait" in Markup(world.get(LABELS, "organization").text).words
+    assert world.post(f"{address}/delete", "organization", proof="00" * 32).status_code == 403
+    answer = send(world, f"{address}/delete")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{LABELS}/all")
+    assert world.get(address, "organization").status_code == 404
+    assert "4 answers wait" in Markup(world.get(LABELS, "organization").text).words
+    assert [action for action, _ in list_audit(world)] == ["delete", "create"]
+    # Whoever has its form still open is told so.
+    late = world.post(f"{address}/change", "organization", proof=world.find_proof("/ui/", "organization"), label="fail", note="late")
+    assert late.status_code == 404 and "late" in late.text and "it was deleted" in Markup(late.text).words
+
+
+def test_who_only_reads_sees_labels_and_is_offered_nothing(seen: World) -> None:
+    text = seen.get(SEEDED, "project").text
+    assert "too curt" in text and f"{SEEDED}/change" not in text and f"{SEEDED}/delete" not in text
+    proof = seen.find_proof("/ui/", "project")
+    for action in ("change", "delete"):
+        assert seen.post(f"{SEEDED}/{action}", "project", proof=proof, label="pass", note="x").status_code == 403
+    assert read(seen)["note"] == "too curt"
