@@ -5,13 +5,11 @@ No coordinate depends on a text of strangers, and texts are escaped, so that the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
 _WIDTH, _HEIGHT, _GAP = 240, 44, 3
-_BETWEEN, _LEAST = 1.5, 2.0
-"""Of a bar of 100: the gap between two parts, and the least that a part is drawn with."""
 
 
 def draw_trend(rates: Sequence[float | None], title: str) -> Markup:
@@ -34,35 +32,6 @@ def draw_trend(rates: Sequence[float | None], title: str) -> Markup:
     return Markup(
         f'<svg class="trend" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">'
         f'<line class="full" x1="0" y1="{_GAP}" x2="{_WIDTH}" y2="{_GAP}"/>{paths}{dots}</svg>'
-    )
-
-
-def draw_counts(counts: Mapping[str, int], title: str, missing: int = 0) -> Markup:
-    """Return how many attempts came out how as one bar with gaps between its parts; each part is at least seen.
-
-    Attempts that are missing leave their part of the bar open: a run that broke off early is not a full bar of passes.
-    """
-    found = {**counts, "missing": max(0, missing)}
-    shown = [(word, found[word]) for word in ("pass", "skip", "error", "fail", "missing") if found.get(word)]
-    total = sum(number for _, number in shown) or 1
-    room = 100 - _BETWEEN * (len(shown) - 1)
-    widths = [max(_LEAST, number / total * room) for _, number in shown]
-    scale = room / sum(widths) if widths else 1
-    at, parts = 0.0, ""
-    for (word, _), width in zip(shown, widths, strict=True):
-        parts += f'<rect class="{word}" x="{round(at, 2)}" width="{round(width * scale, 2)}" height="8"/>'
-        at += width * scale + _BETWEEN
-    return Markup(f'<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{escape(title)}">{parts}</svg>')
-
-
-def draw_dumbbell(before: float, after: float, title: str) -> Markup:
-    """Return two shares as a line from a ring (before) to a dot (after)."""
-    one, other = (round(6 + max(0.0, min(1.0, share)) * 88, 1) for share in (before, after))
-    kind = "worse" if other < one else "better" if other > one else "same"
-    return Markup(
-        f'<svg class="dumbbell {kind}" viewBox="0 0 100 12" role="img" aria-label="{escape(title)}">'
-        f'<line class="track" x1="6" y1="6" x2="94" y2="6"/><line x1="{one}" y1="6" x2="{other}" y2="6"/>'
-        f'<circle class="before" cx="{one}" cy="6" r="4"/><circle class="after" cx="{other}" cy="6" r="4"/></svg>'
     )
 
 
