@@ -54,7 +54,8 @@ def grow_tree(known: dict[str, Path]) -> dict[str, list[str]]:
 
     tree: dict[str, list[str]] = defaultdict(list)
     for name in known:
-        tree[max(imports[name], key=lambda other: len(reach(other)), default="")].append(name)
+        # Sorted, so that of two that are equally large every run takes the same.
+        tree[max(sorted(imports[name]), key=lambda other: len(reach(other)), default="")].append(name)
     return tree
 
 

@@ -180,3 +180,17 @@ def test_problems_are_printed_where_the_terminal_knows_only_ascii(tmp_path: Path
         check=False,
     )
     assert (done.returncode, "näme".encode() in done.stdout) == (4, True), done.stderr
+
+
+def test_a_page_is_in_the_language_of_the_environment_and_nothing_else_is(
+    given: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    english = {format: proctor("check", *given, "--format", format).out for format in ("html", "json", "terminal")}
+    monkeypatch.setenv("PROCTOR_LANGUAGE", "de")
+    german = {format: proctor("check", *given, "--format", format).out for format in english}
+    assert '<html lang="en">' in english["html"] and '<html lang="de">' in german["html"] and "3 bestanden" in german["html"]
+    told, same = (json.loads(one["json"]) for one in (english, german))
+    assert told["cases"] == same["cases"] and told.keys() == same.keys() and german["terminal"] == english["terminal"]
+    monkeypatch.setenv("PROCTOR_LANGUAGE", "xx")
+    done = proctor("check", *given, "--format", "html")
+    assert done.code == 4 and "there is no language 'xx'; there are en, de, es" in done.err

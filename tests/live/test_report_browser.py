@@ -105,7 +105,7 @@ def test_filter_search_and_a_case_answer_to_clicks(opened: Any) -> None:
 
     page.click(".pointer:has-text('$.tool_calls[2]')")
     assert "refund" in page.inner_text(".step.pointed .who")
-    page.click("summary:has-text('result, ')")
+    page.click("summary:has-text('result')")
     assert "9007199254740993" in page.inner_text(".step.pointed details pre")
 
     page.fill("#search", "no such case")
@@ -128,11 +128,11 @@ def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, tmp_pat
     page = watched.page
     page.goto((tmp_path / "marked.html").as_uri())
     page.click("#cases .head")
-    assert page.locator("mark.fail").count() == 3 and page.locator("mark.pass").inner_text().startswith("ok")
-    page.click("text=marked in the text >> nth=0")
+    assert page.locator("mark.fail").count() == 3 and "ok" in page.locator("mark.pass").inner_text()
+    page.click("text=Show what was forbidden")
     assert page.locator("mark.pointed").count() == 1 and page.evaluate("document.activeElement.tagName") == "MARK"
     page.click("mark.pass .back")
-    assert page.evaluate("document.activeElement.dataset.assertion") == "2"
+    assert page.evaluate("document.activeElement.id").endswith("-a2")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert watched.complaints == []
     context.close()
@@ -140,11 +140,11 @@ def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, tmp_pat
 
 def test_attempts_of_a_flaky_case_can_be_compared(opened: Any) -> None:
     page = opened("live.html", "#only=flaky").page
-    assert "3 of 5 passed" in page.inner_text(".row .rate")
+    assert "60 % (23.1 % – 88.2 %)" in page.inner_text(".row .rate-row")
     page.click("#cases .head")
     page.wait_for_selector(".attempts")
     assert "Your parcel is on its way." in page.inner_text(".timeline")
-    page.click(".attempts button:has-text('attempt 3')")
+    page.click(".attempts button:has-text('Attempt 3')")
     assert "Ihr Paket ist unterwegs." in page.inner_text(".timeline")
 
 

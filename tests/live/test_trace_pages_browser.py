@@ -202,7 +202,7 @@ def test_everything_can_be_read_and_labelled_without_script(browser: Any, shop: 
 SCREENS = (
     "traces", "traces?q=charged&outcome=fail", "traces?q=nobody", "traces/trc_rude", "traces/trc_shop?span=0000000000000005&q=order",
     "traces/trc_large?level=99", "traces/trc_plain", "labels", "labels?subject=result&id=res_shop&claim=1",
-    "labels/all", "labels/ann_home", "labels/ann_home/change", "labels/ann_home/delete", "traces/reevaluate?case=case_apology",
+    "labels/all", "labels/ann_said", "labels/ann_said/change", "labels/ann_said/delete", "traces/reevaluate?case=case_apology",
     "traces/reevaluate?done=2",
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import list_keys, revoke_key
 from proctor.service.access.sessions import SESSION_S, find_session_caller, hash_token
 from proctor.service.hub import Hub
-from proctor.store.sessions import sessions
+from proctor.store.tables import sessions
 from tests.pages.world import World
 from tests.rest.services import Service
 

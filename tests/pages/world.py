@@ -139,13 +139,13 @@ async def seed(hub: Hub) -> None:
 
 
 async def add_label(hub: Hub) -> None:
-    """The label `ann_home`: what somebody said about the trace `trc_shop` as a whole."""
+    """The label `ann_said`: what somebody said about the trace `trc_shop` as a whole."""
     at = "2026-11-15T12:00:00.000Z"
     ours = {"organization_id": LOCAL.organization_id, "project_id": "proj_home", "agent_id": "agent_home_1"}
     about = {"subject": "trace", "subject_id": "trc_shop", "parent_id": "trc_shop", "claim": None}
     said = {"label": "fail", "note": "too curt", "author": "key_seed", "created_at": at, "updated_at": at}
     async with hub.database.writing() as connection:
-        await connection.execute(annotation_rows.insert().values(id="ann_home", **ours, **about, **said))
+        await connection.execute(annotation_rows.insert().values(id="ann_said", **ours, **about, **said))
 
 
 class World:

@@ -51,7 +51,20 @@ class Page(HTMLParser):
         row = next(row for row in self.index["rows"] if row["id"] == case_id)
         return self.packet(f"packet-{row['packet']}")[row["place"]]
 
+    def read_case(self, case_id: str) -> str:
+        """Everything that a reader reads in one case, of all its attempts."""
+        return "".join(read_text(node) for attempt in self.details(case_id)["attempts"] for node in attempt["view"])
+
+    def find(self, tag: str, look: str) -> list[dict[str, str | None]]:
+        """The attributes of every element of this kind that stands in the page before any script runs."""
+        return [attrs for name, attrs in self.elements if name == tag and look in (attrs.get("class") or "").split()]
+
     @property
     def policy(self) -> str:
         """What the page allows itself."""
-        return next(attrs["content"] or "" for tag, attrs in self.elements if attrs.get("http-equiv") == "Content-Security-Policy")
+        return next(attrs["content"] or "" for _, attrs in self.elements if attrs.get("http-equiv") == "Content-Security-Policy")
+
+
+def read_text(node: Any) -> str:
+    """The text of an element as a packet carries it."""
+    return node if isinstance(node, str) else "".join(read_text(child) for child in node[1:] if not isinstance(child, dict))

@@ -14,29 +14,33 @@ from proctor.actions.compare_rows import (
     list_changed_cases,
     list_repeats_needed,
 )
+from proctor.report.drawn_outcomes import draw_chip, draw_sprite
+from proctor.report.elements import write_markup
 from proctor.report.html_page import page, read_template
 from proctor.report.neutral import to_one_line
 from proctor.scoring.amounts import AmountChange
 
 MOST_CASES = 1000
-_KINDS = {"regressed": "bad", "improved": "good", "unchanged": "good", "too_little_data": "doubtful"}
+_KINDS = {"regressed": "fail", "improved": "pass", "unchanged": "pass", "too_little_data": "uncertain"}
+_STYLES = ("tokens.css", "family.css", "comparison.css")
 
 
 def write_comparison_page(found: RunComparison) -> str:
     """Return the page: the verdict, the figures, and the cases that changed, worst first, with reasons."""
     comparison = found.comparison
     incomplete = describe_incomplete(found)
-    kind = "doubtful" if incomplete else _KINDS[comparison.verdict]
+    kind = "uncertain" if incomplete else _KINDS[comparison.verdict]
     suite = _write(found.candidate.suite_name or "suite", 200)
     base, candidate = (_write(each, 200) for each in describe_runs(found))
     verdict = _write(comparison.verdict.replace("_", " "))
     rate = _write_figures(f"{comparison.base_rate:.1%}", f"{comparison.candidate_rate:.1%}", describe_change(comparison))
     body = [
-        f'<h1><span class="badge {kind}">{verdict}</span> {suite}</h1>',
+        write_markup(draw_sprite()),
+        f"<h1>{write_markup(draw_chip(kind, comparison.verdict.replace('_', ' ')))} {suite}</h1>",
         f"<p><code>{base}</code> → <code>{candidate}</code></p>",
         *(f'<p class="bad">{_write(line, 300)}</p>' for line in incomplete),
         f"<p>{_write(comparison.reason, 500)}</p>",
-        "<table><thead><tr><th></th><th>base</th><th>candidate</th><th>change</th></tr></thead><tbody>",
+        '<table class="rows"><thead><tr><th></th><th>base</th><th>candidate</th><th>change</th></tr></thead><tbody>',
         f"<tr><th>pass rate over {comparison.cases} cases</th>{rate}</tr>",
         _write_amount("latency in ms", found.latency),
         _write_amount("tokens", found.tokens),
@@ -48,7 +52,7 @@ def write_comparison_page(found: RunComparison) -> str:
             for needed in list_repeats_needed(found)
         ),
     ]
-    return page(title=f"{suite}: {verdict}", style=read_template("comparison.css"), body="\n".join(body) + "\n")
+    return page(title=f"{suite}: {verdict}", style="".join(map(read_template, _STYLES)), body="\n".join(body) + "\n")
 
 
 def _write(text: str, limit: int = 200) -> str:
@@ -76,4 +80,5 @@ def _write_group(group: ChangedGroup) -> str:
     rest = len(group.cases) - MOST_CASES
     more = f"<p>and {rest:,} more</p>" if rest > 0 else ""
     head = "<thead><tr><th>case</th><th>base</th><th>candidate</th><th>why</th></tr></thead>"
-    return f'<h2 class="{group.kind}">{group.title} ({len(group.cases):,})</h2>\n<table>{head}<tbody>{"".join(rows)}</tbody></table>{more}'
+    title = f'<h2 class="{group.kind}">{group.title} ({len(group.cases):,})</h2>'
+    return f'{title}\n<table class="rows">{head}<tbody>{"".join(rows)}</tbody></table>{more}'

@@ -113,7 +113,6 @@ class Whole:
 _WHOLE = {
     "junit": ("proctor.report.junit", "render_junit"),
     "markdown": ("proctor.report.markdown", "render_markdown"),
-    "html": ("proctor.report.html", "render_html"),
 }
 
 
@@ -127,6 +126,12 @@ def make_renderer(format: str, output: Output, *, no_color: bool = False) -> Ren
         from proctor.cli.put_aside import JsonRun, Table  # only these formats need it
 
         return JsonRun(output) if format == "json" else Table(output, format)
+    if format == "html":
+        from proctor.cli.language import read_language  # only this format needs it
+        from proctor.report.html import render_html
+
+        language = read_language()
+        return Whole(output, lambda run: render_html(run, language=language))
     module, name = _WHOLE[format]
     return Whole(output, getattr(importlib.import_module(module), name))
 

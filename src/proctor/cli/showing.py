@@ -46,9 +46,10 @@ def show_run(
             # For people what was asked stands beside what failed; of a large run the rest need not be read for that.
             run = add_exchanges(run, entries, only_failed=format == "terminal")
         if format == "html":
-            from proctor.report.html import render_html  # only this format needs it
+            from proctor.cli.language import read_language  # only this format needs it
+            from proctor.report.html import render_html
 
-            place.write_text(render_html(run, entries, axes))
+            place.write_text(render_html(run, entries, axes, read_language()))
             return
         if format == "csv" and pivot is not None:
             place.write_text(_write_pivot(run, axes, format))

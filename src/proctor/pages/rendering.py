@@ -1,7 +1,8 @@
 """From a template and its values to an answer: escaping, the reader's language, headers, compression.
 
 Templates escape everything (`autoescape`); what is markup on purpose comes from macros or from `pictures/`. Text of strangers is made
-harmless first where it could mislead (`shown`), and keeps its own direction of writing.
+harmless first where it could mislead (`shown`), and keeps its own direction of writing. Outcomes, rates, assertions and timelines are
+drawn by the family that the report in one file uses too (`draw`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from starlette.responses import RedirectResponse, Response
 
 from proctor import __version__
 from proctor.errors import MissingExtra
-from proctor.pages import pictures, words
+from proctor.pages import drawing, pictures, words
 from proctor.pages.session_cookie import find_session_token, make_form_proof
 from proctor.pages.static_files import accepts_gzip, find_static_address
 from proctor.report.catalogue import Catalogue, choose_language, read_catalogue
@@ -46,7 +47,7 @@ def make_environment() -> Environment:
     )
     environment.filters.update(words.FILTERS)
     known: dict[str, object] = environment.globals  # type: ignore[assignment]  # declared as what Jinja2 itself puts there
-    known |= {"static": find_static_address, "pictures": pictures, "version": __version__}
+    known |= {"static": find_static_address, "pictures": pictures, "draw": drawing, "version": __version__}
     return environment
 
 

@@ -20,7 +20,7 @@ from proctor.report.html_page import read_template
 from proctor.service.refusals import Refusal
 
 _FILES: dict[str, tuple[str, ...]] = {
-    "pages.css": ("tokens.css", "pages.css"),
+    "pages.css": ("tokens.css", "family.css", "pages.css"),
     "result.css": ("result.css",),
     "pages.js": ("pages.js",),
     "live.js": ("live.js",),
@@ -35,7 +35,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "icon.svg": ("icon.svg",),
     "settings.css": ("settings.css",),
 }
-"""Each file that is served, and what it is joined from. The tokens are those of the static report."""
+"""Each file that is served, and what it is joined from. Tokens and family are those of the static report."""
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -85,7 +85,7 @@ def _load_file(name: str, parts: tuple[str, ...]) -> StaticFile:
 
 
 def _read_part(name: str) -> str:
-    if name == "tokens.css":
+    if name in ("tokens.css", "family.css"):
         return read_template(name)
     content = get_data("proctor.pages", f"static/{name}")
     assert content is not None, name

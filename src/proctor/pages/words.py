@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from proctor.report.html_text import duration_words
 from proctor.report.neutral import to_block, to_lines, to_one_line
-from proctor.scoring.intervals import Counts, wilson
 
 OUTCOMES = ("fail", "error", "pass", "skip")
 """In the order in which they are worth a look."""
@@ -43,12 +42,6 @@ def measure_run_ms(run: Mapping[str, Any]) -> float | None:
     return max(0.0, (ended - begun).total_seconds() * 1000)
 
 
-def count_decided(counts: Mapping[str, int]) -> Counts:
-    """Return how many attempts were decided, and how many of them passed."""
-    passes = counts.get("pass", 0)
-    return Counts(passes + counts.get("fail", 0) + counts.get("error", 0), passes)
-
-
 def show_share(share: float) -> str:
     """Return a share as a percentage; 100 % and 0 % only where nothing is missing."""
     percent = share * 100
@@ -57,12 +50,6 @@ def show_share(share: float) -> str:
     if 99.9 < percent < 100:
         return ">99.9 %"
     return f"{percent:.1f}".removesuffix(".0") + " %"
-
-
-def show_interval(counts: Counts) -> tuple[str, str]:
-    """Return the bounds of the pass rate, with 95 % confidence."""
-    bounds = wilson(counts)
-    return show_share(bounds.low), show_share(bounds.high)
 
 
 def quote_part(text: str) -> str:
@@ -86,9 +73,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "time_text": show_time,
     "duration": show_duration,
     "run_ms": measure_run_ms,
-    "decided": count_decided,
     "share": show_share,
-    "interval": show_interval,
     "part": quote_part,
     "block": show_block,
 }

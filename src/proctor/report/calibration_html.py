@@ -28,7 +28,7 @@ _COLUMNS = ("accuracy", "kappa", "precision", "recall", "f1")
 
 def render_calibration_html(calibration: Calibration) -> str:
     """Return the whole page."""
-    style = "".join(map(read_template, ("tokens.css", "report.css", "calibration.css")))
+    style = "".join(map(read_template, ("tokens.css", "family.css", "report.css", "calibration.css")))
     name = _render_text(words.judge_words(calibration))
     body = read_template("calibration.html").format(
         colour=_colour(calibration),

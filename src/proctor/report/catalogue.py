@@ -41,6 +41,10 @@ class Catalogue:
         """Return whether there is a sentence of this name."""
         return name in self.sentences
 
+    def say_known(self, group: str, word: str, joined_by: str = ".") -> str:
+        """Return the sentence for a word of ours, such as `fact.score` for `score`; the word itself where there is none."""
+        return self.sentences.get(f"{group}{joined_by}{word.replace(' ', '_')}", word)
+
     def write_number(self, number: float, places: int = 0) -> str:
         """Return a number as it is written in this language."""
         text = f"{number:,.{places}f}"

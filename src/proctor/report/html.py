@@ -1,7 +1,8 @@
 """A run as one HTML file that needs nothing else: no server, no network, no second file.
 
-What the page shows is carried as deflated JSON in base64 and drawn by the page's own script with text nodes only, so no text of a
-suite, an agent or a tool is ever read as markup. The policy in the head allows that one script and that one style sheet, by hash,
+What the page shows is drawn here as elements, by the functions that the web pages use too (`drawn_*.py`), carried as deflated JSON in
+base64, and put together by the page's own script with text nodes only, so no text of a suite, an agent or a tool is ever read as markup.
+The policy in the head allows that one script and that one style sheet, by hash,
 and nothing else: no request leaves the page whatever it carries.
 
 The list of cases is one packet, read at once. Details are many packets, each read when one of its cases is opened. Conversations go
@@ -22,15 +23,18 @@ from proctor.model.problem import Problem
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
+from proctor.report.attempt_layout import lay_out_attempt
+from proctor.report.catalogue import DEFAULT, Catalogue, read_catalogue
+from proctor.report.drawn_attempt import draw_attempt
+from proctor.report.drawn_outcomes import WORST_FIRST, draw_counts, draw_outcome, draw_rate, draw_sprite
+from proctor.report.elements import write_markup
 from proctor.report.html_case import write_attempt, write_case
 from proctor.report.html_page import page, read_template
-from proctor.report.html_rows import Entries, Row, Tags, list_rows, rate_document, write_row
+from proctor.report.html_rows import Entries, Row, Tags, list_rows, write_row
 from proctor.report.html_text import write_label
 from proctor.report.tallies import AxisTally, TagTally, name_axis
 from proctor.report.wording import (
-    WORDS,
     cost_words,
-    count_words,
     has_undecided_claims,
     incomplete_words,
     missing_words,
@@ -41,7 +45,7 @@ from proctor.report.wording import (
     unmet_words,
 )
 
-CONVERSATION_ROOM = 6_000_000
+CONVERSATION_ROOM = 6_500_000
 """Characters of packets after which conversations are left out, so that the file can be mailed and opened on a phone."""
 _PACKET = 200_000
 """Bytes of JSON in one packet: some hundred cases without trouble or a few with much to say; read in a few milliseconds."""
@@ -49,34 +53,45 @@ _MOST_OF_A_CASE = 1_000_000
 """Bytes of JSON of one case after which its further attempts come without conversation."""
 _MOST_LISTED = 200
 """Warnings and records without a case that the page lists."""
-_STYLES = ("tokens.css", "report.css")
+_STYLES = ("tokens.css", "family.css", "report.css")
 _SCRIPTS = ("elements.js", "case.js", "report.js")
+_SENTENCES = ("report.", "count.", "outcome.", "fact.cost", "fact.place", "result.attempt")
+"""The beginnings of the names of what the script says."""
+_SAID = (
+    *("report_skip", "report_search", "report_search_hint", "report_only", "report_tag", "report_no_script", "report_reading"),
+    *("report_old", "report_damaged", "report_keys_cases", "report_keys_open", "report_keys_clear", "nav_pages", "keys_search"),
+)
+"""The places of the page that a sentence goes into: the first `_` of a name is the dot of the sentence's."""
 _encode = msgspec.json.Encoder(order=None).encode
 
 
-def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None, axes: Sequence[str] = ()) -> str:
-    """Return the whole run as one page; `entries`, by case id and attempt, bring the conversations.
+def render_html(
+    run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None, axes: Sequence[str] = (), language: str = DEFAULT
+) -> str:
+    """Return the whole run as one page in a language; `entries`, by case id and attempt, bring the conversations.
 
     `axes` make a table of pass rates on top; left out, they are those of the matrix, where there is one.
     """
     known: Entries = entries or {}
+    words = read_catalogue(language)
     rows, tags, packets = list_rows(run), Tags(), _Packets()
     listed: list[dict[str, Json]] = []
     for row in rows:
         # Rows come worst first, so the conversations of what failed are in before the room is used up.
-        packet, place = packets.add(_write_details(row, known, room=packets.size < CONVERSATION_ROOM))
-        listed.append({**write_row(row, tags, known), "packet": packet, "place": place})
+        packet, place = packets.add(_write_details(row, known, words, room=packets.size < CONVERSATION_ROOM))
+        listed.append({**write_row(row, tags, known, words), "packet": packet, "place": place})
     counts = {outcome: sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES}
-    index = {**_write_overview(run), "counts": counts, "rate": rate_document(counts), "rows": listed, "tags": tags.list_pairs()}
-    return _page(run, counts, _pack(_encode(index)), packets.finish(), _write_pivot(run, axes))
+    said = {name: text for name, text in words.sentences.items() if name.startswith(_SENTENCES)}
+    index = {**_write_overview(run, words), "counts": counts, "rows": listed, "tags": tags.list_pairs(), "words": said}
+    return _page(run, counts, _pack(_encode(index)), packets.finish(), _write_pivot(run, axes, words), words)
 
 
-def _write_pivot(run: RunResult, axes: Sequence[str]) -> str:
+def _write_pivot(run: RunResult, axes: Sequence[str], words: Catalogue) -> str:
     from proctor.report.pivot import build_pivot, find_matrix_axes  # most runs have no matrix
     from proctor.report.pivot_tables import write_pivot_html
 
     chosen = axes or find_matrix_axes(run)
-    return write_pivot_html(build_pivot(run, chosen)) if chosen else ""
+    return write_pivot_html(build_pivot(run, chosen), words) if chosen else ""
 
 
 class _Packets:
@@ -116,7 +131,7 @@ def _pack(document: bytes) -> str:
     return base64.b64encode(zlib.compress(document, 9)).decode()
 
 
-def _write_details(row: Row, entries: Entries, *, room: bool) -> dict[str, Json]:
+def _write_details(row: Row, entries: Entries, words: Catalogue, *, room: bool) -> dict[str, Json]:
     """Return a case in full; of many attempts the ones that did not pass get their conversations in first."""
     # Encoded in the order of need, and put back in the order of the attempts.
     attempts = [msgspec.Raw()] * len(row.results)
@@ -124,13 +139,15 @@ def _write_details(row: Row, entries: Entries, *, room: bool) -> dict[str, Json]
     for index in sorted(range(len(attempts)), key=lambda index: row.results[index].passed):
         result = row.results[index]
         entry = entries.get((result.case.id, result.attempt))
-        encoded = _encode(write_attempt(result, entry, with_evidence=room and size < _MOST_OF_A_CASE))
+        written = write_attempt(result, entry, with_evidence=room and size < _MOST_OF_A_CASE, words=words)
+        view = draw_attempt(lay_out_attempt(written), words)
+        encoded = _encode({"outcome": result.outcome, "number": result.attempt + 1, "view": view})
         attempts[index] = msgspec.Raw(encoded)
         size += len(encoded)
     return {**write_case(row.results[0].case), "attempts": attempts}
 
 
-def _write_overview(run: RunResult) -> dict[str, Json]:
+def _write_overview(run: RunResult, words: Catalogue) -> dict[str, Json]:
     """Return everything about the run as a whole."""
     by_tag, axes = TagTally(), AxisTally()
     for result in run.cases:
@@ -138,26 +155,30 @@ def _write_overview(run: RunResult) -> dict[str, Json]:
         axes.add(result)
     return {
         "groups": [
-            [write_label(tag, 80), [[write_label(row.value, 80), row.counts] for row in table]] for tag, table in by_tag.iterate_tables()
+            [
+                write_label(tag, 80),
+                [[write_label(row.value, 80), draw_rate(row.counts, words), draw_counts(row.counts, words)] for row in table],
+            ]
+            for tag, table in by_tag.iterate_tables()
         ],
         "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes.score_axes().items()]
         if axes.is_worth_showing()
         else [],
-        "missing": _list_missing(run),
+        "missing": _list_missing(run, words),
         "cost": write_label(cost_words(run.cost), 300),
-        "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),
+        "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings), words),
         "unmatched": _bound_lines(
-            [write_label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]], len(run.unmatched_evidence)
+            [write_label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]], len(run.unmatched_evidence), words
         ),
     }
 
 
-def _list_missing(run: RunResult) -> list[str]:
+def _list_missing(run: RunResult, words: Catalogue) -> list[str]:
     incomplete = run.incomplete
     if incomplete is None:
         return []
     shown = [write_label(f"{each.case.id}: {missing_words(each, incomplete)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
-    return _bound_lines(shown, len(incomplete.missing))
+    return _bound_lines(shown, len(incomplete.missing), words)
 
 
 def _write_warning(problem: Problem) -> str:
@@ -165,31 +186,39 @@ def _write_warning(problem: Problem) -> str:
     return write_label(problem.message if place is None else f"{place}: {problem.message}", 600)
 
 
-def _bound_lines(lines: list[str], total: int) -> list[str]:
-    return [*lines, f"and {total - len(lines):,} more"] if total > len(lines) else lines
+def _bound_lines(lines: list[str], total: int, words: Catalogue) -> list[str]:
+    return [*lines, words.say("report.more", count=total - len(lines))] if total > len(lines) else lines
 
 
-def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str], pivot: str) -> str:
+def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str], pivot: str, words: Catalogue) -> str:
     style, script = "".join(map(read_template, _STYLES)), "".join(map(read_template, _SCRIPTS))
     name = _escape(run.suite_name or "suite")
-    told = _escape("  ·  ".join(words for words in (incomplete_words(run.incomplete), count_words(counts)) if words))
+    told = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete), _count_words(counts, words)) if part))
+    rate = draw_rate(counts, words)
     body = read_template("report.html").format(
         name=name,
-        outcome=run.outcome,
-        outcome_word=WORDS[run.outcome],
+        sprite=write_markup(draw_sprite()),
+        outcome=write_markup(draw_outcome(run.outcome, words)),
         told=told,
-        facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()))),
+        rate="" if rate is None else f'<p class="summary">{write_markup(rate)}</p>',
+        facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()), words)),
         pivot=pivot,
         script=script,
         index=index,
         packets="".join(f'<script type="text/plain" id="packet-{number}">{packet}</script>\n' for number, packet in enumerate(packets)),
+        **{place: html.escape(words.say(place.replace("_", ".", 1))) for place in _SAID},
     )
-    return page(title=f"{name}: {told}", style=style, script=script, body=body)
+    return page(title=f"{name}: {told}", style=style, script=script, body=body, language=words.language)
 
 
-def _list_facts(run: RunResult, cases: int) -> Iterator[str]:
+def _count_words(counts: Mapping[str, int], words: Catalogue) -> str:
+    told = [f"{words.write_number(counts[word])} {words.say(f'count.{word}', count=counts[word])}" for word in WORST_FIRST if counts[word]]
+    return ", ".join(told) or words.say("report.nothing_checked")
+
+
+def _list_facts(run: RunResult, cases: int, words: Catalogue) -> Iterator[str]:
     if len(run.cases) > cases:
-        yield f"{len(run.cases):,} attempts at {cases:,} cases"
+        yield words.say("report.attempts_at", attempts=len(run.cases), count=cases)
     score = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(run.cases))
     if score:
         yield score
@@ -197,12 +226,12 @@ def _list_facts(run: RunResult, cases: int) -> Iterator[str]:
     if unmet:
         yield unmet
     if run.started_at:
-        yield f"started {run.started_at}"
+        yield words.say("report.started", at=run.started_at)
     if run.run_id:
-        yield f"run {run.run_id}"
+        yield words.say("report.run", id=run.run_id)
     if run.suite_path:
         yield run.suite_path
-    yield f"{run.dialect} suite"
+    yield words.say("report.suite", dialect=run.dialect)
 
 
 def _escape(text: str) -> str:

@@ -8,6 +8,7 @@ from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.run import RunEntry
+from proctor.report.catalogue import DEFAULT, Catalogue, read_catalogue
 from proctor.report.html_comparisons import explain_in_rows
 from proctor.report.html_text import duration_words, list_tag_pairs, write_block, write_label, write_pretty
 from proctor.report.html_timeline import build_timeline, list_facts, list_other_evidence
@@ -28,9 +29,6 @@ from proctor.report.wording import (
 )
 
 Document = dict[str, Json]
-
-NO_EVIDENCE = "The conversation is not part of this report."
-LEFT_OUT = "The conversation was left out to keep this file small. Those of cases that did not pass go in first."
 
 _MOST_POINTERS = 12
 """Places in the evidence that one verdict links to."""
@@ -53,10 +51,11 @@ def write_case(case: Case) -> Document:
     return document
 
 
-def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: bool) -> Document:
-    """Return one attempt."""
+def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: bool, words: Catalogue | None = None) -> Document:
+    """Return one attempt, in words of a language; English where none is given."""
+    words = words or read_catalogue(DEFAULT)
     evidence = None if entry is None else entry.evidence
-    document: Document = {"outcome": result.outcome, "number": result.attempt + 1, "facts": _list_facts(result, entry)}
+    document: Document = {"outcome": result.outcome, "number": result.attempt + 1, "facts": _list_facts(result, entry, words)}
     remark = case_remark(result)
     if remark is not None:
         document["remark"] = write_block(remark, 3000)
@@ -76,11 +75,11 @@ def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: 
     marks = _list_marks(shown, evidence)
     document["assertions"] = [_write_assertion(entry, evidence) for entry in shown.assertions]
     if evidence is None:
-        document["no_timeline"] = NO_EVIDENCE
+        document["no_timeline"] = words.say("report.no_conversation")
     elif not with_evidence:
-        document["no_timeline"] = LEFT_OUT
+        document["no_timeline"] = words.say("report.left_out")
     else:
-        document["timeline"] = build_timeline(evidence, marks)
+        document["timeline"] = build_timeline(evidence, marks, words)
         document["rest"] = list_other_evidence(evidence, marks)
         _name_first_pieces(document)
     return document
@@ -123,7 +122,7 @@ def write_known(known: Known) -> Document:
     return document
 
 
-def _list_facts(result: CaseResult, entry: RunEntry | None) -> list[list[str]]:
+def _list_facts(result: CaseResult, entry: RunEntry | None, words: Catalogue) -> list[list[str]]:
     """Name and value of what is known about an attempt beside its assertions."""
     known: list[list[str]] = []
     if result.verdict is not None and result.score is not None:
@@ -140,7 +139,7 @@ def _list_facts(result: CaseResult, entry: RunEntry | None) -> list[list[str]]:
         if took is not None:
             known.append(["took", duration_words(took)])
         if entry.evidence is not None:
-            known.append(["agent", " · ".join(list_facts(entry.evidence))])
+            known.append(["agent", " · ".join(list_facts(entry.evidence, words))])
     if result.simulated_user is not None:
         known.append(["user", write_label(describe_user(result.simulated_user), 400)])
     if result.now is not None:

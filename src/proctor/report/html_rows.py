@@ -14,9 +14,10 @@ from proctor.model.evidence import Json
 from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Outcome
+from proctor.report.catalogue import Catalogue
+from proctor.report.drawn_outcomes import draw_rate
 from proctor.report.html_text import duration_words, list_tag_pairs, write_label
 from proctor.report.wording import case_remark, case_title, evidence_place, join_title_and_reason, number_words
-from proctor.scoring.intervals import wilson
 from proctor.scoring.reduce import reduce_attempts
 from proctor.scoring.statistics import count_outcomes
 
@@ -97,7 +98,7 @@ class Tags:
         return [[name, value] for name, value in self._numbers]
 
 
-def write_row(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
+def write_row(row: Row, tags: Tags, entries: Entries, words: Catalogue) -> dict[str, Json]:
     """Return a row as the page gets it; what is empty is left out."""
     worst = row.worst
     case_id, name = case_title(worst)
@@ -114,19 +115,10 @@ def write_row(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
         "tags": tags.find_numbers(worst.case.tags),
         "score": _score(row),
         "took": "" if entry is None or (took := entry.find_agent_ms()) is None or len(row.results) > 1 else duration_words(took),
-        "rate": rate_document(row.counts) if len(row.results) > 1 else None,
+        "rate": draw_rate(row.counts, words) if len(row.results) > 1 else None,
         "flaky": row.flaky,
     }
     return {key: value for key, value in document.items() if value}
-
-
-def rate_document(outcomes: Mapping[str, int]) -> dict[str, Json] | None:
-    """Return a pass rate with its interval, or None where nothing was decided."""
-    counts = count_outcomes(outcomes)
-    if not counts.runs:
-        return None
-    interval = wilson(counts)
-    return {"passed": counts.passes, "decided": counts.runs, "low": round(interval.low, 9), "high": round(interval.high, 9)}
 
 
 def _score(row: Row) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import html
-
+from proctor.report.catalogue import Catalogue
 from proctor.report.csv_text import write_csv
+from proctor.report.elements import Element, make, write_markup
 from proctor.report.html_text import write_label
 from proctor.report.markdown_text import write_plain
 from proctor.report.neutral import to_one_line
@@ -60,19 +60,20 @@ def write_pivot_markdown(pivot: Pivot) -> str:
     return "\n".join(["", rows[0], f"|{'---|' * len(_list_texts(pivot)[0])}", *rows[1:], ""])
 
 
-def write_pivot_html(pivot: Pivot) -> str:
-    """Return the table as a piece of a page, every text escaped."""
-    head, *rows = [[html.escape(write_label(text, 200)) for text in row] for row in _list_texts(pivot)]
+def write_pivot_html(pivot: Pivot, words: Catalogue) -> str:
+    """Return the table as a piece of a page."""
+    head, *rows = [[write_label(text, 200) for text in row] for row in _list_texts(pivot)]
     names = len(pivot.row_axes)
-    title = html.escape(write_label(", ".join((*pivot.row_axes, pivot.column_axis)), 200))
-    lines = [f'<section class="pivot"><h2>Pass rate by {title}</h2>', "<table><thead><tr>"]
-    lines += [f'<th scope="col">{text}</th>' for text in head]
-    lines.append("</tr></thead><tbody>")
-    for row in rows:
-        cells = [f'<th scope="row">{text}</th>' if index < names else f"<td>{text}</td>" for index, text in enumerate(row)]
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    lines.append("</tbody></table></section>")
-    return "\n".join(lines)
+    title = words.say("report.pivot", axes=write_label(", ".join((*pivot.row_axes, pivot.column_axis)), 200))
+    lines = [make("tr", "", [_make_cell(text, at < names) for at, text in enumerate(row)]) for row in rows]
+    table = make(
+        "table", "", make("thead", "", make("tr", "", [make("th", "", text, scope="col") for text in head])), make("tbody", "", lines)
+    )
+    return write_markup(make("section", "pivot", make("h2", "", title), table))
+
+
+def _make_cell(text: str, is_name: bool) -> Element:
+    return make("th", "", text, scope="row") if is_name else make("td", "", text)
 
 
 def write_pivot_csv(pivot: Pivot) -> str:

@@ -16,8 +16,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from proctor.errors import StoreError
 from proctor.store.columns import METADATA
-from proctor.store.sessions import sessions
-from proctor.store.tables import agents, alert_rules, annotation_rows, audit, cases, keys, records, results, run_entries, runs, traces
+from proctor.store.tables import (
+    agents,
+    alert_rules,
+    annotation_rows,
+    audit,
+    cases,
+    keys,
+    records,
+    results,
+    run_entries,
+    runs,
+    sessions,
+    traces,
+)
 
 _LOCK = 0x70726F63  # "proc": the number two servers agree on
 

@@ -7,19 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store.columns import make_table, text_column
 from proctor.store.pages import Row
-from proctor.store.tables import keys
-
-sessions = make_table(
-    "sessions",
-    text_column("hash", primary_key=True),  # SHA-256 of the token in the cookie
-    text_column("organization_id"),
-    text_column("key_id"),  # the key that was shown: the session may what the key may, and ends with it
-    text_column("expires_at"),
-    text_column("created_at"),
-    sa.Index("sessions_by_expiry", "expires_at"),
-)
+from proctor.store.tables import keys, sessions
 
 
 async def add_session(connection: AsyncConnection, values: dict[str, Any]) -> None:

@@ -111,6 +111,16 @@ keys = make_table(
     sa.Index("keys_by_organization", "organization_id", "created_at", "id"),
 )
 
+sessions = make_table(
+    "sessions",
+    text_column("hash", primary_key=True),  # SHA-256 of the token in the cookie
+    text_column("organization_id"),
+    text_column("key_id"),  # the key that was shown: the session may what the key may, and ends with it
+    text_column("expires_at"),
+    text_column("created_at"),
+    sa.Index("sessions_by_expiry", "expires_at"),
+)
+
 audit = make_table(
     "audit",
     text_column("id", primary_key=True),

@@ -1,7 +1,6 @@
 """Small pictures as SVG: each says in words what it shows, and takes its colours from the style sheet. Templates draw those named here."""
 
-from proctor.pages.pictures.bar import draw_counts, draw_share
-from proctor.pages.pictures.dumbbell import draw_dumbbell
+from proctor.pages.pictures.bar import draw_share
 from proctor.pages.pictures.histogram import draw_histogram
 from proctor.pages.pictures.history import draw_history
 from proctor.pages.pictures.preview import draw_preview
@@ -10,5 +9,5 @@ from proctor.pages.pictures.trend import draw_trend
 from proctor.pages.pictures.waterfall import draw_span
 
 __all__ = [
-    "draw_counts", "draw_dumbbell", "draw_histogram", "draw_history", "draw_preview", "draw_rates", "draw_share", "draw_span", "draw_trend",
+    "draw_histogram", "draw_history", "draw_preview", "draw_rates", "draw_share", "draw_span", "draw_trend",
 ]  # fmt: skip

@@ -14,8 +14,10 @@ from starlette.responses import Response
 from proctor.model.evidence import Evidence
 from proctor.pages.pictures.waterfall import lay_out_durations
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import render_page
+from proctor.pages.rendering import find_catalogue, render_page
 from proctor.pages.screens.run import find_run
+from proctor.report.attempt_layout import lay_out_attempt
+from proctor.report.catalogue import Catalogue
 from proctor.report.html_case import write_attempt, write_case
 from proctor.report.wording import cost_words
 from proctor.service.refusals import not_found
@@ -38,12 +40,12 @@ async def show_result(request: Request, source: Source) -> Response:
     attempts = sorted(others["data"], key=lambda other: other["attempt"])
     wanted = _choose_beside(request.query_params.getlist("with"), attempts, read.summary["id"])
     most = _STEPS_BESIDE if wanted else _STEPS
-    first = _read_number(request.query_params.get("step"))
-    document = await asyncio.to_thread(_write_document, read, first, most)
+    first, words = _read_number(request.query_params.get("step")), find_catalogue(request)
+    document = await asyncio.to_thread(_write_document, read, first, most, words)
     beside: list[Record] = []
     for id in wanted:
         other = await source.read_result(run["id"], id)
-        beside.append({"summary": other.summary, "doc": await asyncio.to_thread(_write_document, other, 1, most)})
+        beside.append({"summary": other.summary, "doc": await asyncio.to_thread(_write_document, other, 1, most, words)})
     values = {
         "project": project,
         "source": source,
@@ -105,27 +107,12 @@ def _read_number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 7 else 1
 
 
-def _write_document(read: ReadResult, first: int, most: int) -> Record:
+def _write_document(read: ReadResult, first: int, most: int, words: Catalogue) -> Record:
     """Return an attempt as the page shows it: the steps from `first` on, and where each assertion leads to."""
-    document: Record = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True)}
-    steps: list[Record] = document.get("timeline", [])
-    begin = (min(max(first, 1), max(len(steps), 1)) - 1) // most * most
-
-    def find_page(number: int) -> str:
-        return "" if begin < number <= begin + most else f"?step={(number - 1) // most * most + 1}"
-
-    places = {place: number for number, step in enumerate(steps, 1) for place in step.get("at", ())}
-    marked = _find_marked_steps(steps)
-    for number, assertion in enumerate(document["assertions"], 1):
-        leads = [(pointer, find_step(pointer, places)) for pointer in assertion.get("at", ())]
-        assertion["links"] = [(pointer, step, find_page(step) if step else "") for pointer, step in leads]
-        assertion["mark_page"] = find_page(marked[number]) if number in marked else ""
-    document["steps"] = list(enumerate(steps, 1))[begin : begin + most]
-    document["parts"] = [(at + 1, min(at + most, len(steps)), at == begin) for at in range(0, len(steps), most)]
-    document["others"] = [(*row, None)[:3] for row in document.get("rest", ())]
-    document["order"] = sorted(range(len(document["assertions"])), key=lambda number: _rank(document["assertions"][number]))
-    if read.entry.evidence is not None and steps:
-        document["waterfall"] = _find_durations(read, steps, find_page)
+    written: Record = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True, words=words)}
+    document: Record = lay_out_attempt(written, first, most)
+    if read.entry.evidence is not None and document.get("timeline"):
+        document["waterfall"] = _find_durations(read, document["timeline"], document["find_page"])
     return document
 
 
@@ -134,25 +121,6 @@ def _find_durations(read: ReadResult, steps: Sequence[Record], find_page: Any) -
     found = lay_out_durations(steps, read.entry.evidence, find_page)
     cost = read.result.cost
     return None if found is None else {**found, "cost": "" if cost is None else cost_words(cost)}
-
-
-def _find_marked_steps(steps: Sequence[Record]) -> dict[int, int]:
-    """Return, of each assertion with a mark in the timeline, the number of the first step that has one."""
-    found: dict[int, int] = {}
-    for number, step in enumerate(steps, 1):
-        for pieces in step.get("marked", {}).values():
-            for piece in pieces:
-                if not isinstance(piece, str):
-                    for of in piece.get("first", ()):
-                        found[of] = number
-    return found
-
-
-def find_step(pointer: str, places: dict[str, int]) -> int | None:
-    """Return the step of the timeline that a pointer leads to: the one it names, else the nearest that holds it."""
-    while len(pointer) > 1 and pointer not in places:
-        pointer = pointer[: max(pointer.rfind("."), pointer.rfind("["))] if max(pointer.rfind("."), pointer.rfind("[")) > 0 else "$"
-    return places.get(pointer) if len(pointer) > 1 else None
 
 
 def _compare_assertions(documents: Sequence[Record]) -> list[Record]:
@@ -165,11 +133,6 @@ def _compare_assertions(documents: Sequence[Record]) -> list[Record]:
         title = next(cell["title"] for cell in cells if cell)
         rows.append({"number": number + 1, "title": title, "cells": cells, "differs": len(outcomes) > 1})
     return sorted(rows, key=lambda row: not row["differs"])
-
-
-def _rank(assertion: dict[str, Any]) -> int:
-    """Return where an assertion stands: what went wrong before what holds."""
-    return {"fail": 0, "error": 0, "skip": 1}.get(assertion["outcome"], 2)
 
 
 def _find_neighbours(attempts: Sequence[Record], summary: Record) -> Record:

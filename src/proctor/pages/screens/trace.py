@@ -19,7 +19,7 @@ from proctor.evidence.spans import Span
 from proctor.model.evidence import Json
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
+from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import quote_part
 from proctor.report.html_text import duration_words, write_pretty
@@ -53,7 +53,7 @@ async def show_trace(request: Request, source: Source) -> Response:
     results = await seen.read_results(trace["id"], _MOST_RESULTS)
     found, total = await seen.find_spans(trace["id"], tree, words) if words else ([], 0)
     links = match_calls(tree)
-    steps = [] if tree.evidence is None else await asyncio.to_thread(build_timeline, tree.evidence)
+    steps = [] if tree.evidence is None else await asyncio.to_thread(build_timeline, tree.evidence, None, find_catalogue(request))
     values = {
         "project": project,
         "source": source,
@@ -66,7 +66,7 @@ async def show_trace(request: Request, source: Source) -> Response:
         "words": words,
         "found": found,
         "found_total": total,
-        "steps": steps[:_MOST_STEPS],
+        "steps": list(enumerate(steps[:_MOST_STEPS], 1)),
         "more_steps": max(0, len(steps) - _MOST_STEPS),
         "annotations": await seen.list_annotations(trace["id"]),
         "longest_note": LONGEST_NOTE,

@@ -1,9 +1,19 @@
 "use strict";
 // How the page is built: elements with text in them, never markup from text. Joined with the other scripts into one.
 
-const MARKS = { pass: "✓", fail: "✗", error: "!", skip: "–" };
-const WORDS = { pass: "passed", fail: "failed", error: "errors", skip: "skipped" };
-const ONE = { pass: "passed", fail: "failed", error: "error", skip: "skipped" };
+const SHAPES = document.querySelector(".sprite").namespaceURI;
+const PICTURES = new Set(["svg", "use", "path", "rect", "circle", "line"]);
+const LANGUAGE = document.documentElement.lang;
+/** The sentences of the report, once the index is read. */
+let sentences = {};
+
+const number = (count) => count.toLocaleString(LANGUAGE);
+
+/** A sentence with its places filled in; `count` also chooses between one and many. */
+function say(name, places = {}) {
+  const sentence = sentences[name] ?? sentences[`${name}.${places.count === 1 ? "one" : "other"}`];
+  return sentence.replace(/\{(\w+)\}/g, (_, place) => (typeof places[place] === "number" ? number(places[place]) : places[place]));
+}
 
 /** An element: make("p", { class: "x", onclick: f }, "text", otherElement). Empty children are left out. */
 function make(tag, attributes, ...children) {
@@ -22,8 +32,24 @@ function said(tag, text, name) {
   return make(tag, { class: name, dir: "auto" }, text);
 }
 
+/** What was drawn when the report was written: text, or a list: tag and classes, attributes where there are any, children. Ids and links stay inside of their attempt. */
+function draw(node, prefix) {
+  if (typeof node === "string") return node;
+  const [head, ...children] = node;
+  const [tag, ...look] = head.split(" ");
+  const attributes = children.length && typeof children[0] === "object" && !Array.isArray(children[0]) ? children.shift() : {};
+  const element = PICTURES.has(tag) ? document.createElementNS(SHAPES, tag) : document.createElement(tag);
+  if (look.length) element.setAttribute("class", look.join(" "));
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "href" && !value.startsWith("#")) continue;
+    element.setAttribute(name, name === "id" ? prefix + value : name === "href" && tag === "a" ? `#${prefix}${value.slice(1)}` : value);
+  }
+  element.append(...children.map((child) => draw(child, prefix)));
+  return element;
+}
+
 function mark(outcome) {
-  return make("span", { class: `mark ${outcome}`, role: "img", "aria-label": ONE[outcome] }, MARKS[outcome]);
+  return [draw([`svg mark ${outcome}`, { "aria-hidden": "true" }, ["use", { href: `#m-${outcome}` }]], ""), make("span", { class: "hidden" }, `${say(`outcome.${outcome}`)}: `)];
 }
 
 /** Details that are drawn when they are first opened. */
@@ -42,26 +68,6 @@ function folded(title, draw, open) {
     fill();
   }
   return box;
-}
-
-const percent = (share) => `${(share * 100).toFixed(share > 0 && share < 1 ? 1 : 0).replace(/\.0$/, "")} %`;
-
-/** A pass rate: a bar, a whisker over the interval, and the same in words. */
-function rateBar(rate) {
-  const share = rate.passed / rate.decided;
-  const words = `${rate.passed.toLocaleString("en")} of ${rate.decided.toLocaleString("en")} passed`;
-  const interval = `${percent(rate.low)} to ${percent(rate.high)}`;
-  const fill = make("span", { class: "fill" });
-  fill.style.width = `${share * 100}%`;
-  const whisker = make("span", { class: "whisker" });
-  whisker.style.left = `${rate.low * 100}%`;
-  whisker.style.width = `${(rate.high - rate.low) * 100}%`;
-  return make(
-    "span",
-    { class: "rate", title: `${words}, ${percent(share)}; 95 % interval (Wilson) ${interval}` },
-    make("span", { class: "track", "aria-hidden": "true" }, fill, whisker),
-    make("span", { class: "rate-words" }, words, make("span", { class: "muted" }, ` · ${percent(share)} (${interval})`)),
-  );
 }
 
 const unpacked = new Map();

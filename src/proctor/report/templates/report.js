@@ -14,12 +14,13 @@ async function start() {
     index = await unpack("index");
   } catch (fault) {
     byId("notice").textContent = typeof DecompressionStream === "undefined"
-      ? "This browser is too old to unpack the results; any browser since 2023 can."
-      : "The results in this file are damaged: the file was cut off or changed.";
+      ? byId("notice").dataset.old
+      : byId("notice").dataset.damaged;
     return;
   }
-  index.rows.forEach((row, number) => {
-    row.number = number;
+  sentences = index.words;
+  index.rows.forEach((row, at) => {
+    row.number = at;
     row.tags = (row.tags || []).map((tag) => index.tags[tag]);
     row.sought = [row.id, row.name, row.at, row.finding, row.words, ...row.tags.map(([name, value]) => `${name}: ${value}`)].filter(Boolean).join("\n").toLowerCase();
   });
@@ -106,44 +107,32 @@ function showTag(name, value) {
 
 function drawOverview() {
   const box = byId("overview");
-  const total = index.rows.length;
-  if (total) {
-    const bar = make("div", { class: "stack", role: "img", "aria-label": OUTCOMES.filter((one) => index.counts[one]).map((one) => `${index.counts[one]} ${WORDS[one]}`).join(", ") });
-    for (const outcome of ["pass", "skip", "error", "fail"]) {
-      if (!index.counts[outcome]) continue;
-      const part = make("span", { class: outcome });
-      part.style.flexGrow = index.counts[outcome];
-      bar.append(part);
-    }
-    box.append(bar);
+  for (const [tag, values] of index.groups) box.append(folded(say("report.by", { tag }), () => groupTable(tag, values)));
+  if (index.axes.length) {
+    const scores = index.axes.map(([name, value]) => make("span", {}, said("b", name), " ", said("span", value)));
+    box.append(make("p", { class: "facts" }, make("span", { class: "muted" }, say("report.axes")), scores));
   }
-  if (index.rate) box.append(rateBar(index.rate));
-  for (const [tag, values] of index.groups) box.append(folded(`By ${tag}`, () => groupTable(tag, values)));
-  if (index.axes.length) box.append(pairs("Score by axis", index.axes));
-  const list = (title, lines) => lines.length && box.append(folded(`${title} (${lines.length})`, () => make("ul", {}, lines.map((line) => said("li", line)))));
-  list("Cost", index.cost ? [index.cost] : []);
-  list("Not finished", index.missing);
-  list("Warnings", index.warnings);
-  list("Evidence that answers no case", index.unmatched);
+  const list = (title, lines) => lines.length && box.append(folded(`${say(title)} (${number(lines.length)})`, () => make("ul", {}, lines.map((line) => said("li", line)))));
+  list("fact.cost", index.cost ? [index.cost] : []);
+  list("report.not_finished", index.missing);
+  list("report.warnings", index.warnings);
+  list("report.unmatched", index.unmatched);
 }
 
 function groupTable(tag, values) {
   const known = new Set(index.tags.map(tagText));
   return make(
     "ul",
-    { class: "groups" },
-    values.map(([value, counts]) => {
-      const decided = (counts.pass || 0) + (counts.fail || 0) + (counts.error || 0);
-      const fill = make("span", { class: "fill" });
-      fill.style.width = `${decided ? ((counts.pass || 0) / decided) * 100 : 0}%`;
-      return make(
+    { class: "by-tag" },
+    values.map(([value, rate, counts]) =>
+      make(
         "li",
         {},
         make("button", { type: "button", class: "tag", disabled: !known.has(tagText([tag, value])), onclick: () => showTag(tag, value) }, value),
-        make("span", { class: "track", "aria-hidden": "true" }, fill),
-        make("span", {}, decided ? `${counts.pass || 0} of ${decided} passed` : "", counts.skip ? ` ${counts.skip} skipped` : ""),
-      );
-    }),
+        rate && draw(rate, ""),
+        draw(counts, ""),
+      ),
+    ),
   );
 }
 
@@ -156,12 +145,12 @@ function drawTools() {
       changed();
     };
     byId("outcomes").append(
-      make("button", { type: "button", "data-only": name, "aria-pressed": "false", onclick: toggle }, name === "flaky" ? "" : mark(name), ` ${WORDS[name] || name} `, make("b", {}, counts[name].toLocaleString("en"))),
+      make("button", { type: "button", "data-only": name, "aria-pressed": "false", onclick: toggle }, name === "flaky" ? "" : mark(name)[0], ` ${name === "flaky" ? say("report.flaky") : say(`count.${name}`, { count: counts[name] })} `, make("b", {}, number(counts[name]))),
     );
   }
   const byName = new Map();
   for (const [name, value] of index.tags) byName.set(name, [...(byName.get(name) || []), value]);
-  byId("tag").append(make("option", { value: "" }, "All tags"));
+  byId("tag").append(make("option", { value: "" }, say("report.all_tags")));
   for (const [name, values] of byName) {
     if (values.length > MOST_TAG_CHOICES) continue;
     byId("tag").append(make("optgroup", { label: name }, values.map((value) => make("option", { value: tagText([name, value]) }, tagText([name, value])))));
@@ -191,9 +180,9 @@ function drawRows() {
   const rows = shown.slice(from, from + PAGE);
   byId("cases").setAttribute("start", String(from + 1));
   byId("cases").replaceChildren(...rows.map(drawRow));
-  const total = shown.length.toLocaleString("en");
-  byId("shown").textContent = shown.length > PAGE ? `${(from + 1).toLocaleString("en")}–${(from + rows.length).toLocaleString("en")} of ${total} cases` : shown.length === 1 ? "1 case" : `${total} cases`;
-  byId("notice").textContent = index.rows.length ? "No case fits. Clear the search or choose fewer filters." : "Nothing was checked.";
+  const count = shown.length;
+  byId("shown").textContent = count > PAGE ? say("report.range", { first: from + 1, last: from + rows.length, total: count }) : say("report.cases", { count });
+  byId("notice").textContent = say(index.rows.length ? "report.none_fits" : "report.nothing");
   byId("notice").hidden = shown.length > 0;
   drawPages();
   const open = byId("cases").querySelector(`[data-number="${chosen.open}"]`);
@@ -213,11 +202,11 @@ function drawRow(row) {
     make(
       "span",
       { class: "titles" },
-      make("span", { class: "names" }, said("b", row.id), said("span", row.name || "", "muted"), row.flaky && make("span", { class: "note" }, "flaky")),
+      make("span", { class: "names" }, said("b", row.id), said("span", row.name || "", "muted"), row.flaky && make("span", { class: "note" }, say("report.flaky"))),
       row.at && said("span", row.at, "muted at"),
       row.finding && said("span", row.finding, "finding"),
     ),
-    make("span", { class: "numbers" }, row.rate && rateBar(row.rate), row.score && make("span", {}, row.score), row.took && make("span", { class: "muted" }, row.took)),
+    make("span", { class: "numbers" }, row.rate && draw(row.rate, ""), row.score && make("span", {}, row.score), row.took && make("span", { class: "muted" }, row.took)),
   );
   return make("li", { class: `row ${row.outcome}`, "data-number": row.number }, head);
 }
@@ -228,23 +217,23 @@ async function toggleRow(item, onlyOpen) {
   const opened = head.getAttribute("aria-expanded") === "true";
   if (opened && onlyOpen) return;
   head.setAttribute("aria-expanded", String(!opened));
-  const number = Number(item.dataset.number);
+  const at = Number(item.dataset.number);
   if (opened) {
     body.remove();
-    if (chosen.open === number) chosen.open = null;
+    if (chosen.open === at) chosen.open = null;
     toAddress();
     return;
   }
-  chosen.open = number;
+  chosen.open = at;
   toAddress();
   const place = make("div", { class: "body", "aria-busy": "true" }, "…");
   item.append(place);
-  const row = index.rows[number];
+  const row = index.rows[at];
   try {
     const details = (await unpack(`packet-${row.packet}`))[row.place];
     place.replaceChildren(drawCase(details, showTag));
   } catch (fault) {
-    place.replaceChildren(make("p", { class: "notice" }, "The details of this case cannot be read: the file was cut off or changed."));
+    place.replaceChildren(make("p", { class: "notice" }, say("report.damaged_case")));
   }
   place.removeAttribute("aria-busy");
 }
@@ -262,7 +251,7 @@ function drawPages() {
     byId("cases").scrollIntoView();
   };
   const button = (label, page) => make("button", { type: "button", disabled: page < 0 || page > last || page === chosen.page, onclick: go(page) }, label);
-  box.replaceChildren(button("First", 0), button("Previous", chosen.page - 1), make("span", {}, `page ${chosen.page + 1} of ${last + 1}`), button("Next", chosen.page + 1), button("Last", last));
+  box.replaceChildren(button(say("report.first"), 0), button(say("report.previous"), chosen.page - 1), make("span", {}, say("report.page", { page: chosen.page + 1, last: last + 1 })), button(say("report.next"), chosen.page + 1), button(say("report.last"), last));
 }
 
 // --- keys -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,53 @@
+"""What the pages share with the report in one file, under one name for templates: `draw`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from proctor.model.evidence import Json
+from proctor.pages.words import quote_part
+from proctor.report.catalogue import Catalogue
+from proctor.report.drawn_assertions import draw_assertions as assertions
+from proctor.report.drawn_attempt import draw_facts as facts
+from proctor.report.drawn_attempt import draw_known as known
+from proctor.report.drawn_attempt import draw_others as others
+from proctor.report.drawn_attempt import draw_remarks as remarks
+from proctor.report.drawn_attempt import draw_steps
+from proctor.report.drawn_attempt import draw_time as time
+from proctor.report.drawn_outcomes import draw_counts as counts
+from proctor.report.drawn_outcomes import draw_dumbbell as dumbbell
+from proctor.report.drawn_outcomes import draw_mark as mark
+from proctor.report.drawn_outcomes import draw_outcome as outcome
+from proctor.report.drawn_outcomes import draw_rate as rate
+from proctor.report.drawn_outcomes import draw_sprite as sprite
+from proctor.report.elements import Element, Node, write_markup
+
+__all__ = [
+    "assertions",
+    "counts",
+    "dumbbell",
+    "facts",
+    "known",
+    "mark",
+    "markup",
+    "others",
+    "outcome",
+    "rate",
+    "remarks",
+    "sprite",
+    "steps",
+    "time",
+]
+
+
+def markup(drawn: Node | list[Node] | None, prefix: str = "") -> Markup:
+    """Return what was drawn as HTML; `prefix` keeps the names of attempts side by side apart."""
+    nodes = [] if drawn is None else [drawn] if isinstance(drawn, (str, Element)) else drawn
+    return Markup("".join(write_markup(node, prefix) for node in nodes))
+
+
+def steps(shown: Sequence[tuple[int, Json]], words: Catalogue, whole: str | None = None) -> Element:
+    """Return a timeline; `whole` is the address below which a text that was shortened can be read in full."""
+    return draw_steps(shown, words, None if whole is None else lambda place: f"{whole}/text?at={quote_part(place)}")

@@ -1,0 +1,82 @@
+"""Markup as values: what a page shows, as elements with text in them, before it becomes HTML or a packet.
+
+The web pages write elements out as HTML. The report in one file carries them as JSON, and its script draws them node by node, so that no
+text is ever read as markup. Both get the same elements from the same functions (`drawn_*.py`).
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from proctor.model.evidence import Json
+
+_WITHOUT_END = frozenset(("use", "circle", "rect", "path", "line"))
+"""Elements of pictures that hold nothing."""
+
+
+class Element(list[Json]):
+    """One element, as a list, so that a packet has nothing to say that is not needed.
+
+    First the tag with the classes behind it, `li sheet fail`; then the attributes, where there are any; then the children.
+    """
+
+    __slots__ = ()
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes beside the classes."""
+        return self[1] if len(self) > 1 and isinstance(self[1], dict) else {}
+
+    @property
+    def children(self) -> list[Node]:
+        """Elements and texts."""
+        return self[2:] if self.attributes else self[1:]
+
+    def __html__(self) -> str:
+        """Return the element as HTML; templates take this for markup and do not escape it again."""
+        return write_markup(self)
+
+
+Node: TypeAlias = Element | str
+Child: TypeAlias = "Node | Iterable[Child] | None"
+
+
+def make(tag: str, look: str = "", *children: Child, **attributes: str | None) -> Element:
+    """Return an element with the classes in `look`; `aria_label` is the attribute `aria-label`, and None leaves one out."""
+    known = {name.replace("_", "-"): value for name, value in attributes.items() if value is not None}
+    return Element([f"{tag} {look}" if look else tag, *([known] if known else ()), *_flatten(children)])
+
+
+def _flatten(children: Iterable[Child]) -> Iterable[Node]:
+    for child in children:
+        if isinstance(child, (str, Element)):
+            if child != "":
+                yield child
+        elif child is not None:
+            yield from _flatten(child)
+
+
+def write_markup(node: Node, prefix: str = "") -> str:
+    """Return HTML; `prefix` goes before every id and every link inside the page, so that two attempts can stand on one page."""
+    if isinstance(node, str):
+        return html.escape(node)
+    tag, _, look = node[0].partition(" ")
+    attributes = f' class="{html.escape(look)}"' if look else ""
+    attributes += "".join(f' {name}="{html.escape(_place(tag, name, value, prefix))}"' for name, value in node.attributes.items())
+    if tag in _WITHOUT_END:
+        return f"<{tag}{attributes}/>"
+    return f"<{tag}{attributes}>{''.join(write_markup(child, prefix) for child in node.children)}</{tag}>"
+
+
+def _place(tag: str, name: str, value: str, prefix: str) -> str:
+    if name == "id":
+        return prefix + value
+    # Pictures use the shapes that every page has once.
+    return f"#{prefix}{value[1:]}" if name == "href" and tag == "a" and value.startswith("#") else value
+
+
+def read_text(node: Node) -> str:
+    """Return everything that a reader reads in an element."""
+    return node if isinstance(node, str) else "".join(read_text(child) for child in node.children)

@@ -1,0 +1,95 @@
+"""The report in one file and the web pages are one family: what both show is drawn by the same functions, in the same language."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from proctor.pages.rendering import make_environment
+from proctor.pages.static_files import load_static_files
+from proctor.report import drawn_assertions
+from proctor.report.catalogue import LANGUAGES, read_catalogue
+from proctor.report.elements import Element, make, read_text, write_markup
+from proctor.report.html import render_html
+from proctor.report.html_page import read_template
+from tests.pages.test_result import OBSERVED, show
+from tests.pages.world import World
+from tests.report.html_reading import Page
+from tests.report.html_samples import live_run
+
+
+def read_elements(node: Any) -> Any:
+    """What a packet carries, as the elements it was written from."""
+    return Element(map(read_elements, node)) if isinstance(node, list) else node
+
+
+def find_elements(node: Any, head: str) -> list[Element]:
+    """Every element with this tag and these classes."""
+    if not isinstance(node, Element):
+        return []
+    return [*([node] if node[0] == head else []), *(found for child in node.children for found in find_elements(child, head))]
+
+
+def read_report(world: World) -> list[Element]:
+    text = world.get("/api/runs/run_marks/report?format=html", "organization").text
+    return [read_elements(node) for node in Page(text).details("a")["attempts"][0]["view"]]
+
+
+@pytest.mark.parametrize("head", ["ol assertions", "ol timeline", "table known", "div comparison", "mark fail"])
+def test_the_page_of_an_attempt_and_the_report_have_the_same_elements(world: World, head: str) -> None:
+    page = show(world, OBSERVED)
+    found = [one for node in read_report(world) for one in find_elements(node, head)]
+    assert found
+    for one in found:
+        # A timeline on a page has links to whole texts, which only a service can answer.
+        assert write_markup(one) in page
+
+
+def test_a_change_to_one_part_is_seen_in_both(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def draw_otherwise(row: Any, words: Any) -> Element:
+        return make("p", "otherwise", f"another way to show {row['expected']}")
+
+    monkeypatch.setattr(drawn_assertions, "draw_comparison", draw_otherwise)
+    page = show(world, OBSERVED)
+    told = "".join(map(read_text, read_report(world)))
+    changed = set(re.findall(r'<p class="otherwise">([^<]*)</p>', page))
+    assert changed and all(text.replace("&quot;", '"') in told for text in changed)
+
+
+def test_marks_counts_and_rates_are_the_same_in_both() -> None:
+    words = read_catalogue("en")
+    template = make_environment().from_string(
+        "{% import 'parts.html' as part with context %}{{ draw.sprite() }}{{ part.outcome('fail') }}{{ part.rate(counts) }}"
+    )
+    counts = {"fail": 3, "error": 2, "pass": 3, "skip": 1}
+    shown = template.render(catalogue=words, t=words.say, counts=counts)
+    report = render_html(*live_run())
+    for piece in re.findall(r"<svg.*?</svg>|<span class=\"outcome.*?</span></span>", shown):
+        assert piece in report
+
+
+def test_both_style_sheets_begin_with_the_same_tokens_and_family() -> None:
+    shared = read_template("tokens.css") + read_template("family.css")
+    assert load_static_files()["pages.css"].body.decode().startswith(shared)
+    assert Page(render_html(*live_run())).blocks["style"].startswith(shared)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_report_is_in_the_language_asked_for(language: str) -> None:
+    words = read_catalogue(language)
+    page = Page(render_html(*live_run(), language=language))
+    assert next(attrs for tag, attrs in page.elements if tag == "html")["lang"] == language
+    for name in ("report.skip", "report.reading", "keys.search", "report.keys_cases"):
+        assert words.say(name) in page.seen
+    told = page.read_case("refund-twice")
+    for name in ("result.evidence", "result.expected", "result.found", "step.user", "result.known", "fact.took"):
+        assert words.say(name) in told
+    assert page.index["words"]["report.none_fits"] == words.say("report.none_fits")
+
+
+def test_the_script_of_the_report_has_every_sentence_it_says() -> None:
+    said = set(re.findall(r"""say\(["'`]([a-z_.]+)["'`]""", "".join(map(read_template, ("case.js", "report.js", "elements.js")))))
+    known = {name.removesuffix(".one").removesuffix(".other") for name in Page(render_html(*live_run())).index["words"]}
+    assert said and said <= known
