@@ -56,6 +56,8 @@ REAL_AT: dict[str, dict[str, Any]] = {
     "/api/runs/{run_id}/results/{result_id}": {"result_id": "att_home"},
     "/solvers/{solver_id}/api-keys/{key_id}": {"key_id": "skey_home"},
 }
+ENDLESS = {"/api/traces/events"}
+"""Streams that have no end while somebody listens: they are asked for what there is by now."""
 
 
 def in_place(place: str, value: Any) -> Any:
@@ -116,6 +118,8 @@ def test_generated_requests_are_answered_as_the_document_says(operation: str, fu
             for place in (case.query, case.body):
                 if isinstance(place, dict):
                     place.update({name: id for name, id in known.items() if isinstance(place.get(name), str)})
+            if path in ENDLESS:
+                case.query["follow"] = "false"
         status = fuzzed.call(case)
         if real:
             found.append(status)
