@@ -229,8 +229,10 @@ class GuardedProtocol(H11Protocol):
         """End the connection when one of its times has run out."""
         limits = self.open_connections.settings
         size = self.count_unsent()
-        if not size or size < self._unsent:
+        if not self._unsent or size < self._unsent:
+            # Nothing waited at the last look, or something was read since: the time begins now.
             self._unsent_since = now
+        if size < self._unsent:
             RELEASED.add(self._unsent - size)
             self.since = now if size else self.since
         self._unsent = size
