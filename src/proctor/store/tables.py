@@ -44,6 +44,8 @@ projects = make_table(
     boolean_column("paused"),
     json_column("settings"),
     *timestamp_columns(),
+    integer_column("trace_days", null=True),  # how long its traces stay; none: as long as the service keeps them
+    integer_column("run_days", null=True),
     sa.Index("projects_by_organization", "organization_id", "created_at", "id"),
 )
 
