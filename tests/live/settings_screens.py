@@ -39,7 +39,9 @@ def list_settings_screens(place: Place) -> list[str]:
     solver = place.ask("POST", "/solvers", {"alias": f"solver-{benchmark[-8:]}"})["id"]
     return [
         f"{project}/alerts", f"{project}/alerts/new?kind=failing_case", f"{project}/alerts/{alert}", f"{project}/alerts/{alert}/change",
-        f"{project}/alerts/{alert}/delete", f"{project}/settings", f"{project}/settings/change", f"{project}/secrets", "/ui/projects/new",
+        f"{project}/alerts/{alert}/delete", f"{project}/settings", f"{project}/settings/change", f"{project}/secrets",
+        f"{project}/retention",
+        "/ui/projects/new",
         "/ui/keys", "/ui/keys/new", "/ui/audit", "/ui/health", "/ui/search?q=shop", "/ui/benchmarks", f"/ui/benchmarks/{benchmark}",
         f"/ui/benchmarks/{benchmark}/change", f"/ui/tasks/{task}", "/ui/criteria/new", f"/ui/benchmark-runs/{run}",
         f"/ui/task-runs/{done['task_runs'][0]['id']}", f"/ui/solvers/{solver}", "/ui/benchmark-runs/new",

@@ -45,6 +45,7 @@ FORMS: dict[str, dict[str, str]] = {
     "/ui/benchmarks": {"name": TYPED},
     "/ui/solvers/slv_home/change": {"alias": "solver-home", "real_name": TYPED},
     f"{HOME}/settings/change": {"name": TYPED, "description": "", "settings": "{}"},
+    f"{HOME}/retention": {"trace_days": "30", "run_days": "", "previewed": "30,"},
     f"{HOME}/secrets": {"name": "A_LONG_STORY", "value": "hush"},
     f"{HOME}/alerts/new?kind=pass_rate": RULE,
     f"{HOME}/alerts/ALERT/change": RULE,

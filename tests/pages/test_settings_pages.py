@@ -130,6 +130,34 @@ def test_a_form_that_somebody_was_faster_than_changes_nothing(world: World) -> N
     assert world.get(f"/api/alerts/{id}", "organization").json()["name"] == "mine"
 
 
+def test_how_long_things_stay_is_set_once_it_was_seen_what_would_go(world: World) -> None:
+    page = f"{HOME}/retention"
+    for path in (f"{HOME}/settings", page):
+        assert 'name="trace_days"' in world.get(path, "organization").text, path
+    shown = send(world, page, {"trace_days": "1", "run_days": ""}, form=f"{HOME}/settings")
+    words = Markup(shown.text).words
+    assert shown.status_code == 200 and "traces older than 1 day" in words and "no run: they stay" in words
+    assert world.get("/api/projects/proj_home/retention", "organization").json()["trace_days"] is None
+    previewed = re.search(r'name="previewed" value="([^"]*)"', shown.text)
+    assert previewed is not None and previewed[1] == "1," and 'value="1"' in shown.text
+    other = send(world, page, {"trace_days": "2", "run_days": "", "previewed": "1,"})
+    assert other.status_code == 200 and "older than 2 days" in Markup(other.text).words, "what was typed behind the preview is not kept"
+    kept = send(world, page, {"trace_days": "2", "run_days": "", "previewed": "2,"})
+    assert (kept.status_code, kept.headers["location"]) == (303, f"{HOME}/settings#retention")
+    assert world.get("/api/projects/proj_home/retention", "organization").json()["trace_days"] == 2
+    assert "This project keeps traces for 2 days." in Markup(world.get(f"{HOME}/settings", "organization").text).words
+    assert "set_retention" in Markup(world.get("/ui/audit", "organization").text).words
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"), [("0", "expected 1 to 3650"), ("a week", "expected a number"), ("1.5", "expected a whole number")]
+)
+def test_days_that_cannot_be_kept_come_back_as_they_were_typed(seen: World, typed: str, said: str) -> None:
+    answer = send(seen, f"{HOME}/retention", {"trace_days": typed, "run_days": "77", "previewed": f"{typed},77"})
+    assert answer.status_code == 400 and said in Markup(answer.text).words
+    assert f'value="{typed}"' in answer.text and 'value="77"' in answer.text
+
+
 def test_a_key_is_made_shown_once_and_revoked(world: World) -> None:
     answer = send(world, "/ui/keys/new", {"kind": "project", "name": "ci", "project_id": "proj_home", "agent_ids": "agent_home_1\r\n"})
     found = re.search(r"mibo_[\w-]{43}", answer.text)

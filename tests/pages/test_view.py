@@ -47,6 +47,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ("/ui/", ["Latest runs", "shop"]),
         (RUNS, ["Tick two to 6 runs.", "failed", "passed", "cancelled", "broken off"]),
         (f"{RUNS}/20261116-090000-b", ["2 failed", "What went wrong", "2 reasons", "Compare with the run before"]),
+        (f"{RUNS}/20261116-090000-b?q=DO+not+know", ["opening-hours"]),
+        (f"{RUNS}/20261116-090000-b?q=nowhere+at+all", ["No attempt is like this."]),
         (f"{RUNS}/20261116-100000-c", ["cancelled", "Incomplete: 2 of 3 attempts"]),
         (f"{RUNS}/20261116-090000-b/r/0", ["refund-twice", "order 71 was paid once"]),
         ("/ui/p/local/compare?runs=20261115-090000-a,20261116-090000-b", ["Newly failing 2", "opening-hours"]),

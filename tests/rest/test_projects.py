@@ -34,6 +34,19 @@ def test_a_project_is_made_read_changed_and_listed(service: Service) -> None:
     assert service.get("/api/projects").json()["data"] == [service.get(f"/api/projects/{made['id']}").json()]
 
 
+def test_how_long_things_stay_is_previewed_set_read_and_noted(service: Service) -> None:
+    address = f"/api/projects/{make(service)['id']}/retention"
+    assert service.get(f"{address}/preview?trace_days=30").json()["traces"] == 0
+    assert service.put(address, json={"trace_days": 30}).json()["trace_days"] == 30
+    assert (service.get(address).json()["trace_days"], service.get(address).json()["run_days"]) == (30, None)
+    for body in ({"trace_days": 0}, {"trace_days": 3651}, {"trace_days": "30"}, {"trace_days": 1.5}, {"days": 3}):
+        answer = service.put(address, json=body)
+        assert answer.status_code == 400 and answer.json()["error"]["code"] == "VALIDATION_ERROR", body
+    assert service.get(f"{address}/preview?run_days=x").status_code == 400
+    assert service.get(address).json()["trace_days"] == 30
+    assert [note["action"] for note in service.get("/api/audit?resource=project").json()["data"]] == ["set_retention", "create"]
+
+
 def test_lists_come_in_pages_newest_first(service: Service) -> None:
     names = [make(service, f"p{number}")["name"] for number in range(5)]
     first = service.get("/api/projects?limit=2").json()

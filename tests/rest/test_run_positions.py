@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,24 @@ def test_the_page_of_a_run_jumps_to_a_row_and_to_the_end(long: World) -> None:
 def test_runs_are_searched_by_name_suite_and_note(long: World, query: str, found: list[str]) -> None:
     page = ask(long, f"/api/runs?project_id=proj_home&{query}").json()
     assert [run["id"] for run in page["data"]] == found
+
+
+def test_attempts_are_found_by_a_text_over_rest_and_on_the_page(long: World) -> None:
+    found = ask(long, "/api/runs/run_after/results?q=DO+NOT+know&limit=100").json()
+    assert {row["case"] for row in found["data"]} == {"opening-hours"} and found["_meta"]["total"] is None
+    run = "/ui/p/proj_home/runs/run_after"
+    page = long.get(f"{run}?q=do+not+KNOW", "organization").text
+    assert page.count("<tr id=") == len(found["data"]) and 'name="q" value="do not KNOW"' in page
+    assert "No attempt is like this." in long.get(f"{run}?q=nowhere+at+all", "organization").text
+    for query in ("q=x&position=1", f"q={'x' * 201}"):
+        assert ask(long, f"/api/runs/run_after/results?{query}").status_code == 400, query
+
+
+def test_a_page_on_which_nothing_was_found_leads_to_older_attempts(long: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.store.pages.STRETCH", 3)
+    page = long.get("/ui/p/proj_home/runs/run_after?q=I+do+not+know&outcome=fail", "organization").text
+    assert ("Older ones were not looked at yet." in page) == ("<tr id=" not in page)
+    assert re.search(r'rel="next" href="\?cursor=\w+[^"]*&amp;q=I%20do%20not%20know"', page), page
 
 
 def test_a_query_that_is_too_long_is_refused(long: World) -> None:

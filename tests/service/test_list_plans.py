@@ -23,6 +23,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
 from proctor.service.runs.latency import measure_latency
+from proctor.service.runs.results import AttemptFilter
 from proctor.service.traces import cases, search
 from proctor.service.traces.search import ResultSearch, TraceSearch
 from proctor.service.verification import benchmark_runs, criterion_runs, task_runs
@@ -51,7 +52,12 @@ async def list_runs(hub: Hub, caller: Caller, *, cursor: str | None, **given: An
 
 
 async def at_position(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
-    await run_results.list_run_results(hub, caller, "run", **given)
+    position = given.pop("position", None)
+    await run_results.list_run_results(hub, caller, "run", AttemptFilter(**given), position=position)
+
+
+async def list_attempts(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
+    await run_results.list_run_results(hub, caller, "run", AttemptFilter(**given), cursor=cursor)
 
 
 async def look_over(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
@@ -81,7 +87,7 @@ LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
         "project_id": ("p",), "subject": ("trace",), "subject_id": ("t",), "label": ("fail",),
     }),
     "runs": (list_runs, {"project_id": ("p",), "status": ("failed",), "name": ("v2",), "tag": ("nightly",), "query": ("refund",)}),
-    "run results": (fixed(run_results.list_run_results, "run"), {"outcome": ("pass",), "case": ("c",)}),
+    "run results": (list_attempts, {"outcome": ("pass",), "case": ("c",), "text": ("refund",)}),
     "run results at a position": (at_position, {"outcome": ("pass",), "case": ("c",), "position": (1, 7)}),
     "overview": (look_over, {"since": ("2001-01-01", MOMENT)}),
     "latency": (measure_anew, {}),

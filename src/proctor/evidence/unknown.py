@@ -13,6 +13,10 @@ _KEYS_SHOWN = 8
 """Keys of a document in the error about it."""
 
 
+_ALIKE = 0.8
+"""Share of letters that a key has in common with a known one: at 0.6, where names are proposed elsewhere, `response` is like `spans`."""
+
+
 class Shape(Protocol):
     """As much of a format as this page needs."""
 
@@ -58,6 +62,13 @@ def _list_keys(keys: Iterable[str]) -> str:
     return ", ".join(names[:_KEYS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
+def _is_slip(key: str, known: str) -> bool:
+    """Return whether somebody may have meant a key: but for a letter or two, or a mark between words, it is the same."""
+    from difflib import SequenceMatcher  # costs a regex compile; only a mistake needs it
+
+    return SequenceMatcher(None, key.lower()[:200], known.lower()).ratio() >= _ALIKE
+
+
 def _find_nearest(document: dict[str, Json], formats: Sequence[Shape]) -> list[str]:
     # Reversed, so that of two formats with the same key the first in the list owns it.
     owner = {key: entry.name for entry in reversed(formats) for key in entry.keys}
@@ -65,6 +76,6 @@ def _find_nearest(document: dict[str, Json], formats: Sequence[Shape]) -> list[s
     # Bounded, as each key is compared with all known ones.
     for key in list(document)[:50]:
         close = nearest(key, owner, most=1)
-        if close:
+        if close and _is_slip(key, close[0]):
             found.append(f"{show(shorten(key, 40))} is like {show(close[0])} of {owner[close[0]]}")
     return found[:3]

@@ -25,7 +25,8 @@ from proctor.pages.folder_comparisons import check_runs, compare_folders, read_f
 from proctor.pages.folder_overview import make_folder_overview, make_trend
 from proctor.pages.ports import EVERY_RUN, FIRST, Page, Place, Record, RunFilter
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.runs.results import ReadResult
+from proctor.service.runs.results import EVERY_ATTEMPT, AttemptFilter, ReadResult
+from proctor.store.entry_texts import fold_text, make_search_text
 from proctor.store.run_files import RESULTS, RunFiles, RunFolder
 
 T = TypeVar("T")
@@ -91,14 +92,12 @@ class FolderSource:
         """Refuse: a run of a folder is ended where it was started."""
         raise Refusal("FORBIDDEN", "runs of this folder are ended where they were started")
 
-    async def list_results(
-        self, run_id: str, *, outcome: str | None = None, case: str | None = None, place: Place = FIRST, limit: int = 50
-    ) -> Page:
+    async def list_results(self, run_id: str, wanted: AttemptFilter = EVERY_ATTEMPT, *, place: Place = FIRST, limit: int = 50) -> Page:
         """Return a page of the attempts of a run, newest first."""
 
         def read() -> list[Record]:
-            rows = [_show_entry(run_id, number, entry) for number, entry in enumerate(self._open(run_id).entries())]
-            return [row for row in reversed(rows) if outcome in (None, row["outcome"]) and case in (None, row["case"])]
+            entries = enumerate(self._open(run_id).entries())
+            return [_show_entry(run_id, number, entry) for number, entry in entries if _is_like(entry, wanted)][::-1]
 
         rows = await _read(read)
         page = _make_page(rows, place.cursor if place.position is None else str(place.position), limit)
@@ -225,6 +224,13 @@ def _is_wanted(run: Record, wanted: RunFilter) -> bool:
         return False
     low = (wanted.query or "").lower()
     return any(low in run[name].lower() for name in ("name", "suite_name", "note"))
+
+
+def _is_like(entry: RunEntry, wanted: AttemptFilter) -> bool:
+    """Return whether an attempt is one of those that somebody looks for."""
+    if wanted.outcome not in (None, entry.outcome) or wanted.case not in (None, entry.case):
+        return False
+    return not wanted.text or fold_text(wanted.text) in make_search_text(entry)
 
 
 def _show_entry(run_id: str, number: int, entry: RunEntry) -> Record:

@@ -17,7 +17,7 @@ from proctor.actions.compare_several import SeveralRuns
 from proctor.actions.failures import Failures
 from proctor.actions.latency import Latency
 from proctor.actions.overview import Overview, TrendPoint
-from proctor.service.runs.results import ReadResult
+from proctor.service.runs.results import EVERY_ATTEMPT, AttemptFilter, ReadResult
 
 Page = dict[str, Any]
 Record = dict[str, Any]
@@ -89,10 +89,8 @@ class Source(Protocol):
         """End a run."""
         ...
 
-    async def list_results(
-        self, run_id: str, *, outcome: str | None = None, case: str | None = None, place: Place = FIRST, limit: int = 50
-    ) -> Page:
-        """Return a page of the finished attempts of a run, newest first; `_meta` has its position and how many there are."""
+    async def list_results(self, run_id: str, wanted: AttemptFilter = EVERY_ATTEMPT, *, place: Place = FIRST, limit: int = 50) -> Page:
+        """Return a page of the finished attempts of a run, newest first; `_meta` has its position and how many there are, if known."""
         ...
 
     async def group_failures(self, run_id: str) -> Failures:

@@ -2,6 +2,7 @@
 
 /ui/p/{project}/alerts                   its alert rules, one with what it would have done, and its forms
 /ui/p/{project}/settings                 its settings and secrets
+/ui/p/{project}/retention                how long its traces and runs stay, with what would go
 /ui/projects/new                         a new project
 /ui/keys                                 keys of the organization
 /ui/audit, /ui/health, /ui/search        about the service
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.pages.ports import Source
-from proctor.pages.screens import alerts, keys, noun_forms, nouns, project_settings, service
+from proctor.pages.screens import alerts, keys, noun_forms, nouns, project_settings, retention, service
 
 Screen = Callable[[Request, Source], Awaitable[Response]]
 SERVICE_SCREENS: tuple[tuple[str, str, Screen], ...] = (
@@ -33,6 +34,8 @@ SERVICE_SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("GET", "/ui/p/{project}/settings", project_settings.show_settings),
     ("GET", "/ui/p/{project}/settings/change", project_settings.show_change),
     ("POST", "/ui/p/{project}/settings/change", project_settings.change_project),
+    ("GET", "/ui/p/{project}/retention", retention.show_retention),
+    ("POST", "/ui/p/{project}/retention", retention.send_retention),
     ("POST", "/ui/p/{project}/pause", project_settings.pause_project),
     ("GET", "/ui/p/{project}/delete", project_settings.ask_delete),
     ("POST", "/ui/p/{project}/delete", project_settings.delete_project),

@@ -77,11 +77,11 @@ class ServiceSource:
         await requests.cancel_run(self._hub, self._caller, id)
 
     async def list_results(
-        self, run_id: str, *, outcome: str | None = None, case: str | None = None, place: Place = FIRST, limit: int = 50
+        self, run_id: str, wanted: results.AttemptFilter = results.EVERY_ATTEMPT, *, place: Place = FIRST, limit: int = 50
     ) -> Page:
         """Return a page of attempts."""
         return await results.list_run_results(
-            self._hub, self._caller, run_id, outcome=outcome, case=case, limit=limit, cursor=place.cursor, position=place.position
+            self._hub, self._caller, run_id, wanted, limit=limit, cursor=place.cursor, position=place.position
         )
 
     async def group_failures(self, run_id: str) -> Failures:

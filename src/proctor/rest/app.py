@@ -50,6 +50,7 @@ ROUTES = (
     "comparisons",
     "run_plans",
     "secrets",
+    "retention",
     "search",
     "verification",
     "mcp",

@@ -23,8 +23,6 @@ async def sweep_old(hub: Hub, stop: asyncio.Event) -> None:
         await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
         if sweeping.done():
             sweeping.result()
-            # Nothing is to be kept small.
-            await stop.wait()
     finally:
         for task in (sweeping, stopped):
             task.cancel()

@@ -1,7 +1,7 @@
 """The remembered replies of the judges of projects, in files below the workspace of the service.
 
 A memory for each project: nobody else's replies serve it, and it spoils nobody else's. It goes with its project, and by age where
-`retention_days` is set. What cannot be deleted is told in the log and left: nothing waits for it.
+the service or the project has a limit. What cannot be deleted is told in the log and left: nothing waits for it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,18 @@ def delete_folder(home: Path, project_id: str) -> None:
     _LOG.warning("the judge's memory of a deleted project could not be deleted", extra={"project": project_id, "error": str(trouble)})
 
 
-def delete_older(home: Path, before: float) -> int:
-    """Delete the replies that were written before a time, in seconds, and return how many that were."""
+def delete_older(home: Path, before: float, project_id: str | None = None) -> int:
+    """Delete the replies that were written before a time, in seconds, and return how many that were; of one project, or of all."""
     gone = 0
     troubles: list[OSError] = []
-    for memory in _list_caches(home, troubles):
-        for folder, _, names in os.walk(memory, onerror=troubles.append):
+
+    def tell(error: OSError) -> None:
+        # A project whose judge was never asked has no folder.
+        if not isinstance(error, FileNotFoundError):
+            troubles.append(error)
+
+    for memory in _list_caches(home, troubles) if project_id is None else [get_folder(home, project_id) / CACHE_FOLDER]:
+        for folder, _, names in os.walk(memory, onerror=tell):
             for name in names:
                 path = os.path.join(folder, name)
                 try:

@@ -104,6 +104,20 @@ def _add_entry_digests(connection: sa.Connection) -> None:
         connection.execute(sa.text(f"ALTER TABLE run_entries ADD COLUMN digest {kind}"))
 
 
+def _add_project_retention(connection: sa.Connection) -> None:
+    """Let projects say how long what is theirs stays."""
+    known = {column["name"] for column in sa.inspect(connection).get_columns("projects")}
+    for name in ("trace_days", "run_days"):
+        if name not in known:
+            connection.execute(sa.text(f"ALTER TABLE projects ADD COLUMN {name} BIGINT"))
+
+
+def _add_entry_texts(connection: sa.Connection) -> None:
+    """Let attempts be found by what was asked, answered and decided."""
+    if "search_text" not in {column["name"] for column in sa.inspect(connection).get_columns("run_entries")}:
+        connection.execute(sa.text("ALTER TABLE run_entries ADD COLUMN search_text TEXT"))
+
+
 STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0001_first_tables", _create_first_tables),
     ("0002_attempts_of_traces", _count_trace_attempts),
@@ -114,6 +128,8 @@ STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0007_sessions", _add_sessions),
     ("0008_annotations", _add_annotations),
     ("0009_digests_of_attempts", _add_entry_digests),
+    ("0010_retention_of_projects", _add_project_retention),
+    ("0011_texts_of_attempts", _add_entry_texts),
 )
 """Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
 MADE_AT_ONCE = frozenset(name for name, _ in STEPS)

@@ -16,7 +16,8 @@ from proctor.store.annotations import delete_annotations_of
 from proctor.store.run_families import delete_families, list_oldest_families, query_family_sizes
 from proctor.store.tables import alert_deliveries, keys, results, run_entries, run_events, runs, trace_parts, traces
 
-_UNFINISHED = ("queued", "running")
+UNFINISHED = ("queued", "running")
+"""Runs that nobody may delete yet."""
 
 
 Kind = Literal["trace", "run", "benchmark_run"]
@@ -38,7 +39,7 @@ async def list_oldest(connection: AsyncConnection, *, limit: int, now: float, id
     of_entries = _sum_bytes(run_entries.c.body).where(run_entries.c.run_id == runs.c.id).scalar_subquery()
     found = [
         *await _list_oldest_of(connection, "trace", traces, traces.c.size + of_results, free, limit, before),
-        *await _list_oldest_of(connection, "run", runs, of_entries, runs.c.status.not_in(_UNFINISHED), limit, before),
+        *await _list_oldest_of(connection, "run", runs, of_entries, runs.c.status.not_in(UNFINISHED), limit, before),
         *[
             Deletable(kind="benchmark_run", id=family.id, created_at=family.created_at, size=family.size)
             for family in await list_oldest_families(connection, limit=limit, before=before, idle=idle)

@@ -24,6 +24,7 @@ from proctor.model.run import RunEntry
 from proctor.store.bodies import compress_bytes, expand_bytes
 from proctor.store.database import Database
 from proctor.store.entry_digests import make_digest
+from proctor.store.entry_texts import make_search_text
 from proctor.store.pages import Row
 from proctor.store.tables import projects, run_entries, run_events, runs
 from proctor.store.upserts import insert_or_ignore
@@ -209,8 +210,12 @@ def _unpack_entries(bodies: Sequence[bytes], evidence: bool, trim: Callable[[Run
 
 def read_entry(body: bytes) -> RunEntry:
     """Return what was kept of one attempt. Raises `StoreError`."""
+    return _decode_entry(expand_bytes(body))
+
+
+def _decode_entry(data: bytes) -> RunEntry:
     try:
-        return _ENTRY.decode(expand_bytes(body))
+        return _ENTRY.decode(data)
     except msgspec.MsgspecError as error:
         raise StoreError(f"a stored result cannot be read: {error}") from error
 
@@ -296,9 +301,10 @@ class RunRows:
         self._wake_writer()
         await kept
 
-    def _pack_entry(self, entry: RunEntry) -> dict[str, bytes | None]:
+    def _pack_entry(self, entry: RunEntry) -> dict[str, bytes | str | None]:
         clean = self._clean.clean_entry(entry)
-        return {"digest": make_digest(clean), "body": compress_bytes(clean)}
+        # Of what is kept, not of what came: no secret can be searched for.
+        return {"digest": make_digest(clean), "search_text": make_search_text(_decode_entry(clean)), "body": compress_bytes(clean)}
 
     def _wake_writer(self) -> None:
         # One writer at a time: what comes while it writes is its next batch, so a fast run makes few transactions.

@@ -44,6 +44,8 @@ projects = make_table(
     boolean_column("paused"),
     json_column("settings"),
     *timestamp_columns(),
+    integer_column("trace_days", null=True),  # how long its traces stay; none: as long as the service keeps them
+    integer_column("run_days", null=True),
     sa.Index("projects_by_organization", "organization_id", "created_at", "id"),
 )
 
@@ -311,6 +313,7 @@ run_entries = make_table(
     text_column("outcome"),
     # Before the body: SQLite goes through all of a large value to reach what stands behind it.
     sa.Column("digest", sa.LargeBinary, nullable=True),  # the same without what is long, see `entry_digests.py`
+    text_column("search_text", null=True),  # what was asked, answered and decided, see `entry_texts.py`
     sa.Column("body", sa.LargeBinary, nullable=False),  # a RunEntry
     text_column("created_at"),
     sa.PrimaryKeyConstraint("run_id", "case_id", "attempt"),

@@ -14,12 +14,14 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub, stamp
+from proctor.service.refusals import Refusal
 from proctor.service.runs.comparisons import compare_runs, read_several
 from proctor.service.runs.failures import group_run_failures
 from proctor.service.runs.latency import measure_latency
-from proctor.service.runs.results import list_run_results
+from proctor.service.runs.results import AttemptFilter, list_run_results
 from proctor.store.bodies import pack, to_json
 from proctor.store.entry_digests import make_digest
+from proctor.store.entry_texts import make_search_text
 from proctor.store.tables import run_entries, runs
 from tests.databases import TestDatabase
 
@@ -52,7 +54,8 @@ async def add_run(hub: Hub, id: str, attempts: int, *, failing: int, digests: bo
     kept = [
         {
             "id": f"att_{id}_{number:06}", "run_id": id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome,
-            "digest": make_digest(to_json(entry)) if digests else None, "body": pack(entry), "created_at": stamp(NOW + number),
+            "digest": make_digest(to_json(entry)) if digests else None, "search_text": make_search_text(entry) if digests else None,
+            "body": pack(entry), "created_at": stamp(NOW + number),
         }
         for number, entry in enumerate(entries)
     ]  # fmt: skip
@@ -70,7 +73,7 @@ async def spoil_bodies(hub: Hub) -> None:
 async def read_all(hub: Hub, base: str, candidate: str) -> Any:
     """Return everything that pages show of two runs without opening an attempt."""
     page = await list_run_results(hub, LOCAL, candidate, limit=50)
-    beside = await list_run_results(hub, LOCAL, candidate, case="case-0", limit=100)
+    beside = await list_run_results(hub, LOCAL, candidate, AttemptFilter(case="case-0"), limit=100)
     compared = await compare_runs(hub, LOCAL, candidate, base)
     failures = await group_run_failures(hub, LOCAL, candidate)
     return page["data"], beside["data"], compared, failures, await measure_latency(hub, LOCAL, candidate)
@@ -171,5 +174,53 @@ def test_the_first_page_costs_the_same_however_long_the_run_is(database: TestDat
             took.append(await measure(look))
         # 600 and 1,000 failures are grouped.
         assert took[1] <= 2.3 * took[0] + 0.05, took
+
+    database.run_hub(use)
+
+
+async def find_all(hub: Hub, id: str, text: str, *, limit: int = 100, **more: Any) -> tuple[list[str], int]:
+    """Return the attempts in which a text occurs, oldest first, and how many pages they came in; going back gives the same."""
+    found: list[str] = []
+    pages, cursor = 0, None
+    while pages == 0 or cursor is not None:
+        page = await list_run_results(hub, LOCAL, id, AttemptFilter(text=text, **more), limit=limit, cursor=cursor)
+        assert page["_meta"]["total"] is None and page["_meta"]["position"] is None
+        found += [row["id"] for row in page["data"]]
+        cursor, pages = page["_meta"]["next"], pages + 1
+    return [id.rpartition("_")[2].lstrip("0") for id in reversed(found)], pages
+
+
+@pytest.mark.parametrize("digests", [True, False], ids=["kept now", "kept by an earlier version"])
+def test_attempts_are_found_by_a_text_in_what_was_answered_and_in_reasons(database: TestDatabase, digests: bool) -> None:
+    async def use(hub: Hub) -> None:
+        await add_run(hub, "run_a", 250, failing=3, digests=digests)
+        assert (await find_all(hub, "run_a", "ANSWER 24"))[0] == ["24", *(str(number) for number in range(240, 250))]
+        assert len((await find_all(hub, "run_a", "not in 'BYE"))[0]) == sum(number % CASES < 3 for number in range(250))
+        assert (await find_all(hub, "run_a", "bye 2", case="case-1"))[0] == ["21", *(str(201 + 10 * n) for n in range(5))]
+        assert (await find_all(hub, "run_a", "bye 2", outcome="pass", limit=7))[0] == []
+        for nothing in ("%", "answer_2", "no such text", "\ud800", "a\0b"):
+            assert (await find_all(hub, "run_a", nothing))[0] == [], nothing
+
+    database.run_hub(use)
+
+
+def test_a_page_of_a_search_looks_at_a_bounded_stretch_and_leads_on(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.store.pages.STRETCH", 100)
+
+    async def use(hub: Hub) -> None:
+        await add_run(hub, "run_a", 950, failing=0)
+        assert await find_all(hub, "run_a", "answer 77") == (["77", *(str(number) for number in range(770, 780))], 10)
+        page = await list_run_results(hub, LOCAL, "run_a", AttemptFilter(text="answer 77"))
+        assert page["data"] == [] and page["_meta"]["next"], "nothing among the newest, and the way on"
+
+    database.run_hub(use)
+
+
+@pytest.mark.parametrize(("wanted", "more"), [("x" * 201, {}), ("x", {"position": 3})])
+def test_a_search_that_cannot_be_made_is_refused(database: TestDatabase, wanted: str, more: dict[str, int]) -> None:
+    async def use(hub: Hub) -> None:
+        await add_run(hub, "run_a", 10, failing=0)
+        with pytest.raises(Refusal):
+            await list_run_results(hub, LOCAL, "run_a", AttemptFilter(text=wanted), **more)
 
     database.run_hub(use)

@@ -24,7 +24,7 @@ from proctor.service.runs.cleaning import Cleaner
 from proctor.service.runs.comparisons import compare_runs
 from proctor.service.runs.events import events
 from proctor.service.runs.requests import RunSearch, RunSpec, cancel_run, get_run, list_runs, start_run
-from proctor.service.runs.results import REPORTS, get_run_result, list_run_results, run_report
+from proctor.service.runs.results import REPORTS, AttemptFilter, get_run_result, list_run_results, run_report
 from proctor.service.runs.worker import run_worker, work_once
 from proctor.service.traces.cases import CaseSpec, create_case
 from proctor.store.run_rows import LeaseLost, RunLease, RunRows, claim_run, iterate_entries, list_done_attempts, list_events_after
@@ -420,6 +420,8 @@ def test_secrets_of_the_project_are_used_and_never_kept(database: TestDatabase, 
             assert whole["outcome"] == "pass" and "plainwords" not in str(whole)
             for format in REPORTS:
                 assert b"plainwords" not in await run_report(hub, LOCAL, run["id"], format)
+            assert len((await list_run_results(hub, LOCAL, run["id"], AttemptFilter(text="YOUR Token")))["data"]) == 1
+            assert not (await list_run_results(hub, LOCAL, run["id"], AttemptFilter(text="plainwords")))["data"]
             with pytest.raises(Refusal) as refused:
                 own = {**agent.target, "auth": {"type": "bearer", "token": "${SERVER_ONLY}"}}
                 await start_run(hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), target=own))
@@ -473,8 +475,8 @@ def test_results_come_in_pages_and_can_be_narrowed(database: TestDatabase) -> No
                 if cursor is None:
                     break
             assert sorted(seen) == await attempts(hub, run_id)
-            assert len((await list_run_results(hub, LOCAL, run_id, case="b"))["data"]) == 4
-            assert not (await list_run_results(hub, LOCAL, run_id, outcome="fail"))["data"]
+            assert len((await list_run_results(hub, LOCAL, run_id, AttemptFilter(case="b")))["data"]) == 4
+            assert not (await list_run_results(hub, LOCAL, run_id, AttemptFilter(outcome="fail")))["data"]
             assert [run["id"] for run in (await list_runs(hub, LOCAL, RunSearch(status="completed")))["data"]] == [run_id]
 
     database.run_hub(use, allowed_addresses=LOOPBACK)

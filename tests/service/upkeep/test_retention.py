@@ -162,8 +162,11 @@ def test_sweeping_goes_on_after_a_database_that_was_gone(database: TestDatabase,
 def test_without_a_limit_nothing_is_swept(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_trace(hub, "trc_old", 9_000)
-        await keep_sweeping(hub)
-        assert await sweep_once(hub) == SweepCounts()
+        heard: list[SweepCounts | StoreError] = []
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await keep_sweeping(hub, told=heard.append)
+        assert heard == [SweepCounts()]
         assert await left(hub) == ["trc_old"]
 
     database.run_hub(use, clock=lambda: NOW)

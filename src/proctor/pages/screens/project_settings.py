@@ -11,13 +11,15 @@ from starlette.responses import Response
 from proctor.pages.desk import get_caller, get_hub
 from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form, refuse_if_changed, show_form
 from proctor.pages.forms import read_form
-from proctor.pages.inputs import read_inputs, write_record
+from proctor.pages.inputs import make_inputs, read_inputs, write_record
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.screens.retention import FIELDS as RETENTION_FIELDS
 from proctor.pages.words import quote_part
 from proctor.service.access import projects, secrets
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
+from proctor.service.upkeep.project_retention import get_retention
 from proctor.service.verification.fields import NAME, OBJECT, Field, Table, matching, text
 
 _FIELDS: Table = {
@@ -39,13 +41,14 @@ async def show_settings(request: Request, source: Source) -> Response:
     """Show what can be set of a project."""
     project = await source.get_project(request.path_params["project"])
     hub, caller = get_hub(request), get_caller(request)
+    retention = await get_retention(hub, caller, project["id"])
     values = {
         "source": source,
         "project": project,
         "secrets": await secrets.list_secrets(hub, caller, project["id"]),
         "settings_text": write_record(_FIELDS, project)["settings"],
-        "retention_days": hub.settings.retention_days,
-        "retention_bytes": hub.settings.retention_bytes,
+        "retention": retention,
+        "retention_inputs": make_inputs(RETENTION_FIELDS, write_record(RETENTION_FIELDS, retention)),
     }
     return render_page(request, "settings.html", values)
 

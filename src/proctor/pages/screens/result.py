@@ -21,7 +21,7 @@ from proctor.report.catalogue import Catalogue
 from proctor.report.html_case import write_attempt, write_case
 from proctor.report.wording import cost_words
 from proctor.service.refusals import not_found
-from proctor.service.runs.results import ReadResult, write_read_result
+from proctor.service.runs.results import AttemptFilter, ReadResult, write_read_result
 from proctor.store.bodies import to_json
 
 _MOST_ATTEMPTS = 100
@@ -36,7 +36,7 @@ async def show_result(request: Request, source: Source) -> Response:
     """Show an attempt, or several side by side (`?with=ID`, up to three times)."""
     project, run = await find_run(request, source)
     read = await source.read_result(run["id"], request.path_params["result"])
-    others = await source.list_results(run["id"], case=read.summary["case"], limit=_MOST_ATTEMPTS)
+    others = await source.list_results(run["id"], AttemptFilter(case=read.summary["case"]), limit=_MOST_ATTEMPTS)
     attempts = sorted(others["data"], key=lambda other: other["attempt"])
     wanted = _choose_beside(request.query_params.getlist("with"), attempts, read.summary["id"])
     most = _STEPS_BESIDE if wanted else _STEPS

@@ -14,6 +14,7 @@ from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import OUTCOMES, quote_part, read_number
 from proctor.report.html_text import duration_words
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.runs.results import LONGEST_TEXT, AttemptFilter
 
 PAGE = 50
 """Attempts on one page."""
@@ -27,15 +28,13 @@ async def show_run(request: Request, source: Source) -> Response:
     # Asked for first: what happens from here on is told, and what happened before is in what is read now.
     events = await source.find_event_address(request.path_params["run"])
     project, run = await find_run(request, source)
-    asked = request.query_params
-    outcome = asked.get("outcome") if asked.get("outcome") in OUTCOMES else None
-    case = asked.get("case") or None
+    wanted = _read_filter(request)
     place = _read_place(request)
-    page = await source.list_results(run["id"], outcome=outcome, case=case, place=place)
+    page = await source.list_results(run["id"], wanted, place=place)
     if not page["data"] and place.position and page["_meta"]["total"]:
         # Behind the last row: the last page is what somebody meant.
         place = Place(position=(page["_meta"]["total"] - 1) // PAGE * PAGE)
-        page = await source.list_results(run["id"], outcome=outcome, case=case, place=place)
+        page = await source.list_results(run["id"], wanted, place=place)
     went_wrong = run["counts"].get("fail", 0) + run["counts"].get("error", 0)
     is_live = run["status"] in ("queued", "running")
     values = {
@@ -43,8 +42,9 @@ async def show_run(request: Request, source: Source) -> Response:
         "source": source,
         "run": run,
         "page": page,
-        "outcome": outcome,
-        "case": case,
+        "outcome": wanted.outcome,
+        "case": wanted.case,
+        "text": wanted.text,
         "outcomes": OUTCOMES,
         "is_live": is_live,
         "failures": await source.group_failures(run["id"]) if went_wrong else _NOTHING,
@@ -60,11 +60,16 @@ async def show_run(request: Request, source: Source) -> Response:
 async def show_rows(request: Request, source: Source) -> Response:
     """Show some rows of the list of attempts by themselves, for the window over a long one."""
     project, run = await find_run(request, source)
-    asked = request.query_params
-    outcome = asked.get("outcome") if asked.get("outcome") in OUTCOMES else None
-    page = await source.list_results(run["id"], outcome=outcome, case=asked.get("case") or None, place=_read_place(request))
+    page = await source.list_results(run["id"], _read_filter(request), place=_read_place(request))
     here = f"/ui/p/{quote_part(project['id'])}/runs/{quote_part(run['id'])}"
     return render_page(request, "run_rows.html", {"project": project, "source": source, "run": run, "page": page, "here": here})
+
+
+def _read_filter(request: Request) -> AttemptFilter:
+    asked = request.query_params
+    outcome = asked.get("outcome") if asked.get("outcome") in OUTCOMES else None
+    text = asked.get("q", "").strip()[:LONGEST_TEXT]
+    return AttemptFilter(outcome=outcome, case=asked.get("case") or None, text=text or None)
 
 
 def _read_place(request: Request) -> Place:

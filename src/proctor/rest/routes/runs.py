@@ -127,7 +127,7 @@ class ResultsMeta(PageMeta):
     """The way on from a page of attempts, and where it stands."""
 
     position: int | None = Field(description="of the first attempt, counted from 0 at the newest; null for a page that a cursor led to")
-    total: int = Field(description="how many finished attempts there are like these")
+    total: int | None = Field(description="how many finished attempts there are like these; null where a text is looked for")
 
 
 class RunResultSummaryPage(BaseModel):
@@ -255,15 +255,20 @@ async def list_run_results(
     paging: ThePaging,
     outcome: Annotated[Outcome | None, Query()] = None,
     case: Annotated[str | None, Query()] = None,
+    q: Annotated[
+        str | None,
+        Query(max_length=run_results.LONGEST_TEXT, description="a text that occurs in what was asked or answered, or in a reason"),
+    ] = None,
     position: Annotated[
         int | None,
         Query(ge=0, le=2**31, description="begin at this one, counted from 0 at the newest; instead of `cursor`. Behind the last: nothing"),
     ] = None,
 ) -> object:
-    """List the finished attempts of a run, newest first: page by page, or from a position on."""
-    return await run_results.list_run_results(
-        hub, caller, run_id, outcome=outcome, case=case, limit=paging.limit, cursor=paging.cursor, position=position
-    )
+    """List the finished attempts of a run, newest first: page by page, or from a position on. With `q` a page may be short although there
+    are more: each looks at 10,000 attempts at most, and `_meta.next` goes on.
+    """
+    wanted = run_results.AttemptFilter(outcome=outcome, case=case, text=q)
+    return await run_results.list_run_results(hub, caller, run_id, wanted, limit=paging.limit, cursor=paging.cursor, position=position)
 
 
 @router.get("/api/runs/{run_id}/results/{result_id}", response_model=RunResult)

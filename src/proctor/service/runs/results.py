@@ -36,7 +36,8 @@ from proctor.service.runs.building import ending_of, header_of, read_kept_suite
 from proctor.service.runs.requests import find_run
 from proctor.store.bodies import from_json, to_json
 from proctor.store.entry_digests import DIGEST, read_digest
-from proctor.store.list_queries import list_query
+from proctor.store.entry_texts import SEARCHED, fold_text, make_search_text, match_search_text
+from proctor.store.list_queries import ListQuery, list_query
 from proctor.store.pages import Row, count_rows, find_cursor
 from proctor.store.run_rows import iterate_entries, read_entry
 from proctor.store.tables import run_entries
@@ -54,6 +55,8 @@ MOST_SHOWN = 2_000
 """Attempts whose evidence a page can show; that of a larger run shows the verdicts."""
 RANGES_S = 5.0
 """How long one report looks for the characters that its verdicts are about; attempts that are left then come without."""
+LONGEST_TEXT = 200
+"""Characters of a text that is looked for."""
 LARGEST_REMEMBERED = 1_000_000
 """Characters of a suite that is remembered once it was read."""
 _SHOWN = ("case", "attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms")
@@ -61,13 +64,24 @@ _LISTED = (run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, *DI
 """What is read for a list of attempts."""
 
 
+class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which attempts of a run are listed; what is None does not count."""
+
+    outcome: str | None = None
+    case: str | None = None
+    text: str | None = None
+    """Looked for in what was asked and answered, and in the reasons; in large or small letters."""
+
+
+EVERY_ATTEMPT = AttemptFilter()
+
+
 async def list_run_results(
     hub: Hub,
     caller: Caller,
     id: str,
+    wanted: AttemptFilter = EVERY_ATTEMPT,
     *,
-    outcome: str | None = None,
-    case: str | None = None,
     limit: int | None = None,
     cursor: str | None = None,
     position: int | None = None,
@@ -75,14 +89,16 @@ async def list_run_results(
     """Return a page of the attempts of a run, newest first, without assertions and evidence.
 
     It begins at `cursor`, or at a position counted from the newest attempt. `_meta` has the position, where one was asked for, and how many
-    attempts there are.
+    attempts there are. Those in which a text occurs are not counted, and a page of them may be short, with the way on.
     """
+    if wanted.text:
+        return await _search_run_results(hub, caller, id, wanted, limit=limit, cursor=cursor, position=position)
+    outcome, case = wanted.outcome, wanted.case
     if position is not None and cursor is not None:
         raise Refusal("BAD_REQUEST", "a page begins at a cursor or at a position", hint="leave one of them out")
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id, document=False)
-        query = list_query(run_entries, {"run_id": run["id"], "outcome": outcome, "case_id": case})
-        query = msgspec.structs.replace(query, path=query.path.with_only_columns(*_LISTED))
+        query = _make_query(run["id"], wanted)
         counts: dict[str, int] = run["counts"] or {}
         # A case has few attempts; of the run as a whole the worker has kept count.
         known = sum(counts.values()) if outcome is None else counts.get(outcome, 0)
@@ -93,6 +109,36 @@ async def list_run_results(
         page = show_page(await fetch_page_or_refuse(connection, query, run_entries, limit=limit, cursor=cursor), _show_result)
     begin = place if place is not None else 0 if cursor is None else None
     return {**page, "_meta": {**page["_meta"], "position": begin, "total": total}}
+
+
+async def _search_run_results(
+    hub: Hub, caller: Caller, id: str, wanted: AttemptFilter, *, limit: int | None, cursor: str | None, position: int | None
+) -> dict[str, Json]:
+    text = wanted.text or ""
+    if len(text) > LONGEST_TEXT:
+        raise Refusal("VALIDATION_ERROR", "the text is too long", fields={"q": [f"expected at most {LONGEST_TEXT} characters"]})
+    if position is not None:
+        told = "what is found is not counted, so that it has no positions"
+        raise Refusal("BAD_REQUEST", told, hint="leave `position` out, and go on by `cursor`")
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, id, document=False)
+        page = await fetch_page_or_refuse(connection, _make_query(run["id"], wanted), run_entries, limit=limit, cursor=cursor)
+    # Beside the event loop: bodies of attempts that were kept by earlier versions may be large.
+    found = await asyncio.to_thread(_keep_matching, page.rows, text)
+    shown = show_page(msgspec.structs.replace(page, rows=found), _show_result)
+    return {**shown, "_meta": {**shown["_meta"], "position": None, "total": None}}
+
+
+def _make_query(run_id: str, wanted: AttemptFilter) -> ListQuery:
+    beside = [match_search_text(wanted.text)] if wanted.text else []
+    query = list_query(run_entries, {"run_id": run_id, "outcome": wanted.outcome, "case_id": wanted.case}, beside=beside)
+    return msgspec.structs.replace(query, path=query.path.with_only_columns(*_LISTED, *([SEARCHED] if wanted.text else [])))
+
+
+def _keep_matching(rows: list[Row], text: str) -> list[Row]:
+    """Return the rows in which a text occurs; those with a body have not been looked into yet."""
+    low = fold_text(text)
+    return [row for row in rows if row["searched_body"] is None or low in make_search_text(read_entry(row["searched_body"]))]
 
 
 class ReadResult(msgspec.Struct, frozen=True, kw_only=True):

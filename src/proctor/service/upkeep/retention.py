@@ -1,4 +1,5 @@
-"""Keeps the database as small as the settings say: by age (`retention_days`) and by size (`retention_bytes`).
+"""Keeps the database as small as the settings say: by age (`retention_days`) and by size (`retention_bytes`), and of projects that want
+less to be kept of theirs, no more than they say (`project_retention.py`).
 
 The size is that of traces, runs and benchmark runs (with the states that were uploaded for them) as they are kept; indexes and free pages
 of the database come on top. Space that becomes free is used again. Audit notes, cases and what benchmarks are made of stay. What the
@@ -15,6 +16,7 @@ import msgspec
 from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
 from proctor.service.judge_memory import delete_older
+from proctor.store.project_retention import ProjectBounds, list_older_runs, list_older_traces, list_project_bounds
 from proctor.store.retention import Deletable, delete_listed, delete_remains, list_oldest, sum_kept_bytes
 
 IDLE_S = 7 * 86_400.0
@@ -51,6 +53,10 @@ async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
         async with hub.database.writing() as connection:
             swept.others = await delete_remains(connection, before)
         swept.replies = await asyncio.to_thread(delete_older, hub.settings.home, oldest_kept)
+    async with hub.database.reading() as connection:
+        bounds = await list_project_bounds(connection)
+    for bound in bounds:
+        await _sweep_project(hub, bound, swept, batch)
     if hub.settings.retention_bytes is not None:
         async with hub.database.reading() as connection:
             too_much = await sum_kept_bytes(connection) - hub.settings.retention_bytes
@@ -63,14 +69,34 @@ async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
 
 async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, told: Callable[[SweepCounts | StoreError], None] = lambda _: None) -> None:
     """Sweep now and then until cancelled; `told` hears of every sweep, also of one that the database refused."""
-    if hub.settings.retention_days is None and hub.settings.retention_bytes is None:
-        return
     while True:
         try:
             told(await sweep_once(hub))
         except StoreError as error:
             told(error)
         await asyncio.sleep(every_s)
+
+
+async def _sweep_project(hub: Hub, bound: ProjectBounds, swept: SweepCounts, batch: int) -> None:
+    """Delete what a project does not want to keep any longer."""
+    days = {"trace": bound.trace_days, "run": bound.run_days}
+    for kind, age in days.items():
+        while age is not None and (gone := await _delete_older_of(hub, bound.id, kind, stamp(hub.clock() - age * 86_400), batch)):
+            swept.add_batch(gone)
+    if bound.trace_days is not None and bound.run_days is not None:
+        # A reply serves traces and runs alike: it stays for as long as either of them does.
+        before = hub.clock() - max(bound.trace_days, bound.run_days) * 86_400
+        swept.replies += await asyncio.to_thread(delete_older, hub.settings.home, before, bound.id)
+
+
+async def _delete_older_of(hub: Hub, project_id: str, kind: str, before: str, batch: int) -> list[Deletable]:
+    async with hub.database.writing() as connection:
+        if kind == "trace":
+            found = await list_older_traces(connection, project_id, before, now=hub.clock(), limit=batch)
+        else:
+            found = await list_older_runs(connection, project_id, before, limit=batch)
+        await delete_listed(connection, found)
+    return found
 
 
 async def _delete_oldest(hub: Hub, batch: int, *, before: str | None = None, at_least: int | None = None) -> list[Deletable]:
