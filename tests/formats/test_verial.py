@@ -115,6 +115,25 @@ def test_the_instruction_of_the_first_generation_is_the_input():
     assert read({"id": "t", "instruction": "Do it", "criteria": [criterion()]}).cases[0].input == "Do it"
 
 
+def test_an_instruction_beside_an_item_without_one_is_read_and_that_of_the_item_comes_first():
+    for item in ({"patient": "p"}, {"instruction": None}, None):
+        assert read({"id": "t", "instruction": "Do it", "task_item": item, "criteria": [criterion()]}).cases[0].input == "Do it"
+    assert read({"id": "t", "instruction": "old", "taskItem": {"instruction": "new"}, "criteria": [criterion()]}).cases[0].input == "new"
+
+
+@pytest.mark.parametrize("document", [{"threshold": 0.7}, {"benchmark": {"name": "B", "threshold": 0.7}}])
+def test_the_threshold_of_the_first_generation_divides_pass_from_fail(document):
+    suite = read({**document, "tasks": [{"id": "t", "criteria": [criterion()]}]})
+    assert suite.cases[0].scoring == Scoring(mode="weighted", pass_at=0.7, partial_above=0.7, when_empty="fail")
+    assert not suite.warnings and suite.settings["threshold"] == 0.7
+
+
+@pytest.mark.parametrize("threshold", [0, 1.5, -1, True, "0.7"])
+def test_a_threshold_that_is_no_share_is_refused(threshold):
+    with pytest.raises(InputError, match="threshold: expected a number above 0 and at most 1"):
+        read({"threshold": threshold, "tasks": [{"id": "t", "criteria": [criterion()]}]})
+
+
 def test_criteria_are_grouped_by_task_and_the_rest_takes_the_name_of_the_suite():
     suite = read([criterion(task_id="a"), criterion(), criterion(task_id="b"), criterion(task_id="a")], name="mine")
     assert [(case.id, len(case.assertions)) for case in suite.cases] == [("a", 2), ("mine", 1), ("b", 1)]

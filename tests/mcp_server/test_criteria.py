@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp.client import Client
@@ -88,6 +89,79 @@ def test_what_an_author_wrote_keeps_its_names(tmp_path: Path) -> None:
         assert shown["snapshot"]["criteria"][0]["inputEntityId"] == entity["id"]
         unbound = await refusal(client, "tasks", action="removeEntity", id=task_id, entityId=entity["id"])
         assert unbound["code"] == "CONFLICT"
+
+    use(tmp_path / "home", doing)
+
+
+@pytest.mark.timeout(60)
+def test_a_criterion_takes_all_that_rest_takes(tmp_path: Path) -> None:
+    more: dict[str, Any] = {"required": True, "advisory": False, "whenMissing": "skip"}
+
+    async def doing(client: Client) -> None:
+        _, task_id = await a_task(client)
+        made = await call(client, "criteria", action="create", taskId=task_id, name="Booked", assertion=APPOINTMENT, **more)
+        assert made["label"] == "Booked" and {name: made[name] for name in more} == more
+        changed = await call(
+            client, "criteria", action="update", id=made["id"], name="Seen", advisory=True, required=False, when_missing="fail"
+        )
+        assert (changed["label"], changed["advisory"], changed["required"], changed["whenMissing"]) == ("Seen", True, False, "fail")
+        told = await refusal(client, "criteria", action="create", taskId=task_id, assertion=APPOINTMENT)
+        assert (told["path"], told["details"]["label"]) == ("label", ["required"])
+        told = await refusal(client, "criteria", action="create", taskId=task_id, name="a", label="b", assertion=APPOINTMENT)
+        assert told["path"] == "label" and "also as 'name'" in str(told["details"])
+        told = await refusal(client, "criteria", action="create", taskId=task_id, name="a", assertion=APPOINTMENT, whenMissing="pass")
+        assert told["path"] == "whenMissing"
+
+    use(tmp_path / "home", doing)
+
+
+@pytest.mark.timeout(60)
+def test_an_assertion_is_answered_as_it_was_written(tmp_path: Path) -> None:
+    written = {"assert": "portal-state-match", "correlateBy": {"resource": "rows", "key": "requestId"}, "assertions": []}
+
+    async def doing(client: Client) -> None:
+        _, task_id = await a_task(client)
+        for assertion in (written, PRIOR_AUTH):
+            made = await call(client, "criteria", action="create", taskId=task_id, label="x", assertion=assertion)
+            assert made["assertion"] == assertion == (await call(client, "criteria", action="get", id=made["id"]))["assertion"]
+
+    use(tmp_path / "home", doing)
+
+
+@pytest.mark.timeout(60)
+def test_the_first_generation_is_read(tmp_path: Path) -> None:
+    async def doing(client: Client) -> None:
+        benchmark = await call(client, "benchmarks", action="create", name="Old", threshold=0.7)
+        assert benchmark["threshold"] == 0.7
+        task = await call(client, "tasks", action="create", benchmarkId=benchmark["id"], name="t", instruction="Book it.")
+        assert task["taskItem"] == {"instruction": "Book it."}
+        for weight, assertion in ((3, APPOINTMENT), (1, PRIOR_AUTH)):
+            await call(client, "criteria", action="create", taskId=task["id"], label="x", assertion=assertion, weight=weight)
+        run = await call(client, "benchmark_runs", action="start", benchmarkId=benchmark["id"])
+        await call(client, "benchmark_runs", action="putState", id=run["id"], state=state("Dr. Rivera", "draft"))
+        done = await call(client, "benchmark_runs", action="complete", id=run["id"])
+        assert (done["score"], done["verdict"]) == (0.75, "pass")
+
+    use(tmp_path / "home", doing)
+
+
+@pytest.mark.timeout(60)
+def test_a_state_is_verified_as_it_was_put_and_told_without_its_secrets(tmp_path: Path) -> None:
+    async def doing(client: Client) -> None:
+        benchmark_id, task_id = await a_task(client)
+        claim = {"path": "prior_authorization", "expected": {"$regex": "^PA-[0-9]+"}}
+        portal = {"assert": "portal-state-match", "correlate_by": {"resource": "rows"}, "assertions": [claim]}
+        await call(client, "criteria", action="create", taskId=task_id, label="x", assertion=portal)
+        await call(client, "evals", action="create", taskId=task_id, label="y", **{"assert": json.dumps({**portal, "assertions": []})})
+        run = await call(client, "benchmark_runs", action="start", benchmarkId=benchmark_id)
+        task_run = run["taskRuns"][0]["id"]
+        await call(client, "task-runs", action="putState", id=task_run, state={"portal": {"rows": [{"prior_authorization": "PA-4711-x"}]}})
+        done = await call(client, "task-runs", action="complete", id=task_run)
+        assert done["verdict"] == "pass"
+        assert done["criterionRuns"][0]["evidence"]["assertion_results"][0]["actual"] == "[redacted]"
+        shown = await call(client, "task-runs", action="get", id=task_run)
+        page = (await client.read_resource(f"proctor://task-runs/{task_run}")).contents[0]
+        assert "4711" not in str((done, shown, page))
 
     use(tmp_path / "home", doing)
 

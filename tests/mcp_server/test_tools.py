@@ -98,6 +98,13 @@ def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
         assert told["path"] == "action"
         told = await refusal(client, "tasks", action="get", id="task_none")
         assert told["code"] == "NOT_FOUND" and "tasks {action: list}" in told["nextStep"]
+        # What is missing may be listed by another tool than the one that was called.
+        for action in ("create", "list"):
+            more = {"label": "x", "assertion": {"assert": "sftp-file-present", "path": "a"}} if action == "create" else {}
+            told = await refusal(client, "criteria", action=action, taskId="task_none", **more)
+            assert told["code"] == "NOT_FOUND" and "tasks {action: list}" in told["nextStep"], told
+        told = await refusal(client, "benchmark_runs", action="start", benchmarkId="bench_none")
+        assert "benchmarks {action: list}" in told["nextStep"]
         told = await refusal(client, "describe", kind="check", name="tool_cald")
         assert "tool_called" in told["nearest"]
         told = await refusal(

@@ -36,9 +36,45 @@ def test_a_criterion_is_created_read_changed_and_deleted(author: Author, task: d
 def test_camel_case_is_read_too(author: Author, task: dict[str, Any]) -> None:
     assertion = {"assert": "portal-state-match", "correlateBy": {"resource": "r", "key": "k"}, "assertions": []}
     made = author.post("/criteria", {"taskId": task["id"], "name": "row", "assertion": assertion, "inputEntityId": None})
-    assert (made["task_id"], made["label"], made["assertion"]) == (task["id"], "row", assertion)
+    assert (made["task_id"], made["label"], made["input_entity_id"]) == (task["id"], "row", None)
     assert [entry["id"] for entry in author.get(f"/criteria?taskId={task['id']}")["data"]] == [made["id"]]
     assert author.post("/tasks", {"benchmarkId": task["benchmark_id"], "name": "x", "taskItem": {"a": 1}})["task_item"] == {"a": 1}
+
+
+_ROWS = [{"path": "aB", "expected": {"cD": 1}}]
+SPELT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"assert": "portal-state-match", "correlateBy": {"resource": "r", "key": "requestId"}, "assertions": _ROWS},
+        {"assert": "portal-state-match", "correlate_by": {"resource": "r", "key": "requestId"}, "assertions": _ROWS},
+    ),
+    (
+        {"assert": "fhir-resource-state", "resourceType": "Task", "search": {"based-on": "x"}, "fields": _ROWS},
+        {"assert": "fhir-resource-state", "resource_type": "Task", "search": {"based-on": "x"}, "fields": _ROWS},
+    ),
+    (
+        {"assert": "hl7-structural", "correlateBy": {"triggerEvent": "A01", "PID.3.1": "7"}},
+        {"assert": "hl7-structural", "correlate_by": {"trigger_event": "A01", "PID.3.1": "7"}},
+    ),
+    ({"assert": "voice-transcript", "mustNotContain": ["x"]}, {"assert": "voice-transcript", "must_not_contain": ["x"]}),
+]
+
+
+@pytest.mark.parametrize(("written", "shown"), SPELT, ids=[row[0]["assert"] for row in SPELT])
+@pytest.mark.parametrize("snake", [False, True], ids=["camel", "snake"])
+def test_an_assertion_is_answered_in_snake_case_however_it_was_written(
+    author: Author, task: dict[str, Any], written: dict[str, Any], shown: dict[str, Any], snake: bool
+) -> None:
+    # Search parameters, paths and expected values are the author's and stay.
+    made = author.criterion(task, shown if snake else written)
+    path = f"/criteria/{made['id']}"
+    assert made["assertion"] == author.get(path)["assertion"] == shown
+    assert [entry["assertion"] for entry in author.get(f"/criteria?task_id={task['id']}")["data"]] == [shown]
+    assert [entry["assertion"] for entry in author.get(f"/tasks/{task['id']}")["criteria"]] == [shown]
+    changed = author.ask("PATCH", path, {"assertion": {**written, "description": "as the author says"}})
+    assert changed["assertion"] == {**shown, "description": "as the author says"}
+    run = author.post("/benchmark-runs", {"benchmark_id": task["benchmark_id"]})
+    frozen = author.get(f"/task-runs/{run['task_runs'][0]['id']}")["snapshot"]["criteria"]
+    assert [entry["assertion"] for entry in frozen] == [changed["assertion"]]
 
 
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
@@ -230,6 +266,23 @@ def test_deleting_a_benchmark_keeps_its_runs(author: Author) -> None:
     done = author.post(f"/task-runs/{run['task_runs'][0]['id']}/complete")
     assert len(done["criterion_runs"]) == 2
     assert author.get(f"/benchmark-runs?benchmark_id={benchmark['id']}")["data"][0]["status"] == "completed"
+
+
+def test_the_instruction_of_the_first_generation_is_read_into_the_item(author: Author, task: dict[str, Any]) -> None:
+    benchmark = {"benchmark_id": task["benchmark_id"], "name": "old"}
+    made = author.post("/tasks", {**benchmark, "instruction": "Book it."})
+    assert made["task_item"] == {"instruction": "Book it."} and "instruction" not in made
+    path = f"/tasks/{made['id']}"
+    author.ask("PATCH", path, {"task_item": {"patient": "p"}})
+    assert author.ask("PATCH", path, {"instruction": "Book it now."})["task_item"] == {"patient": "p", "instruction": "Book it now."}
+    assert author.ask("PATCH", path, {"name": "older"})["task_item"] == {"patient": "p", "instruction": "Book it now."}
+    same = {"instruction": "a", "task_item": {"instruction": "a", "patient": "p"}}
+    assert author.post("/tasks", {**benchmark, **same})["task_item"] == same["task_item"]
+    refused = author.post("/tasks", {**benchmark, "instruction": "a", "task_item": {"instruction": "b"}}, status=400)
+    assert "says something else" in str(refused["error"]["details"]["instruction"])
+    run = author.post("/benchmark-runs", {"benchmark_id": task["benchmark_id"]})
+    old = next(entry for entry in run["task_runs"] if entry["task_id"] == made["id"])
+    assert author.get(f"/task-runs/{old['id']}")["snapshot"]["task_item"]["instruction"] == "Book it now."
 
 
 def test_null_clears_what_a_task_may_do_without(author: Author, task: dict[str, Any]) -> None:

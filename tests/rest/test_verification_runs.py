@@ -58,6 +58,26 @@ def test_the_documented_example_of_scoring_is_reproduced(author: Author) -> None
     assert author.get(f"/task-runs/{task['id']}")["snapshot"]["criteria"][0]["assertion"]["assert"] == "fhir-resource-state"
 
 
+@pytest.mark.parametrize(("threshold", "verdict"), [(0.6, "pass"), (0.7, "fail"), (None, "partial")])
+def test_the_threshold_of_the_first_generation_divides_pass_from_fail(author: Author, threshold: float | None, verdict: str) -> None:
+    benchmark = author.published(threshold=threshold)
+    assert benchmark["threshold"] == threshold
+    run = author.post("/v1/benchmark-runs", {"benchmark": benchmark["reference"]})
+    task = run["task_runs"][0]["id"]
+    # A published version is what it was, whatever becomes of the benchmark.
+    author.ask("PATCH", f"/benchmarks/{benchmark['id']}", {"threshold": None if threshold else 0.1})
+    author.upload(task, booked(status="draft"))
+    done = author.post(f"/task-runs/{task}/complete")
+    assert (done["score"], done["verdict"]) == (pytest.approx(2 / 3), verdict)
+    assert author.get(f"/benchmark-runs/{run['benchmark_run_id']}")["verdict"] == verdict
+
+
+@pytest.mark.parametrize("threshold", [0, 1.1, "0.7", True])
+def test_a_threshold_that_is_no_share_is_refused(author: Author, threshold: Any) -> None:
+    refused = author.post("/benchmarks", {"name": "x", "threshold": threshold}, status=400)
+    assert "threshold" in str(refused["error"]["details"])
+
+
 def test_the_state_of_a_run_is_shared_and_that_of_a_task_wins(author: Author) -> None:
     benchmark = author.published(tasks=2)
     run = author.post("/benchmark-runs", {"benchmark_id": benchmark["id"]})

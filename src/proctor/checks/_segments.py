@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from proctor.checks._fields import Comparison, FieldResult, TextField, decide_absence, decide_fields, fail_no_match, fail_unreadable
-from proctor.codecs.segments import Segment, SegmentPath, Span, compile_segment_path
+from proctor.codecs.segments import Segment, SegmentPath, Span, compile_segment_path, explain_position
 from proctor.errors import EvidenceError, SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Json
@@ -44,7 +44,11 @@ class Sought(msgspec.Struct, frozen=True):
     def look(self, message: Segmented, scope: Scope) -> FieldResult:
         """Compare the value in a message."""
         text = message.value(self.at)
-        return self.comparison.compare(self.path, MISSING if text is None else text, scope)
+        found = self.comparison.compare(self.path, MISSING if text is None else text, scope)
+        if found.passed or text is not None:
+            return found
+        hint = explain_position(message.segments, self.at)
+        return found if hint is None else msgspec.structs.replace(found, why=f"{found.why} ({hint})")
 
 
 def prepare_path(text: str, field: str) -> SegmentPath:

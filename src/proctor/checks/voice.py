@@ -3,7 +3,8 @@
 Every phrase, required or forbidden, counts as one field. A phrase is looked for in each turn of the speaker, then over turns that
 follow each other: a recogniser may cut one sentence into several. `codecs/speech.py` says when words are the same.
 `exact` compares the text as written. A judge may find a paraphrase where one is given; without one `auto` is `normalized`,
-and `semantic` cannot be decided. No transcript at all decides nothing, not even that a phrase was not said.
+and `semantic` cannot be decided. No transcript at all decides nothing, not even that a phrase was not said; a transcript without turns is
+a call in which nobody spoke.
 
 The judge is asked about each phrase by itself, required or forbidden: was it said, in these words or in others?
 """
@@ -80,7 +81,7 @@ def voice_said(spec: VoiceSaid) -> Decide:
 
     def decide(evidence: Evidence) -> Verdict:
         voice = evidence.state.voice if evidence.state is not None else None
-        if voice is None or not voice.turns:
+        if voice is None:
             return missing("call transcript")
         runs = _list_runs(voice.turns, spec.speaker)
         if spec.match == "semantic":
@@ -219,10 +220,12 @@ def _decide_verdict(found: list[Said], runs: list[Spoken], speaker: str | None, 
     held = len(found) - len(wrong)
     details: dict[str, Json] = {"phrase_results": records, "held": held, "total": len(found)}
     told = f"{held} of {len(found)} phrases hold"
-    if not runs:
+    if not turns:
+        told += " (nobody spoke)"
+    elif not runs:
         there = sorted({turn.speaker for turn in turns})[:5]
         told += f" (no turn of {show(speaker)}; speakers: {', '.join(map(show, there))})"
-    if not wrong and not runs:
+    if not wrong and turns and not runs:
         # Where the speaker is not heard at all, nobody knows what they said.
         return missing(f"a turn of {show(speaker)}")
     if not wrong:

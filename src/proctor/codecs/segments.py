@@ -3,7 +3,8 @@
     PID.5.1         segment, field, component        PID.3.4.2      a subcomponent
     PID.3[2].1      the second repetition            PID            the whole segment
     OBX[2].5        the second segment of that name  PID-5.1        the way HL7 users write it
-    NM1[IL].3       the first NM1 whose first field is IL; DTP['346'].3 where that is a number
+    NM1[IL].3       the first NM1 whose first field is IL; REF[6P].2 and NM1[1P].3 likewise
+    DTP['346'].3    quotes for a first field of digits alone, which without them are a position
 
 Everything counts from 1. Without a bracket the first segment and the first repetition are meant. What still has structure
 below it (`PID.5` of `Smith^John`) is given whole, as written; the last piece is given with its escapes undone. Empty text
@@ -23,7 +24,7 @@ from proctor.model.show import show
 
 _PATH = re.compile(
     r"(?P<name>[A-Z][A-Z0-9]{1,2})"
-    r"(?:\[(?:(?P<position>[0-9]{1,6})|'(?P<single>[^']{1,80})'|\"(?P<double>[^\"]{1,80})\"|(?P<word>[A-Za-z][A-Za-z0-9]{0,79}))\])?"
+    r"(?:\[(?:(?P<position>[0-9]{1,6})|'(?P<single>[^']{1,80})'|\"(?P<double>[^\"]{1,80})\"|(?P<word>(?=[0-9]*[A-Za-z])[A-Za-z0-9]{1,80}))\])?"
     r"(?:[.-](?P<field>[0-9]{1,4})(?:\[(?P<repetition>[0-9]{1,6})\])?"
     r"(?:[.-](?P<component>[0-9]{1,4})(?:[.-](?P<subcomponent>[0-9]{1,4}))?)?)?"
 )
@@ -88,7 +89,8 @@ def compile_segment_path(text: str) -> SegmentPath:
             else "the path is empty",
             field="path",
             offset=at,
-            hint="a path is like PID.5.1, PID.3[2].1, OBX[2].5 or NM1[IL].3",
+            hint="a path is like PID.5.1, PID.3[2].1, OBX[2].5, NM1[IL].3 or REF[6P].2; "
+            "in brackets digits alone are a position, letters or quotes (DTP['346'].3) select by the first field",
         )
     numbers = {
         name: int(value)
@@ -120,6 +122,15 @@ def find_segment(segments: Sequence[Segment], path: SegmentPath) -> Segment | No
         if left == 0:
             return segment
     return None
+
+
+def explain_position(segments: Sequence[Segment], path: SegmentPath) -> str | None:
+    """Return what to write instead of a position behind the last segment, where a first field of these digits may be meant."""
+    if path.position is None or find_segment(segments, path) is not None:
+        return None
+    count = sum(segment.name == path.name for segment in segments)
+    there = f"there {'is' if count == 1 else 'are'} {count} {path.name}"
+    return f"{there}, and digits in brackets are a position; {path.name}['{path.position}'] selects by the first field"
 
 
 def pick(segment: Segment, path: SegmentPath, delimiters: Delimiters, unescape: Callable[[str], str]) -> str | None:

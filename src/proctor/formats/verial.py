@@ -21,24 +21,12 @@ from proctor.checks.unsupported import Unsupported
 from proctor.errors import SpecError
 from proctor.formats.drafting import make_unique
 from proctor.formats.located import Located, Reading
-from proctor.formats.verial_assertions import (
-    KINDS,
-    Entity,
-    Malformed,
-    Translated,
-    decode_text,
-    find_kind,
-    list_members,
-    report,
-    to_snake_case,
-    translate,
-)
-from proctor.model.case import Assertion, Case, Scoring, Suite
+from proctor.formats.verial_assertions import KINDS, find_kind, translate
+from proctor.formats.verial_parts import Entity, Malformed, Translated, decode_text, list_members, report, to_snake_case
+from proctor.formats.verial_scoring import SCORING, make_scoring, read_threshold
+from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-
-SCORING = Scoring(mode="weighted", pass_at=0.9, partial_above=0.0, when_empty="fail")
-"""Verial's rule: pass from 0.9 on, partial above 0."""
 
 _ROW = ("id", "organization_id", "created_at", "updated_at", "action")
 _CRITERION = (
@@ -52,7 +40,19 @@ _TASK = (
 )
 _BENCHMARK = (
     *_ROW,
-    *("name", "description", "environment_id", "environment", "timeout", "concurrency", "slug", "version", "published", "visibility"),
+    *(
+        "name",
+        "description",
+        "environment_id",
+        "environment",
+        "timeout",
+        "concurrency",
+        "slug",
+        "version",
+        "published",
+        "visibility",
+        "threshold",
+    ),
     *("tasks", "criteria", "evals", "entities", "benchmark", "task"),
 )
 _CALLS_WITHOUT_CRITERION = ("list", "get", "update", "delete")
@@ -96,6 +96,7 @@ class _Reader:
     def __init__(self, reading: Reading, name: str) -> None:
         self.reading = reading
         self.name = name
+        self.scoring = SCORING
         self.cases: list[Case] = []
         self._taken: set[str] = set()
 
@@ -157,7 +158,7 @@ class _Reader:
                     id=task_id,
                     name=task_id,
                     assertions=tuple(self._read_criteria(nodes, [])),
-                    scoring=SCORING,
+                    scoring=self.scoring,
                     origin=self.reading.origin(nodes[0]),
                 )
             )
@@ -172,6 +173,7 @@ class _Reader:
         for node in _find_criteria(stated):
             task = list_members(node).get("task_id")
             by_task.setdefault(str(task.value) if task is not None else "", []).append(node)
+        self.scoring = make_scoring(read_threshold(self.reading, stated.get("threshold")))
         tasks = self.reading.require_list(stated.get("tasks"), "tasks")
         for node in tasks.items() if tasks is not None else ():
             key = list_members(node).get("id")
@@ -182,7 +184,7 @@ class _Reader:
                 self.reading.error(node, "the criterion names no task of this benchmark", code="unknown_task")
         name = stated.get("name")
         description = stated.get("description")
-        kept = ("id", "slug", "version", "environment_id", "timeout", "concurrency", "visibility", "published")
+        kept = ("id", "slug", "version", "environment_id", "timeout", "concurrency", "visibility", "published", "threshold")
         return Suite(
             name=name.value if name is not None and isinstance(name.value, str) and name.value else self.name,
             dialect="verial",
@@ -206,7 +208,10 @@ class _Reader:
         bound = self._read_entities([entry for entry in (found.get("entities"), entities) if entry is not None])
         name = self._read_text(found.get("name"), "name") or ""
         item = found.get("task_item")
-        stated = item.get("instruction") if item is not None and item.is_object else found.get("instruction")
+        stated = item.get("instruction") if item is not None and item.is_object else None
+        if stated is None or stated.value is None:
+            # The first generation wrote it on the task itself.
+            stated = found.get("instruction")
         settings = {
             key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found and found[key].value is not None
         }
@@ -226,7 +231,7 @@ class _Reader:
                 input=self._read_text(stated, "instruction"),
                 tags=self._read_tags(found.get("tags")),
                 assertions=tuple(self._read_criteria(listed, bound)),
-                scoring=SCORING,
+                scoring=self.scoring,
                 settings=settings,
                 origin=self.reading.origin(node),
             )

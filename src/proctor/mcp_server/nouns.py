@@ -52,12 +52,15 @@ def _make_action(operation: Operation) -> Action:
     takes = [f"{to_camel(name)}!" for name in ids]
     if operation.within is not None:
         takes.append(to_camel(operation.within))
-    for name, field in _list_written(operation):
-        takes.append(f"{to_camel(name)}!" if field.required and operation.method != "PATCH" else to_camel(name))
+    written = _list_written(operation)
+    for name, field in written:
+        required = field.required and name != field.also and operation.method != "PATCH"
+        takes.append(f"{to_camel(name)}!" if required else to_camel(name))
     return Action(
         call=call,
         does=operation.about.rstrip("."),
         takes=(*takes, "limit", "cursor") if operation.pages else tuple(takes),
+        also={to_camel(field.also): to_camel(name) for name, field in written if field.also is not None and name != field.also},
         clears=operation.method == "PATCH",
         reads=operation.method == "GET",
     )
@@ -73,8 +76,7 @@ def _list_written(operation: Operation) -> list[tuple[str, Field]]:
     for name, field in operation.takes.fields.items() if operation.takes is not None else ():
         if field.in_tool:
             found.append((name, field))
-            # Where a name is required, it is one name.
-            if field.also is not None and not field.required:
+            if field.also is not None:
                 found.append((field.also, field))
     return found
 

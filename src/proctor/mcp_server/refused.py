@@ -19,10 +19,18 @@ from proctor.mcp_server.casing import camel_path
 from proctor.model.evidence import Json
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import shown_problems
+from proctor.service.verification import nouns
 
 _LOG = logging.getLogger("proctor.mcp")
 _NEAREST = re.compile(r"nearest: ([^;()]+)")
 _MOST_DETAILS = 50
+
+_LISTED_BY = {
+    noun.called: noun.tool.name
+    for noun in reversed(nouns.NOUNS)  # the first of two nouns with one name counts
+    if noun.tool is not None and any("list" in operation.actions for operation in noun.operations)
+}
+"""By what is missing: the tool that lists it. A task that a criterion names is not among the criteria."""
 
 ASSERTIONS = "fhir-resource-state, hl7-structural, portal-state-match, sftp-file-present, voice-transcript, x12-response"
 
@@ -101,8 +109,10 @@ def _next_step(refusal: Refusal, tool: str, given: dict[str, Json]) -> str:
         case "VALIDATION_ERROR" | "BAD_REQUEST":
             where = "`details`" if refusal.fields else "`problems`" if refusal.problems else "the message"
             return f"correct what {where} names and call {tool} again"
+        case "NOT_FOUND" if "action" in given:
+            return f"find the right id with {_LISTED_BY.get(refusal.missing or '', tool)} {{action: list}}"
         case "NOT_FOUND":
-            return f"find the right id with {tool} {{action: list}}" if "action" in given else "list what there is; take an id from there"
+            return "list what there is; take an id from there"
         case "CONFLICT":
             return "its state does not allow this now; look at it" + (f" with {tool} {{action: get}}" if "action" in given else "")
         case "FORBIDDEN" | "UNAUTHORIZED":

@@ -54,6 +54,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """In a few words, for the description."""
     takes: tuple[str, ...] = ()
     """Names of parameters; a `!` behind one says that it is required."""
+    also: dict[str, str] = {}
+    """Second names of parameters, each with the first."""
     clears: bool = False
     """Whether null is a value."""
     reads: bool = False
@@ -132,6 +134,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         return await self._call(desk, self.actions[name], rest, f"{self.name} {name}")
 
     async def _call(self, desk: Desk, action: Action, given: dict[str, Json], what: str) -> dict[str, Json]:
+        given = _use_first_names(given, action.also)
         read = read_arguments(given, self.properties, allowed=action.allowed, required=action.required, clears=action.clears, what=what)
         return await action.call(desk, read)
 
@@ -146,6 +149,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         close = nearest(str(word), self.actions)
         told = f"expected one of {', '.join(self.actions)}, got {show(word, 60)}" + (f"; nearest: {', '.join(close)}" if close else "")
         raise Refusal("VALIDATION_ERROR", f"{self.name} has no such action: {told}", fields={"action": [told]})
+
+
+def _use_first_names(given: dict[str, Json], also: dict[str, str]) -> dict[str, Json]:
+    """Return the arguments with the first name of everything that has two."""
+    for second, first in also.items():
+        if given.get(second) is None:
+            continue
+        if given.get(first) is not None:
+            fields = {first: [f"given twice, also as {second!r}"]}
+            raise Refusal("VALIDATION_ERROR", f"{first} and {second} say the same", fields=fields)
+        given = {first if name == second else name: value for name, value in given.items() if name != first}
+    return given
 
 
 def _describe_parameters(action: Action) -> str:

@@ -47,7 +47,8 @@ class Refusal(ProctorError):
     """A request that is not done. `fields` maps where in the request to what is wrong there; `places` says of fields that are not in the
     body where they are.
 
-    `problems` are findings in a document that came with it: line, column, path, message, nearest names.
+    `problems` are findings in a document that came with it: line, column, path, message, nearest names. `missing` is what is not there, in
+    the words of people: `task`, `benchmark run`.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Refusal(ProctorError):
         hint: str | None = None,
         problems: Sequence[Mapping[str, object]] = (),
         places: Mapping[str, Place] | None = None,
+        missing: str | None = None,
     ) -> None:
         super().__init__(message)
         self.code: RefusalCode = code
@@ -69,6 +71,7 @@ class Refusal(ProctorError):
         self.hint = hint
         self.problems = tuple(problems)
         self.places = dict(places or {})
+        self.missing = missing
 
     @property
     def status(self) -> int:
@@ -78,4 +81,4 @@ class Refusal(ProctorError):
 
 def not_found(what: str, id: str) -> Refusal:
     """Return the refusal of something that is not there, or is somebody else's; which of both is not told."""
-    return Refusal("NOT_FOUND", f"there is no {what} {id!r}")
+    return Refusal("NOT_FOUND", f"there is no {what} {id!r}", missing=what)

@@ -20,9 +20,9 @@ from proctor.store.pages import Row
 from proctor.store.tables import keys, links, records
 
 _RUN = "benchmark_run"
-_COUNTED = (_RUN, "task_run", "criterion_run", "state")
+_COUNTED = (_RUN, "task_run", "criterion_run", "state", "sealed_state")
 """What a run takes: playgrounds and their like also exist without one, and are small."""
-_BELOW = ("task_run", "criterion_run", "state", "sandbox", "event", "entity")
+_BELOW = ("task_run", "criterion_run", "state", "sealed_state", "sandbox", "event", "entity")
 _IDS_AT_ONCE = 500
 """Ids in one statement: SQLite bounds how many parameters one may have."""
 _SIZE = sa.func.coalesce(sa.func.length(records.c.blob), 0) + sa.func.coalesce(sa.func.length(sa.cast(records.c.body, sa.Text)), 0)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Body as BodyOf
 from pydantic.alias_generators import to_camel
 
+from proctor.formats.verial_spelling import spell_in_snake_case
 from proctor.rest.resource_models import make_answer, make_body
 from proctor.rest.route_parts import ClampedPaging, PageOf, TheCaller, TheHub, list_sent_fields, make_router
 from proctor.service.verification.declaration import Operation, Resource
@@ -51,7 +52,7 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
         if operation.takes is not None:
             body = values["body"]
             ids.append(body if operation.takes_whole or body is None else list_sent_fields(body))
-        found = await operation.call(hub, caller, *ids, **options)
+        found = _spell_assertions(await operation.call(hub, caller, *ids, **options))
         if operation.large:
             return Response(await asyncio.to_thread(to_json, found), operation.status, media_type="application/json")
         return found if operation.gives is not None else Response(status_code=operation.status)
@@ -59,6 +60,22 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
     endpoint.__name__, endpoint.__doc__ = operation.name, operation.about
     endpoint.__signature__ = inspect.Signature(_list_parameters(operation))  # pyright: ignore[reportFunctionMemberAccess] - functions take any attribute
     return endpoint
+
+
+def _spell_assertions(found: Any) -> Any:
+    """Return an answer with its assertions in snake_case, however they were written: of criteria, of tasks and of what runs froze."""
+    if not isinstance(found, dict):
+        return found
+    record = dict(cast(dict[str, Any], found))
+    if "_meta" in record:
+        return {**record, "data": [_spell_assertions(entry) for entry in record["data"]]}
+    if isinstance(record.get("assertion"), dict):
+        record["assertion"] = spell_in_snake_case(record["assertion"])
+    if isinstance(record.get("criteria"), list):
+        record["criteria"] = [_spell_assertions(entry) for entry in record["criteria"]]
+    if isinstance(record.get("snapshot"), dict):
+        record["snapshot"] = _spell_assertions(record["snapshot"])
+    return record
 
 
 def _list_parameters(operation: Operation) -> list[inspect.Parameter]:

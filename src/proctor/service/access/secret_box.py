@@ -29,7 +29,7 @@ _FERNET_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
 
 
 class SecretBox:
-    """Encrypts and decrypts texts. Reads its keys when it is first used, and shows them to nobody."""
+    """Encrypts and decrypts texts and bytes. Reads its keys when it is first used, and shows them to nobody."""
 
     def __init__(self, home: Path, keys: str | None = None) -> None:
         self._home = home
@@ -38,14 +38,22 @@ class SecretBox:
 
     def lock(self, text: str) -> str:
         """Return the text, encrypted."""
-        return self._open_engine().encrypt(text.encode("utf-8", errors="surrogatepass")).decode()
+        return self.lock_bytes(text.encode("utf-8", errors="surrogatepass")).decode()
+
+    def lock_bytes(self, data: bytes) -> bytes:
+        """Return bytes, encrypted."""
+        return self._open_engine().encrypt(data)
 
     def unlock(self, locked: str) -> str:
         """Return what `lock` was given. Raises `StoreError` when it was locked with another key, or changed since."""
+        return self.unlock_bytes(locked.encode()).decode("utf-8", errors="surrogatepass")
+
+    def unlock_bytes(self, locked: bytes) -> bytes:
+        """Return what `lock_bytes` was given. Raises `StoreError` as `unlock` does."""
         from cryptography.fernet import InvalidToken  # slow to load, and only needed by those who keep secrets
 
         try:
-            return self._open_engine().decrypt(locked.encode()).decode("utf-8", errors="surrogatepass")
+            return self._open_engine().decrypt(locked)
         except InvalidToken:
             raise StoreError(f"a stored secret cannot be opened with the key that is set ({self._describe_place()})") from None
 

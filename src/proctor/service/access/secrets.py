@@ -17,7 +17,7 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal, not_found
 from proctor.store import secrets as rows
 from proctor.store.pages import Row
-from proctor.store.tables import alert_rules, projects, secrets
+from proctor.store.tables import alert_rules, projects, records, secrets
 from proctor.store.tenants import find_row
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -87,6 +87,11 @@ async def relock_all(hub: Hub) -> int:
             for id, locked in (await connection.execute(sa.select(table.c.id, column).where(column.is_not(None)))).all():
                 await connection.execute(sa.update(table).where(table.c.id == id).values({column: box.relock(locked)}))
                 count += 1
+        # States of runs that are still to be verified.
+        sealed = sa.select(records.c.id, records.c.blob).where(records.c.kind == "sealed_state")
+        for id, blob in (await connection.execute(sealed)).all():
+            await connection.execute(sa.update(records).where(records.c.id == id).values(blob=box.lock_bytes(box.unlock_bytes(blob))))
+            count += 1
     return count
 
 

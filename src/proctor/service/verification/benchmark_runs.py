@@ -62,11 +62,11 @@ async def get_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json
 async def put_benchmark_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Upload the state that all tasks of a run share; with an organization key only, as an agent must not grade itself."""
     authorize(caller, "the state of a run is uploaded")
-    kept, blob = await asyncio.to_thread(pack_upload, given)
+    upload = await asyncio.to_thread(pack_upload, hub, given)
     async with hub.database.writing() as connection:
         run = await lock_run(connection, hub, caller, id)
         if run["body"]["status"] == "active":
-            return {"benchmark_run_id": id, **await keep_state(connection, hub, caller, run, kept, blob)}
+            return {"benchmark_run_id": id, **await keep_state(connection, hub, caller, run, upload)}
     # Outside of the transaction, so that tasks which `lock_run` found to be over their time stay ended.
     raise _refuse_finished(run)
 

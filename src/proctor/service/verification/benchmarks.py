@@ -79,6 +79,9 @@ BENCHMARK = Resource(
         "environment_id": Field(id_of("environment"), "the environment its tasks run in; may be left out"),
         "timeout": Field(number(most=1e7), "seconds per task"),
         "concurrency": Field(whole(), "tasks at once in one run (default 1)", default=1, null=False),
+        "threshold": Field(
+            number(most=1.0), "the least score of a pass, and everything below it a fail; left out: pass from 0.9 on, partial above 0"
+        ),
         "slug": Field(
             matching(_SLUG.pattern, "lower-case letters, digits and hyphens, at most 100"),
             "its name in references; left out: made of the name",
@@ -206,7 +209,9 @@ async def take_snapshot(connection: AsyncConnection, caller: Caller, row: Row) -
     for criterion in await children(connection, caller.organization_id, "criterion", ids):
         criteria[criterion["parent_id"]].append(make_criterion_document(criterion["id"], criterion["body"]))
     benchmark = BENCHMARK.show(row)
-    head = {name: benchmark[name] for name in ("id", "name", "description", "environment_id", "timeout", "concurrency", "slug")}
+    head = {
+        name: benchmark[name] for name in ("id", "name", "description", "environment_id", "timeout", "concurrency", "slug", "threshold")
+    }
     return {
         **head,
         "version": None,

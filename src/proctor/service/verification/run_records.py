@@ -20,6 +20,7 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.playgrounds import close_playground, open_playground
 from proctor.service.verification.resources import require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
+from proctor.service.verification.states import drop_sealed_states
 from proctor.service.verification.verifying import Verified, score_run
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
@@ -51,7 +52,11 @@ async def add_run(
             kind=RUN.kind,
             parent_id=snapshot["id"],
             body=RUN.fill(
-                scored=scored, agent=agent, solver_id=solver_id, benchmark={name: snapshot[name] for name in ("slug", "version", "name")}
+                scored=scored,
+                agent=agent,
+                solver_id=solver_id,
+                benchmark={name: snapshot[name] for name in ("slug", "version", "name")},
+                threshold=snapshot.get("threshold"),
             ),
         ),
         now=now,
@@ -64,7 +69,9 @@ async def add_run(
 async def _add_task_run(
     connection: AsyncConnection, hub: Hub, caller: Caller, run: Row, snapshot: Mapping[str, Json], position: int
 ) -> Row:
-    task: dict[str, Json] = snapshot["tasks"][position]
+    # A version that was published before there were thresholds has none.
+    threshold = {} if snapshot.get("threshold") is None else {"threshold": snapshot["threshold"]}
+    task: dict[str, Json] = {**snapshot["tasks"][position], **threshold}
     playground_id = None
     environment_id = snapshot.get("environment_id")
     # The environment of an old version may be gone.
@@ -163,6 +170,7 @@ async def end_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, ro
     body = {**row["body"], **fields, "status": status, "completed_at": hub.now(), "phase": "completed"}
     changed = await change_record(connection, caller.organization_id, row["id"], now=hub.now(), body=body)
     assert changed is not None  # its run was locked
+    await drop_sealed_states(connection, caller.organization_id, [row["id"]])
     if body["playground_id"] is not None:
         await close_playground(connection, hub, caller, body["playground_id"])
     await note(connection, hub, caller, status, TASK_RUN.kind, row["id"])
@@ -200,7 +208,7 @@ async def finalize(connection: AsyncConnection, hub: Hub, caller: Caller, run: R
         return run
     # A cancelled task says nothing about the agent. One that ran out of time does, and counts as failed.
     decided = [task for task in tasks if task["status"] != "cancelled"]
-    figures = score_run(decided) if decided else {}
+    figures = score_run(decided, run["body"].get("threshold")) if decided else {}
     started = min((task["started_at"] for task in tasks if task["started_at"]), default=None)
     return await change_run(
         connection,
@@ -220,5 +228,6 @@ async def change_run(connection: AsyncConnection, hub: Hub, caller: Caller, run:
     changed = await change_record(connection, caller.organization_id, run["id"], now=hub.now(), body={**run["body"], **fields})
     assert changed is not None
     if "status" in fields:
+        await drop_sealed_states(connection, caller.organization_id, [run["id"]])
         await note(connection, hub, caller, fields["status"], RUN.kind, run["id"])
     return changed

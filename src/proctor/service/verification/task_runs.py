@@ -35,7 +35,7 @@ from proctor.service.verification.run_records import (
     read_task_snapshot,
     refuse_finished,
 )
-from proctor.service.verification.states import keep_state, pack_upload, read_uploaded_state
+from proctor.service.verification.states import find_uploads, keep_state, open_uploads, pack_upload, read_stamps
 from proctor.service.verification.tasks import TASK
 from proctor.service.verification.verifying import verify
 from proctor.store.pages import Row
@@ -101,11 +101,11 @@ async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Upload the state a task run is verified on; with an organization key only, as an agent must not grade itself."""
     authorize(caller, "the state of a run is uploaded")
-    kept, blob = await asyncio.to_thread(pack_upload, given)
+    upload = await asyncio.to_thread(pack_upload, hub, given)
     async with hub.database.writing() as connection:
         row, _ = await lock_task_run(connection, hub, caller, id)
         if row["body"]["status"] == "active":
-            return {"task_run_id": id, **await keep_state(connection, hub, caller, row, kept, blob)}
+            return {"task_run_id": id, **await keep_state(connection, hub, caller, row, upload)}
     # Raised outside: that it is over its time, if it is, stays written down.
     raise _refuse_finished(row)
 
@@ -132,16 +132,17 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             if before["body"]["status"] == "active" and row["body"]["status"] == "timed_out":
                 return {**TASK_RUN.show(row), "criterion_runs": [], "scored": run["body"]["scored"]}
             snapshot = await read_task_snapshot(connection, caller.organization_id, id)
-            uploaded = await read_uploaded_state(connection, caller.organization_id, row)
+            found = await find_uploads(connection, caller.organization_id, row)
         _refuse_to_complete(caller, row)
+        uploaded = await open_uploads(hub, found)
         started_at = hub.now()
-        verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor))
+        verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor), hidden=uploaded.hidden)
         async with hub.database.writing() as connection:
             run = await require_record(connection, caller, RUN.kind, row["parent_id"], lock=True)
             row = await require_record(connection, caller, TASK_RUN.kind, id, lock=True)
             refuse_finished(row)
             # Verified without a lock, since that may take long. Where another state was uploaded meanwhile, that one counts.
-            if (await read_uploaded_state(connection, caller.organization_id, row)).stamps == uploaded.stamps:
+            if await read_stamps(connection, caller.organization_id, row) == uploaded.stamps:
                 row, criteria = await keep_verified(connection, hub, caller, row, verified, started_at)
                 await finalize(connection, hub, caller, run)
                 criterion_runs = [CRITERION_RUN.show(criterion) for criterion in criteria]

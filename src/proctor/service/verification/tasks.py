@@ -17,7 +17,20 @@ from proctor.service.verification import resources
 from proctor.service.verification.criteria import IN_TASK, show_in_task
 from proctor.service.verification.datasets import ENTITY
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
-from proctor.service.verification.fields import NAME, OBJECT, TEXTS, Field, Shape, id_of, nested_field, number, read_fields
+from proctor.service.verification.fields import (
+    LONGEST_TEXT,
+    NAME,
+    OBJECT,
+    TEXTS,
+    Field,
+    Shape,
+    id_of,
+    invalid,
+    nested_field,
+    number,
+    read_fields,
+    text,
+)
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.soundness import ENTITIES, check_tasks, list_entities_of
 from proctor.store.pages import Row
@@ -42,6 +55,11 @@ TASK = Resource(
         "benchmark_id": Field(id_of("benchmark"), "the benchmark it belongs to", required=True, null=False, changeable=False),
         "name": NAME,
         "task_item": Field(OBJECT, "handed to the agent; usually `instruction`, `trigger`, `expected_inputs`"),
+        "instruction": Field(
+            text(LONGEST_TEXT),
+            "what the agent is asked, as the first generation wrote it; it is kept as `instruction` of `task_item`",
+            shown=False,
+        ),
         "scenario": Field(OBJECT, "what happens before the agent starts"),
         "entities": nested_field(ENTITY.whole, "what it is about"),
         "tags": Field(TEXTS, "words to find it by", default=[], null=False),
@@ -68,7 +86,7 @@ async def list_tasks(hub: Hub, caller: Caller, *, benchmark_id: str | None = Non
 async def create_task(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
     """Create a task of a benchmark."""
     authorize(caller)
-    body = TASK.read(given)
+    body = _place_instruction(TASK.read(given), None)
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "benchmark", body["benchmark_id"], lock=True)
         if await count_children(connection, caller.organization_id, "task", body["benchmark_id"]) >= MOST_TASKS:
@@ -94,6 +112,7 @@ async def update_task(hub: Hub, caller: Caller, id: str, given: Mapping[str, Jso
     changes = TASK.read(given, partial=True)
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "task", id, lock=True)
+        changes = _place_instruction(changes, row["body"].get("task_item"))
         row = await resources.rewrite_record(connection, hub, caller, TASK, row, changes)
         return await _show(connection, caller, row)
 
@@ -148,6 +167,18 @@ async def unbind_entity(hub: Hub, caller: Caller, id: str, entity_id: str) -> No
             raise not_found("entity of this task", entity_id)
         await check_tasks(connection, caller, [id], "the entity cannot be taken off the task")
         await note(connection, hub, caller, "unbind_entity", "task", id, {"entity_id": entity_id})
+
+
+def _place_instruction(fields: dict[str, Json], before: Json) -> dict[str, Json]:
+    """Return fields with their instruction inside of `task_item`, which is `before` where they do not change it."""
+    stated = fields.get("instruction")
+    found = {name: value for name, value in fields.items() if name != "instruction"}
+    if stated is None:
+        return found
+    item: dict[str, Json] = found.get("task_item", before) or {}
+    if "task_item" in found and item.get("instruction", stated) != stated:
+        raise invalid("task", {"instruction": ["task_item.instruction says something else; write one of them"]})
+    return {**found, "task_item": {**item, "instruction": stated}}
 
 
 async def _show(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:

@@ -18,7 +18,7 @@ from proctor.cassettes.ports import LIVE
 from proctor.checks.registry import default_registry
 from proctor.checks.unsupported import Unsupported
 from proctor.errors import InputError
-from proctor.formats.verial import SCORING
+from proctor.formats.verial_scoring import make_scoring
 from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Opinion, Question
@@ -29,6 +29,7 @@ from proctor.service.decisions.pool import Who
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.decisions.waiting_client import run_while_client_waits
 from proctor.service.hub import Hub
+from proctor.service.verification.hidden_values import HiddenValues
 from proctor.store.bodies import to_json
 
 _ORDER = ("error", "fail", "pass", "skip")
@@ -46,38 +47,42 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """One per criterion of the snapshot, in its order: `criterion_id`, `passed`, `score`, `details`, `evidence`, `outcome`, `code`."""
 
 
-async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence, *, who: Who) -> Verified:
-    """Verify the task of `snapshot` on `evidence`, on behalf of `who`."""
+async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence, *, who: Who, hidden: HiddenValues | None = None) -> Verified:
+    """Verify the task of `snapshot` on `evidence`, on behalf of `who`; what is told of it does not show what is `hidden`."""
+    hidden = hidden or HiddenValues()
     criteria: list[dict[str, Json]] = list(snapshot.get("criteria") or ())
-    assertions, verdicts = await _decide(hub, who, snapshot, evidence)
+    assertions, verdicts = await _decide(hub, who, snapshot, evidence, hidden)
     # Verial's wire has no word for an error, and leaving such a criterion out would raise the score of those that are left.
     wire = [_count_error_as_fail(verdict) for verdict in verdicts]
-    found = score_case(assertions, wire, SCORING)
+    found = score_case(assertions, wire, make_scoring(snapshot.get("threshold")))
     broken = any(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
     return Verified(
         outcome="error" if broken else found.outcome,
         score=found.score,
-        verdict=_never_pass(found.verdict) if broken else found.verdict,
+        verdict=_never_pass(found.verdict, snapshot.get("threshold")) if broken else found.verdict,
         axes=msgspec.to_builtins(found.axes or {}),
-        criteria=[_show_criterion(entry, verdict) for entry, verdict in zip(criteria, verdicts, strict=True)],
+        criteria=[hidden.hide_told(_show_criterion(entry, verdict)) for entry, verdict in zip(criteria, verdicts, strict=True)],
     )
 
 
-def score_run(tasks: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+def score_run(tasks: Sequence[Mapping[str, Json]], threshold: float | None = None) -> dict[str, Json]:
     """Return score (the plain mean), verdict and outcome of a benchmark run from its finished task runs."""
     scores = [task["score"] for task in tasks if task.get("score") is not None]
     score = find_weighted_mean((score, 1.0) for score in scores)
-    verdict = None if score is None else decide_case_verdict(score, SCORING)
+    verdict = None if score is None else decide_case_verdict(score, make_scoring(threshold))
     outcomes = {task.get("outcome") for task in tasks}
     outcome = next((word for word in _ORDER if word in outcomes), None)
-    return {"score": score, "verdict": _never_pass(verdict) if outcome == "error" else verdict, "outcome": outcome}
+    return {"score": score, "verdict": _never_pass(verdict, threshold) if outcome == "error" else verdict, "outcome": outcome}
 
 
-def _never_pass(verdict: str | None) -> str | None:
-    return "partial" if verdict == "pass" else verdict
+def _never_pass(verdict: str | None, threshold: float | None) -> str | None:
+    # Where there is a threshold there is nothing between pass and fail.
+    return ("partial" if threshold is None else "fail") if verdict == "pass" else verdict
 
 
-async def _decide(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: Evidence) -> tuple[Sequence[Assertion], Sequence[Verdict]]:
+async def _decide(
+    hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: Evidence, hidden: HiddenValues
+) -> tuple[Sequence[Assertion], Sequence[Verdict]]:
     criteria: list[Json] = list(snapshot.get("criteria") or ())
     source = _make_source(snapshot)
     try:
@@ -97,13 +102,23 @@ async def _decide(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: Ev
         judge = opened.judge
 
         async def ask(questions: tuple[Question, ...]) -> Sequence[Opinion]:
-            return await judge.judge(questions, case=case.id, attempt=0, tape=LIVE)
+            # A model belongs to somebody else: it is shown no more than what is kept.
+            shown = tuple(_hide_in_question(question, hidden) for question in questions)
+            return await judge.judge(shown, case=case.id, attempt=0, tape=LIVE)
 
         try:
             result = await run_while_client_waits(decisions.decide_one(case, evidence, clock=hub.now(), ask=ask))
         finally:
             await judge.close()
     return case.assertions, result.verdicts
+
+
+def _hide_in_question(question: Question, hidden: HiddenValues) -> Question:
+    if not hidden:
+        return question
+    material = question.material
+    subject, context = (hidden.hide(msgspec.to_builtins(part)) for part in (material.subject, material.context))
+    return msgspec.structs.replace(question, material=msgspec.structs.replace(material, subject=subject, context=context))
 
 
 def _make_source(snapshot: Mapping[str, Json]) -> SuiteSource:
