@@ -7,11 +7,10 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.measure import child_peak_bytes
+from benchmarks.measure import ChildTook, measure_child
 from benchmarks.report import Figure
 
 SMALL, LARGE = 10_000, int(os.environ.get("PROCTOR_BENCH_DATA_ROWS", "100000"))
@@ -20,6 +19,8 @@ COMMANDS = {
     "check": ("evidence{count}.jsonl", "--format", "json", "--output", "checked.json", "--quiet"),
     "run": ("--format", "json", "--output", "run.json", "--quiet", "-j", "20"),
 }
+VERBS = {"csv": ("validate", "check", "run"), "jsonl": ("validate",), "parquet": ("validate", "check", "run"), "xlsx": ("validate",)}
+"""What is measured of each kind of file; once read, the rows of all of them lie in the same spool."""
 AGENT = """\
 def answer(message):
     order = int(message.split("order ")[1].split("?")[0])
@@ -45,7 +46,8 @@ def _make_rows(count: int) -> Iterator[tuple[str, str, int, str]]:
 
 
 def _write_files(folder: Path, count: int) -> None:
-    """Write suites over the same rows in CSV and Parquet, and evidence that answers all of them."""
+    """Write suites over the same rows in every kind of file, and evidence that answers all of them."""
+    import openpyxl
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -53,9 +55,17 @@ def _write_files(folder: Path, count: int) -> None:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         writer.writerows(_make_rows(count))
+    with (folder / f"rows{count}.jsonl").open("w") as file:
+        file.writelines(json.dumps(dict(zip(COLUMNS, row, strict=True))) + "\n" for row in _make_rows(count))
     columns = dict(zip(COLUMNS, map(list, zip(*_make_rows(count), strict=True)), strict=True))
     pq.write_table(pa.table(columns), folder / f"rows{count}.parquet")
-    for kind, types in (("csv", "types: {order: integer}"), ("parquet", "limit: 1000000")):
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet()
+    for row in (COLUMNS, *_make_rows(count)):
+        sheet.append(row)
+    book.save(folder / f"rows{count}.xlsx")
+    for kind in VERBS:
+        types = "types: {order: integer}" if kind == "csv" else "limit: 1000000"
         (folder / f"{kind}{count}.yaml").write_text(SUITE.format(file=f"rows{count}.{kind}", types=types))
     with (folder / f"evidence{count}.jsonl").open("w") as file:
         for case, question, order, answer in _make_rows(count):
@@ -64,30 +74,29 @@ def _write_files(folder: Path, count: int) -> None:
 
 
 def figures() -> Iterator[Figure]:
-    """Ratios of peak resident memory, and the time that it takes."""
+    """Ratios of peak resident memory and of CPU time."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "order_agent.py").write_text(AGENT)
         (folder / "proctor.yaml").write_text('targets: {orders: {type: callable, function: "order_agent:answer"}}\n')
         for count in (SMALL, LARGE):
             _write_files(folder, count)
-        for kind in ("csv", "parquet"):
-            for verb, flags in COMMANDS.items():
-                peaks, times = zip(*(_measure(folder, verb, kind, count, flags) for count in (SMALL, LARGE)), strict=True)
-                told = f"{peaks[0] / 2**20:.0f} and {peaks[1] / 2**20:.0f} MB; {times[0]:.1f} and {times[1]:.1f} s"
-                more = (peaks[1] - peaks[0]) / (LARGE - SMALL)
+        for kind, verbs in VERBS.items():
+            for verb in verbs:
+                small, large = (_measure(folder, verb, kind, count) for count in (SMALL, LARGE))
+                more = (large.peak_bytes - small.peak_bytes) / (LARGE - SMALL)
+                told = f"{small.peak_bytes / 2**20:.0f} and {large.peak_bytes / 2**20:.0f} MB, {more:.0f} bytes for each row more"
+                what = f"{verb}, {LARGE:,} / {SMALL:,} rows of {kind}"
+                yield Figure(f"peak memory of {what}", large.peak_bytes / small.peak_bytes, at_most=1.4, note=told)
+                # Ten times the rows may take a little more than ten times the time, but not a hundred times.
+                bound = 1.3 * LARGE / SMALL
                 yield Figure(
-                    f"peak memory of {verb}, {LARGE:,} / {SMALL:,} rows of {kind}",
-                    peaks[1] / peaks[0],
-                    at_most=1.4,
-                    note=f"{told}; {more:.0f} bytes for each row more",
+                    f"CPU time of {what}", large.cpu_s / small.cpu_s, at_most=bound, note=f"{small.cpu_s:.1f} and {large.cpu_s:.1f} s"
                 )
 
 
-def _measure(folder: Path, verb: str, kind: str, count: int, flags: tuple[str, ...]) -> tuple[int, float]:
-    """Return the peak of a command over so many rows, and the seconds it took."""
-    filled = [flag.format(count=count) for flag in flags]
-    started = time.perf_counter()
+def _measure(folder: Path, verb: str, kind: str, count: int) -> ChildTook:
+    """Return what a command over so many rows took."""
+    filled = [flag.format(count=count) for flag in COMMANDS[verb]]
     # Everything passes: a command that did not come to its end would need little memory.
-    peak = child_peak_bytes([sys.executable, "-m", "proctor", verb, f"{kind}{count}.yaml", *filled], folder, allowed=(0,))
-    return peak, time.perf_counter() - started
+    return measure_child([sys.executable, "-m", "proctor", verb, f"{kind}{count}.yaml", *filled], folder, allowed=(0,))

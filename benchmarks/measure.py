@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 
 def cpu_seconds(work: Callable[[], object], repeats: int = 5) -> float:
@@ -42,14 +43,26 @@ def child_cpu_seconds(command: list[str], repeats: int = 10) -> float:
     return best
 
 
-def child_peak_bytes(command: list[str], folder: Path | None = None, *, allowed: tuple[int, ...] | None = None) -> int:
-    """The peak resident memory of one run of a command, in a folder where one is named; raises where its exit code is not `allowed`."""
+class ChildTook(NamedTuple):
+    """What one run of a command took."""
+
+    peak_bytes: int
+    cpu_s: float
+
+
+def measure_child(command: list[str], folder: Path | None = None, *, allowed: tuple[int, ...] | None = None) -> ChildTook:
+    """Run a command once, in a folder where one is named; raises where its exit code is not `allowed`."""
     watcher = (
         "import resource, subprocess, sys; done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=False); "
-        "print(done.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN); print(done.returncode, used.ru_maxrss, used.ru_utime + used.ru_stime)"
     )
     done = subprocess.run([sys.executable, "-c", watcher, *command], capture_output=True, text=True, check=True, cwd=folder)
-    code, kilobytes = map(int, done.stdout.split()[-2:])
-    if allowed is not None and code not in allowed:
+    code, kilobytes, cpu_s = done.stdout.split()[-3:]
+    if allowed is not None and int(code) not in allowed:
         raise RuntimeError(f"{' '.join(command)} ended with {code}: {done.stderr[-2000:]}")
-    return kilobytes * (1 if sys.platform == "darwin" else 1024)
+    return ChildTook(int(kilobytes) * (1 if sys.platform == "darwin" else 1024), float(cpu_s))
+
+
+def child_peak_bytes(command: list[str], folder: Path | None = None) -> int:
+    """Return the peak resident memory of one run of a command."""
+    return measure_child(command, folder).peak_bytes

@@ -156,6 +156,14 @@ def test_the_schema_beside_a_suite_is_where_its_first_line_says_and_takes_it(pla
     jsonschema.Draft202012Validator(schema).validate(yaml.safe_load(text))
 
 
+def test_tools_that_the_code_describes_are_offered_as_claims(place: Path) -> None:
+    described = '{"name": "lookup_order", "parameters": {}}, {"name": "a\\nb", "input_schema": {}}, {"name": "no tool"}'
+    (place / "app.py").write_text(f"TOOLS = [{described}]\ndef answer(message): return 'hello'\n")
+    assert proctor("init").code == 0
+    text = (place / "suite.yaml").read_text()
+    assert "# - tool_called: lookup_order\n" in text and "no tool" not in text and text.count("tool_called") == 1
+
+
 def test_a_target_on_the_command_line_is_written_down(place: Path, address: str) -> None:
     done = proctor("init", "--target", f"http://{address}/chat")
     assert done.code == 0 and proctor("run").code == 0, done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from proctor.formats import native_rows
 from proctor.formats.foreign_names import COUNTERPARTS
 from proctor.formats.native_schema import build_native_schema
 from proctor.formats.promptfoo_claims import read_claim, read_number
+from proctor.formats.row_problems import MOST_PROBLEMS
 from proctor.formats.row_types import convert_cell
 from proctor.formats.rows import TableOptions
 from proctor.model.case import Suite
@@ -83,6 +85,17 @@ def test_rows_of_native_cases_need_no_template(tmp_path: Path) -> None:
     line = '{"id": "a", "input": "hi", "expect": [{"response_contains": "hello"}]}\n'
     (case,) = load(tmp_path, {"cases": {"from": "rows.jsonl"}}, rows_jsonl=line).cases
     assert (case.id, case.input, case.assertions[0].check) == ("a", "hi", "response_contains")
+
+
+def test_warnings_never_cost_a_file_its_rows_and_what_rows_share_is_told_once(tmp_path: Path) -> None:
+    text = "id,q\n" + "".join(f"same,{n}\n" for n in range(301))
+    template = {"input": "{q}", "timezone": "Mars/Olympus", "expect": [{"response_contains": "{q}"}]}
+    suite = load(tmp_path, {"cases": {"from": "rows.csv", "as": template}}, rows_csv=text)
+    assert len({case.id for case in suite.cases}) == 301
+    counts = Counter(warning.code for warning in suite.warnings)
+    assert counts["duplicate_id"] + 1 == MOST_PROBLEMS and counts["too_many_problems"] == 1, counts
+    assert sum(warning.message.startswith("201 more warnings about rows of ") for warning in suite.warnings) == 1
+    assert sum("Mars/Olympus" in warning.message for warning in suite.warnings) == 1
 
 
 def test_a_list_of_json_keeps_types_and_lines(tmp_path: Path) -> None:

@@ -121,6 +121,8 @@ def test_every_check_has_an_example_that_the_reader_and_the_schema_accept() -> N
         "response_contains: ''",
         "response_matches: ''",
         "response_not_contains: ''",
+        "judged: {criteria: polite, threshold: 0}",
+        "tool_called: {name: look, at_least: 0}",
     ],
 )
 def test_a_claim_whose_outcome_is_known_beforehand_is_warned_about(claim: str) -> None:
@@ -130,7 +132,33 @@ def test_a_claim_whose_outcome_is_known_beforehand_is_warned_about(claim: str) -
 
 
 @pytest.mark.parametrize(
-    "claim", ["tools_exactly: []", "tool_calls_match: {negative: true}", "tool_calls_match: {max_extra: 0}", "response_equals: ''"]
+    ("setting", "column"),
+    [
+        ("scoring: {mode: weighted, pass_at: 0}", 38),
+        ("scoring: {mode: boolean, pass_at: 0.5}", 37),
+        ("scoring: {partial_above: 0.5}", 28),
+        ("pass_rate: 0", 14),
+    ],
+)
+def test_a_bound_that_decides_nothing_is_warned_about(setting: str, column: int) -> None:
+    suite = f"proctor: 1\ncases:\n- id: a\n  input: hi\n  {setting}\n  expect: [response_not_empty]\n"
+    [warning] = proctor.parse_suite(suite).warnings
+    assert (warning.code, warning.level, warning.origin and (warning.origin.line, warning.origin.column)) == (
+        "vacuous_claim",
+        "warning",
+        (5, column),
+    )
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "tools_exactly: []",
+        "tool_calls_match: {negative: true}",
+        "tool_calls_match: {max_extra: 0}",
+        "response_equals: ''",
+        "tool_called: {name: look, at_least: 0, at_most: 2}",
+    ],
 )
 def test_an_empty_value_that_can_be_broken_is_a_claim(claim: str) -> None:
     assert proctor.parse_suite(f"{{proctor: 1, cases: [{{id: a, input: hi, expect: [{{{claim}}}]}}]}}").warnings == ()

@@ -35,6 +35,19 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize(
+    ("returned", "repeats", "told"),
+    [("'hello'", 1, True), ("{'text': 'hello', 'tool_calls': []}", 1, False), ("'hello'", 4, False), ("1 / 0", 1, False)],
+)
+def test_a_first_run_says_that_nothing_tells_of_tools(place: Path, returned: str, repeats: int, told: bool) -> None:
+    (place / "agent.py").write_text(f"def answer(message):\n    return {returned}\n")
+    write_suite(place / "suite.yaml", {"id": "a", "input": "what's up?", "expect": ["response_not_empty"]})
+    done = proctor("run", "suite.yaml", "--target", "agent:answer", "-n", str(repeats))
+    line = """which tools were called is not recorded; how the agent can tell it: proctor try 'what'"'"'s up?' --target agent:answer"""
+    assert (line in done.err) == told, done.err
+    assert "not recorded" not in proctor("run", "suite.yaml", "--target", "agent:answer", "--quiet").err
+
+
 @pytest.mark.parametrize("summary", ("", "summary.md"))
 def test_an_agent_that_is_down_is_told_once_and_not_for_every_claim(place: Path, monkeypatch: pytest.MonkeyPatch, summary: str) -> None:
     (place / "agent.py").write_text("def answer(message):\n    raise RuntimeError('the shop is closed')\n")

@@ -80,6 +80,23 @@ def test_turns_share_a_session_and_are_counted() -> None:
     assert [turn.text for turn in evidence.turns or ()] == ["one 0 session-a-0001", "two 1 session-a-0001"]
 
 
+@pytest.mark.parametrize(
+    ("words", "more", "says"), [(["{messages}"], {}, "sys.argv[1]"), ([], {"stdin": "{messages}"}, "sys.stdin.read()")]
+)
+def test_a_program_that_keeps_no_conversation_is_told_all_of_it(words: list[str], more: dict[str, str], says: str) -> None:
+    code = f'import json, sys; said = json.loads({says}); print([f\'{{m["role"][0]}}: {{m["content"]}}\' for m in said][-3:])'
+    evidence = drive([sys.executable, "-c", code, *words], attempt("eins", "zwei \u00e9"), **more)
+    assert [turn.text for turn in evidence.turns or ()] == [
+        "['u: eins']",
+        """['u: eins', "a: ['u: eins']", 'u: zwei \u00e9']""",
+    ]
+
+
+def test_what_goes_to_standard_input_may_be_written_around_the_message() -> None:
+    assert drive(["cat"], attempt("hi"), stdin='{"text": "{input} of {session_id}"}').text == "hi of session-a-0001"
+    assert drive(["sh", "-c", 'echo "$1:$(cat)"', "sh", "{input}"], attempt("hi"), stdin="more").text == "hi:more"
+
+
 def test_a_body_of_the_case_is_told_as_json() -> None:
     assert drive(["cat"], attempt(body={"text": "so", "tool_calls": []})).tool_calls == ()
 

@@ -104,6 +104,16 @@ def test_get_sends_the_template_as_query_parameters() -> None:
     assert evidence.text == "ok"
 
 
+def test_an_agent_that_keeps_no_conversation_is_told_all_of_it() -> None:
+    def answer(asked: Asked) -> Reply:
+        return Reply(body={"text": f"re {asked.json['messages'][-1]['content']}"})
+
+    _, server = drive(answer, attempt("one", "two", "three"), template={"messages": "{messages}"})
+    said = [{"role": role, "content": content} for role, content in (("user", "one"), ("assistant", "re one"), ("user", "two"))]
+    assert [asked.json["messages"] for asked in server.asked[:2]] == [said[:1], said]
+    assert server.asked[2].json["messages"][3:] == [{"role": "assistant", "content": "re two"}, {"role": "user", "content": "three"}]
+
+
 def test_turns_are_sent_in_order_in_one_session_each_with_an_id_of_its_own() -> None:
     def answer(asked: Asked) -> Reply:
         status = 500 if asked.json["m"] == "two" else 200

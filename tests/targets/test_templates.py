@@ -45,14 +45,19 @@ def test_a_variable_that_a_case_lacks_is_a_problem_at_the_case_and_names_the_nea
 
 
 def test_the_built_in_names_win_over_variables_of_the_same_name() -> None:
-    values = values_for({"input": "mine", "session_id": "mine"}, message="hi", request_id="r", session_id="s")
+    values = values_for({"input": "mine", "session_id": "mine"}, message="hi", request_id="r", session_id="s", messages=["hi"])
     assert {name: values[name] for name in BUILT_IN} == {
         "user_message": "hi",
         "input": "hi",
         "request_id": "r",
         "external_id": "r",
         "session_id": "s",
+        "messages": ["hi"],
     }
+
+
+def test_a_variable_that_is_called_messages_stays_what_the_case_says() -> None:
+    assert values_for({"messages": "mine"}, message="hi", request_id="r", session_id="s", messages=["hi"])["messages"] == "mine"
 
 
 JSON = st.recursive(

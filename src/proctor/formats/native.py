@@ -30,7 +30,7 @@ from proctor.formats.native_cases import CasesReader
 from proctor.formats.native_ports import Shared
 from proctor.formats.native_user import UserReader
 from proctor.formats.rows import DataSource
-from proctor.formats.vacuous import find_vacuous
+from proctor.formats.vacuous import find_vacuous, find_vacuous_scoring
 from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.name_table import TakenNames
@@ -150,7 +150,7 @@ class _Reader:
             scoring=self.read_scoring(node.get("scoring"), shared.scoring),
             skip=self.skip(node.get("skip")),
             repetitions=reading.require_integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
-            pass_threshold=self._read_share(node.get("pass_rate"), "pass_rate"),
+            pass_threshold=self._read_pass_rate(node.get("pass_rate")),
             settings=self._read_object(node.get("settings"), "settings"),
             origin=reading.origin(node),
         )
@@ -339,6 +339,9 @@ class _Reader:
             return default
         if built.partial_above > built.pass_at and 0 <= built.pass_at <= 1 and built.partial_above <= 1:
             self.reading.error(node, f"partial_above {show(built.partial_above)} is above pass_at {show(built.pass_at)}")
+        nothing = find_vacuous_scoring(built, [key for key, _ in node.members()])
+        if nothing is not None:
+            self.reading.warn(node.get(nothing.field) or node, nothing.why, hint=nothing.hint, code="vacuous_claim")
         return built
 
     def read_zone(self, node: Located | None) -> str | None:
@@ -379,6 +382,13 @@ class _Reader:
     def _read_object(self, node: Located | None, what: str) -> dict[str, Json]:
         found = self.reading.require_object(node, what)
         return found.plain() if found is not None else {}
+
+    def _read_pass_rate(self, node: Located | None) -> float | None:
+        rate = self._read_share(node, "pass_rate")
+        if node is not None and rate == 0:
+            told = "pass_rate: 0 lets a case pass that never passes"
+            self.reading.warn(node, told, hint="give a number above 0", code="vacuous_claim")
+        return rate
 
     def _read_share(self, node: Located | None, what: str) -> float | None:
         value = self.reading.number(node, what)

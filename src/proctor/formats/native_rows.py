@@ -22,6 +22,7 @@ from proctor.formats.matrix import Variant, make_variant
 from proctor.formats.native_ports import CaseReader, Shared
 from proctor.formats.placeholders import LocatedTemplate, locate_value, make_filler
 from proctor.formats.promptfoo_rows import PromptfooRows, is_promptfoo
+from proctor.formats.row_problems import RowProblems
 from proctor.formats.row_shapes import RowShape, learn_shape
 from proctor.formats.row_types import TYPES, convert_cells
 from proctor.formats.rows import DataSource, Row, RowSpool, Table, TableOptions
@@ -37,8 +38,6 @@ from proctor.model.variants import make_variant_id
 BLOCK_KEYS = ("from", "as", "types", "prompt", "sheet", "split", "delimiter", "limit")
 HELD = 5_000
 """Cases of one file that are held in memory."""
-MOST_PROBLEMS = 100
-"""Problems that are told of one file."""
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
@@ -271,20 +270,21 @@ class RowReader:
     def _read_table(self, table: Table, block: Block, source: DataSource) -> Sequence[Case]:
         maker = RowMaker(self._reader, self._shared, self._variants, table, block)
         held = _Held(maker, source)
-        problems: list[Problem] = []
+        told = RowProblems()
         before = len(self._reading.problems)
         for index, row in enumerate(_peek(table, maker, self._reading)):
+            problems: list[Problem] = []
             cases = maker.make_row(row, index, problems)
             if cases and not self._claim_id(cases[0], index, row, maker, problems):
                 cases = maker.make_row(row, index, [])
-            if len(problems) > MOST_PROBLEMS:
-                told = f"more than {MOST_PROBLEMS} problems; the rest of the file was not looked at"
-                problems[MOST_PROBLEMS:] = [Problem(message=told, origin=row.origin, code="too_many_problems")]
+            if not told.add(problems):
                 break
             held.add(row, cases)
-        if not held.count and not problems and len(self._reading.problems) == before:
+        if not held.count and not told.problems and len(self._reading.problems) == before:
             self._reading.warn(block.node, f"{table.file} has no rows, so it makes no cases", code="no_rows")
-        self._reading.problems.extend(problems)
+        self._reading.problems.extend(told.problems)
+        if told.untold:
+            self._reading.warn(block.node, f"{told.untold:,} more warnings about rows of {table.file}", code="too_many_problems")
         return held.finish()
 
     def _claim_id(self, case: Case, index: int, row: Row, maker: RowMaker, problems: list[Problem]) -> bool:

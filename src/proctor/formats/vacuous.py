@@ -1,10 +1,15 @@
-"""Claims that no agent can break, or none can keep: nearly always a value that was left empty by mistake."""
+"""Claims that no agent can break, or none can keep: nearly always a value that was left empty, or a bound of 0, by mistake."""
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import msgspec
 
+from proctor.checks.semantic import Judged
+from proctor.checks.tool_calls import ToolCalled
 from proctor.checks.tool_pairing import ToolCallsMatch
+from proctor.model.case import Scoring
 
 _ALWAYS = {
     "tools_called": ("names", "lists no tool, so it holds whatever is called", "no_tools_called: {}` says that nothing is called"),
@@ -45,11 +50,28 @@ def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
     """Return what is empty about a claim whose outcome is known beforehand, or None for any other."""
     if isinstance(spec, ToolCallsMatch) and (spec.negative or spec.positive_only or spec.max_extra is not None):
         return None
+    if isinstance(spec, Judged) and spec.threshold == 0:
+        return Vacuous(
+            "threshold", f"{check} passes from a score of 0 on, which every answer has", "leave it out, or give a number above 0"
+        )
+    if isinstance(spec, ToolCalled) and spec.at_least == 0 and spec.at_most is None and not spec.forbidden_arguments:
+        return Vacuous("at_least", f"{check} with at_least: 0 holds whatever is called", "`tool_not_called: NAME` says that it is not")
     always, never = _ALWAYS.get(check), _NEVER.get(check)
     if always is not None and _is_empty(spec, always[0]):
         return Vacuous(always[0], f"{check} {always[1]}", f"`{always[2]}")
     if never is not None and _is_empty(spec, never[0]):
         return Vacuous(never[0], f"{check} {never[1]}")
+    return None
+
+
+def find_vacuous_scoring(scoring: Scoring, given: Container[str]) -> Vacuous | None:
+    """Return what is wrong with thresholds that decide nothing, or None; `given` are the keys that were written."""
+    if scoring.mode != "weighted":
+        ignored = next((key for key in ("pass_at", "partial_above") if key in given), None)
+        hint = "add `mode: weighted`, or leave it out"
+        return None if ignored is None else Vacuous(ignored, f"{ignored} says nothing where one failed check fails the case", hint)
+    if scoring.pass_at == 0:
+        return Vacuous("pass_at", "pass_at: 0 lets a case pass whatever its checks find", "give a number above 0")
     return None
 
 

@@ -1,9 +1,10 @@
 """A program as the agent: started for every message, it reads the message and answers on its standard output.
 
-The message goes to standard input, or to where `{input}` stands among the arguments. `{session_id}` stands for the id that all turns of an
-attempt share; the program also finds it as `PROCTOR_SESSION_ID`, and the number of the turn (from 0) as `PROCTOR_TURN`. No shell is
-started. What it prints is text, or one JSON value: plain evidence, messages of a provider, a trace, or any other object, which is read
-as the answer of an HTTP agent is. An exit code other than 0 is the error of that case, with the end of standard error.
+The message goes to standard input, or to where `{input}` stands among the arguments. `{messages}` stands for all that was said so far, as
+JSON, and `{session_id}` for the id that all turns of an attempt share; the program also finds it as `PROCTOR_SESSION_ID`, and the number
+of the turn (from 0) as `PROCTOR_TURN`. `stdin` says what goes to standard input instead, with the same placeholders. No shell is started.
+What it prints is text, or one JSON value: plain evidence, messages of a provider, a trace, or any other object, which is read as the
+answer of an HTTP agent is. An exit code other than 0 is the error of that case, with the end of standard error.
 
 A program has no wire that we hold: nothing of it is on a tape, it is started again on replay. One that a suite describes gets a few
 harmless variables and what `env` adds; one that the workspace or the user describes gets all of theirs, since an agent needs its keys.
@@ -12,6 +13,7 @@ harmless variables and what `env` adds; one that the workspace or the user descr
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import shlex
@@ -50,7 +52,8 @@ MAX_OUTPUT_BYTES = 50 * 1024 * 1024
 """The most that a program may print, as much as an HTTP agent may answer."""
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "SYSTEMROOT", "TEMP", "TERM", "TMP", "TMPDIR", "USER")
 """The variables that a program gets which a suite describes."""
-_PLACEHOLDER = re.compile(r"\{(input|session_id)\}")
+_PLACEHOLDER = re.compile(r"\{(input|messages|session_id)\}")
+_MESSAGE = ("{input}", "{messages}")
 _JSON_BEGINS = re.compile(r'\s*(?:\{\s*"|\[\s*\{)')
 
 
@@ -59,7 +62,9 @@ class CommandSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
     type: Literal["command"] = "command"
     command: tuple[str, ...]
-    """The program and its arguments, as a list or as one text; without `{input}` among them the message goes to standard input."""
+    """The program and its arguments, as a list or as one text; without `{input}` or `{messages}` the message goes to standard input."""
+    stdin: str | None = None
+    """What goes to standard input: `{messages}` for the whole conversation as JSON, the message by default."""
     env: dict[str, str] = {}
     """Variables to add; a secret as `${NAME}`."""
     cwd: str | None = None
@@ -89,7 +94,9 @@ class CommandTarget:
         """Raises `SpecError` for settings that cannot be used."""
         self._name = name
         self._words = split_command(settings.command)
-        self._takes_input = any("{input}" in word for word in self._words)
+        named = any(name in word for word in self._words for name in _MESSAGE)
+        self._tells_all = any("{messages}" in text for text in (*self._words, settings.stdin or ""))
+        self._stdin = settings.stdin if settings.stdin is not None else "" if named else "{input}"
         self._cwd = (base or Path.cwd()) / settings.cwd if settings.cwd is not None else base
         self._timeout_s = settings.timeout_s
         if not 0 < settings.timeout_s < float("inf"):
@@ -140,12 +147,14 @@ class CommandTarget:
 
     async def _run_program(self, message: Message) -> Finished:
         said = message.said if isinstance(message.said, str) else msgspec.json.encode(message.said).decode()
-        filled = {"input": said, "session_id": message.session_id}
-        words = [_PLACEHOLDER.sub(lambda found: filled[found[1]], word) for word in self._words]
+        # Half a surrogate stays what it is: `msgspec` refuses it.
+        told = json.dumps(message.list_messages(), ensure_ascii=False) if self._tells_all else ""
+        filled = {"input": said, "messages": told, "session_id": message.session_id}
+        words = [_fill(word, filled) for word in self._words]
         if any("\0" in word for word in words):
             raise TargetFault("bad_request", "the message holds a zero byte, which no argument can: let it go to standard input", safe=True)
         env = {**self._env, "PROCTOR_SESSION_ID": message.session_id, "PROCTOR_TURN": str(message.turn)}
-        given = b"" if self._takes_input else said.encode("utf-8", "surrogatepass")
+        given = _fill(self._stdin, filled).encode("utf-8", "surrogatepass")
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await run_child(words, given, env=env, cwd=self._cwd, limit_bytes=MAX_OUTPUT_BYTES)
@@ -195,6 +204,10 @@ def split_command(given: Iterable[str]) -> tuple[str, ...]:
     if not words or not words[0]:
         raise SpecError("command: no program is named", field="command")
     return words
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
 
 
 def _read_document(document: Any) -> Evidence:

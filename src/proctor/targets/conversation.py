@@ -39,11 +39,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     body: Json = None
     """Sent exactly as written, instead of a text."""
+    earlier: tuple[dict[str, Json], ...] = ()
+    """What was said before in this conversation, as messages of user and assistant in turn."""
 
     @property
     def said(self) -> Json:
         """The text, or the body that is sent in its place."""
         return self.body if self.text is None else self.text
+
+    def list_messages(self) -> list[dict[str, Json]]:
+        """Return the conversation so far with this message at its end, for an agent that keeps none itself."""
+        return [*self.earlier, {"role": "user", "content": as_text(self.said)}]
 
     def claims_status(self, status: int) -> bool:
         """Return whether the case says itself that this message is answered with this HTTP status.
@@ -102,17 +108,21 @@ class _Messages:
         """Raises `TargetFault` where there is nothing to say."""
         self._attempt = attempt
         self._fixed = messages_of(attempt) if attempt.speaker is None else []
+        self._earlier: list[dict[str, Json]] = []
         self.given: list[Message] = []
 
     async def get_next(self, answer: Evidence | None) -> Message | None:
         """Return the next message, or None after the last one. Raises `TargetError` where the user cannot go on."""
         place, speaker = len(self.given), self._attempt.speaker
+        if answer is not None:
+            self._earlier = [*self.given[-1].list_messages(), {"role": "assistant", "content": _find_answer(answer)}]
         if speaker is None:
             message = self._fixed[place] if place < len(self._fixed) else None
         else:
             text = await speaker.say_next(answer)
             message = None if text is None else _make_spoken_message(self._attempt, place, text)
         if message is not None:
+            message = msgspec.structs.replace(message, earlier=tuple(self._earlier)) if self._earlier else message
             self.given.append(message)
         return message
 
@@ -121,6 +131,10 @@ class _Messages:
         if self._attempt.speaker is not None:
             return f"turn {len(self.given)}"
         return f"turn {len(self.given)} of {len(self._fixed)}" if len(self._fixed) > 1 else ""
+
+
+def _find_answer(answer: Evidence) -> str:
+    return answer.text if answer.text is not None else as_text(answer.body) or ""
 
 
 def _make_spoken_message(attempt: Attempt, turn: int, text: str) -> Message:

@@ -117,7 +117,13 @@ class Requests:
     def make(self, message: Message, more: Mapping[str, str] | None = None) -> HttpRequest:
         """Return the request for one message. Raises `TargetFault` where it cannot be made."""
         attempt = message.attempt
-        values = values_for(attempt.case.context, message=message.said, request_id=message.request_id, session_id=message.session_id)
+        values = values_for(
+            attempt.case.context,
+            message=message.said,
+            request_id=message.request_id,
+            session_id=message.session_id,
+            messages=message.list_messages(),
+        )
         try:
             return self._fill_request(message, values, more or {})
         except KeyError as error:

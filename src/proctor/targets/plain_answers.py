@@ -13,6 +13,8 @@ from proctor.evidence.reading import read_document
 from proctor.evidence.shape import dict_or_empty
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
+from proctor.targets.frameworks.providers import unpack_answers
+from proctor.targets.frameworks.simplify import Budget
 from proctor.targets.lost_messages import add_doubt, doubt_lost_messages
 from proctor.targets.returned import plain_value
 from proctor.targets.told_messages import name_provider
@@ -26,7 +28,7 @@ _ANSWERING = ("assistant", "ai", "model")
 
 def read_plain_answer(answer: object) -> Evidence | None:
     """Return the evidence in a mapping or a list; None where it holds several pieces of evidence, or none."""
-    given = complete_last_step(plain_value(answer))
+    given = complete_last_step(plain_value(unpack_answers(answer, Budget())))
     part = _read_part_of_run(dict_or_empty(given))
     if part is not None:
         return part

@@ -1,7 +1,8 @@
 """Messages with placeholders: `{"prompt": "{user_message}", "user": "{USER_ID}"}`.
 
 Rules: `{user_message}` (older `{input}`) is the message, `{request_id}` (older `{external_id}`) and `{session_id}` identify the go and
-its conversation, every other name is a variable of the case's `context`. A placeholder that is a whole text keeps the JSON type of its
+its conversation, `{messages}` is all that was said in it so far, as `[{"role": ..., "content": ...}]`; every other name is a variable
+of the case's `context`. A placeholder that is a whole text keeps the JSON type of its
 value; inside a longer text the value is written as text. `{{` and `}}` are literal braces; a lone brace is refused. Keys of objects
 are sent as written. A template may be written as JSON text.
 """
@@ -22,7 +23,8 @@ from proctor.model.show import nearest
 MESSAGE_NAMES = ("user_message", "input")
 REQUEST_NAMES = ("request_id", "external_id")
 SESSION_NAME = "session_id"
-BUILT_IN = frozenset((*MESSAGE_NAMES, *REQUEST_NAMES, SESSION_NAME))
+CONVERSATION_NAME = "messages"
+BUILT_IN = frozenset((*MESSAGE_NAMES, *REQUEST_NAMES, SESSION_NAME, CONVERSATION_NAME))
 """Placeholders that every case has."""
 
 _BRACES = compile_braces(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -75,9 +77,11 @@ def message_template(value: Json, *, field: str = "template") -> Template:
     return Template(decode_container(value), field=field)
 
 
-def values_for(context: Mapping[str, Json], *, message: Json, request_id: str, session_id: str) -> dict[str, Any]:
-    """Return the value of each placeholder in one message; built-in names win over variables of the same name."""
+def values_for(context: Mapping[str, Json], *, message: Json, request_id: str, session_id: str, messages: Json = None) -> dict[str, Any]:
+    """Return the value of each placeholder in one message; built-in names win over variables of the same name, but for `messages`."""
     return {
+        # The youngest of the names: suites may have had a variable that is called so.
+        CONVERSATION_NAME: messages,
         **context,
         **dict.fromkeys(MESSAGE_NAMES, message),
         **dict.fromkeys(REQUEST_NAMES, request_id),

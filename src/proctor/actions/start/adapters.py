@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from proctor.actions.start.found import FoundAgent
+from proctor.actions.start.found import FoundAgent, FoundFunction
 from proctor.actions.start.frameworks import Framework
 
 _AGENT = "agent"
@@ -33,6 +34,47 @@ def write_adapter(framework: Framework, agent: FoundAgent) -> str:
         *fill_lines(framework.ask_by_maker.get(agent.maker, framework.ask), asked, field),
     ]
     return "\n".join(lines) + "\n"
+
+
+def write_class_adapter(function: FoundFunction) -> str:
+    """Return the few lines that ask an object of a class by its method: one for each case, since such objects keep their conversation."""
+    module, root = find_module(function.file)
+    path = ["import sys", "from pathlib import Path", "", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""] if root else []
+    asked = "" if function.name == "__call__" else f".{function.name}"
+    return "\n".join(
+        [
+            f'"""Asks {function.called} for proctor: a new object for each case, which keeps its conversation."""',
+            "",
+            *path,
+            f"from {module} import {function.holder}" + ("  # noqa: E402" if root else ""),
+            "",
+            "_agents = {}",
+            "",
+            "",
+            "def answer(message, session_id):",
+            "    if session_id not in _agents:",
+            f"        _agents[session_id] = {function.holder}()",
+            f"    return _agents[session_id]{asked}(message)",
+            "",
+        ]
+    )
+
+
+def write_node_adapter(function: FoundFunction) -> str:
+    """Return the few lines that call a function of a module of Node.js with what stands on standard input."""
+    return "\n".join(
+        [
+            f"// Asks {function.name}() for proctor: the message on standard input, the answer on standard output.",
+            'import { readFileSync } from "node:fs";',
+            "",
+            "const print = console.log;",
+            "console.log = console.error; // what the agent prints is no part of its answer",
+            f"const {{ {function.name} }} = await import({json.dumps(f'./{function.file}')});",
+            f'const answer = await {function.name}(readFileSync(0, "utf8"));',
+            'print(typeof answer === "string" ? answer : JSON.stringify(answer));',
+            "",
+        ]
+    )
 
 
 def find_module(file: str) -> tuple[str, str | None]:

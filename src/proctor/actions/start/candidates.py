@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.start.exports import find_exports, list_required, read_package
-from proctor.actions.start.found import FoundAgent, FoundExport, FoundFunction, FoundRoute, PythonCode
+from proctor.actions.start.found import FoundAgent, FoundExport, FoundFunction, FoundProgram, FoundRoute, PythonCode
 from proctor.actions.start.frameworks import FRAMEWORKS
+from proctor.actions.start.node_code import read_node_code
 from proctor.actions.start.python_code import read_python_code
 from proctor.model.evidence import Json
 from proctor.sources.workspaces import is_workspace
@@ -39,6 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     function: FoundFunction | None = None
     route: FoundRoute | None = None
     export: FoundExport | None = None
+    program: FoundProgram | None = None
     package: dict[str, Json] | None = None
     workspace: str | None = None
     tools: tuple[str, ...] = ()
@@ -51,7 +53,9 @@ def list_candidates(folder: Path) -> list[Candidate]:
     if not folder.is_dir():
         return []
     code = read_python_code(folder)
-    return [*_list_agents(code), *_list_others(folder, code), *_list_mentioned(folder, code)]
+    package = read_package(folder)
+    node = [] if package is None else _list_node(folder, package)
+    return [*_list_agents(code), *_list_others(folder, code), *node, *_list_mentioned(folder, code)]
 
 
 def _list_agents(code: PythonCode) -> list[Candidate]:
@@ -79,15 +83,31 @@ def _list_others(folder: Path, code: PythonCode) -> list[Candidate]:
         if is_workspace(folder / place):
             found.append(Candidate(kind="mcplab", why=f"{place}: a workspace of MCPLab", workspace=place))
     for function in code.functions[:1]:
-        why = f"{function.file}:{function.line}: {function.name}() takes a message"
+        why = f"{function.file}:{function.line}: {function.called} takes a message"
         found.append(Candidate(kind="function", why=why, function=function, tools=code.tools))
     for export in find_exports(folder):
         found.append(Candidate(kind=export.kind, why=f"{export.file}: {KINDS[export.kind]}", export=export, remarks=export.remarks))
-    for route in code.routes[:1]:
-        why = f"{route.file}:{route.line}: POST {route.path}"
-        remarks = (f"start your agent first; proctor.yaml says that it listens on port {route.port}",)
-        found.append(Candidate(kind="http", why=why, route=route, tools=code.tools, remarks=remarks))
+    found += [_make_served(route, code.tools) for route in code.routes[:1]]
     return found
+
+
+def _make_served(route: FoundRoute, tools: tuple[str, ...] = ()) -> Candidate:
+    why = f"{route.file}:{route.line}: POST {route.path}"
+    remarks = (f"start your agent first; proctor.yaml says that it listens on port {route.port}",)
+    return Candidate(kind="http", why=why, route=route, tools=tools, remarks=remarks)
+
+
+def _list_node(folder: Path, package: dict[str, Json]) -> list[Candidate]:
+    """Return the agents of a project of Node.js; of programs, functions and the template only the likeliest, since all are commands."""
+    code = read_node_code(folder, package)
+    served = [_make_served(route) for route in code.routes[:1]]
+    for program in code.programs[:1]:
+        others = tuple(f"also found: {other.why}" for other in code.programs[1:4])
+        return [Candidate(kind="command", why=program.why, program=program, remarks=(*program.remarks, *others)), *served]
+    for function in code.functions[:1]:
+        why = f"{function.file}:{function.line}: {function.name}() takes a message"
+        return [Candidate(kind="command", why=why, function=function, package=package), *served]
+    return [*served, Candidate(kind="command", why="package.json: a project of Node.js", package=package)]
 
 
 def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
@@ -111,7 +131,4 @@ def _list_mentioned(folder: Path, code: PythonCode) -> list[Candidate]:
     # langgraph brings langchain along: both are imported where one is used.
     if {"langgraph", "langchain"} <= {one.kind for one in found} or "langgraph" in seen:
         found = [one for one in found if one.kind != "langchain"]
-    package = read_package(folder)
-    if package is not None:
-        found.append(Candidate(kind="command", why="package.json: a project of Node.js", package=package))
     return found

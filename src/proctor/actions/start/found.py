@@ -28,6 +28,13 @@ class FoundFunction(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     line: int
     name: str
+    holder: str | None = None
+    """The class whose method it is, where it is one."""
+
+    @property
+    def called(self) -> str:
+        """How the function is called in messages."""
+        return f"{self.name}()" if self.holder is None else f"{self.holder}().{self.name}()"
 
 
 class FoundRoute(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +45,15 @@ class FoundRoute(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     field: str = "input"
     port: int = 8000
+
+
+class FoundProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that takes a message and prints the answer."""
+
+    file: str
+    why: str
+    command: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 class PythonCode(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,7 +85,7 @@ def _find_request_field(operation: dict[str, Any], document: dict[str, Any]) -> 
 
 def _describe_chat(url: str, operation: dict[str, Any], document: dict[str, Any], name: str) -> FoundExport:
     """Return a path that takes a list of messages, as the one for chat completions does."""
-    template: dict[str, Json] = {_CHAT: [{"role": "user", "content": "{user_message}"}]}
+    template: dict[str, Json] = {_CHAT: "{messages}"}
     remarks: tuple[str, ...] = ()
     body = _find_body(operation.get("requestBody"), document)
     members = _list_members(operation.get("requestBody"), document)

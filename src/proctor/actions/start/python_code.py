@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from proctor.actions.start.files import list_files
-from proctor.actions.start.found import FoundAgent, FoundFunction, FoundRoute, PythonCode
+from proctor.actions.start.found import FoundAgent, FoundRoute, PythonCode
 from proctor.actions.start.frameworks import FRAMEWORKS, Framework
+from proctor.actions.start.own_loops import list_functions, rank_function
 
 OWN_FILES = ("proctor_agent.py", "conftest.py", "setup.py")
 _PREFERRED = ("agent", "root_agent", "graph", "app", "crew", "workflow", "team", "program")
-_FUNCTIONS = ("answer", "ask", "chat", "respond", "reply", "handle_message", "run_agent", "ask_agent", "call_agent", "invoke", "query")
 _TOOL_MARKS = frozenset(("tool", "function_tool", "tool_plain", "ai_function", "kernel_function"))
-_MESSAGE_FIELDS = ("message", "input", "question", "query", "prompt", "text", "user_message", "user_input", "content")
+_MESSAGE_FIELDS = ("message", "input", "question", "query", "prompt", "text", "user_message", "user_input", "content", "messages")
 _PORTS = {"flask": 5000}
 _PLACEHOLDER = re.compile(r"\{([a-z_][a-z0-9_]*)\}")
 
@@ -32,7 +32,7 @@ def read_python_code(folder: Path) -> PythonCode:
     return PythonCode(
         agents=tuple(agents),
         hidden=tuple(agent for module in modules for agent in module.hidden),
-        functions=tuple(sorted((f for module in modules for f in module.functions), key=lambda f: (_FUNCTIONS.index(f.name), f.file))),
+        functions=tuple(sorted((one for module in modules for one in module.functions), key=rank_function)),
         routes=tuple(route for module in modules for route in module.routes),
         tools=tuple(dict.fromkeys(name for module in modules for name in module.tools)),
         imported=tuple(name for name in FRAMEWORKS if any(name in module.frameworks for module in modules)),
@@ -52,11 +52,11 @@ class _Module:
         """What a name stands for, by the imports: `Agent` for `pydantic_ai.Agent`."""
         self.agents: list[FoundAgent] = []
         self.hidden: list[FoundAgent] = []
-        self.functions: list[FoundFunction] = []
         self.routes: list[FoundRoute] = []
         self.tools: list[str] = []
         self.frameworks: list[str] = []
         self._read_imports(tree)
+        self.functions = list(list_functions(tree, file, self._names.values()))
         self._fields = {node.name: _list_fields(node) for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
         self._port = next(_list_ports(tree), None) or _PORTS.get(self._find_web(), 8000)
         self._placeholders = list(_list_task_placeholders(tree))
@@ -89,8 +89,6 @@ class _Module:
         self._read_route(node)
         arguments = node.args
         required = [*arguments.posonlyargs, *arguments.args][: len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)]
-        if node.name in _FUNCTIONS and len(required) == 1 and not any(d is None for d in arguments.kw_defaults):
-            self.functions.append(FoundFunction(file=self._file, line=node.lineno, name=node.name))
         returned = [one.value for one in ast.walk(node) if isinstance(one, ast.Return) and one.value is not None]
         made = next((found for value in returned if (found := self._find_maker(value))), None)
         if made is not None and not required and isinstance(node, ast.FunctionDef):
@@ -182,6 +180,8 @@ class _Module:
                     self.tools.append(node.name)
             elif isinstance(node, ast.keyword) and node.arg == "tools" and isinstance(node.value, ast.List) and self.frameworks:
                 self.tools += [item.id for item in node.value.elts if isinstance(item, ast.Name) and item.id.islower()]
+            elif isinstance(node, ast.Dict):
+                self.tools += _list_described_tools(node)
 
 
 def _read_module(path: Path, folder: Path) -> _Module | None:
@@ -192,6 +192,16 @@ def _read_module(path: Path, folder: Path) -> _Module | None:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None  # what Python cannot read it cannot import either
     return _Module(tree, path.relative_to(folder).as_posix())
+
+
+def _list_described_tools(node: ast.Dict) -> Iterator[str]:
+    """Yield the name of a tool that is described as providers want it: `{"name": ..., "parameters": {...}}`."""
+    members = {key.value: value for key, value in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)}
+    name = members.get("name")
+    described = not {"parameters", "input_schema"}.isdisjoint(members) and isinstance(name, ast.Constant)
+    # What becomes a line of a suite is one word.
+    if described and isinstance(name.value, str) and re.fullmatch(r"[\w.-]{1,64}", name.value):
+        yield name.value
 
 
 def _starts_with(path: str, roots: Iterable[str]) -> bool:

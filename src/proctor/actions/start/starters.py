@@ -1,7 +1,7 @@
 """Writes the files that a first run needs, for each kind of agent: a suite with one case, the workspace file, and an adapter or a template.
 
-What is written runs as it is. A template, which stands in for an agent that was not found, says so in its first line; that of a program
-passes nothing before an agent is called in it, since whoever has a project of their own would take a pass for one of theirs.
+What is written runs as it is. A template, which stands in for an agent that was not found, says so in its first line; that of a function
+or program passes nothing before an agent is called in it, since whoever has an agent of their own would take a pass for one of theirs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 import proctor.examples
-from proctor.actions.start.adapters import fill_lines, find_module, write_adapter
+from proctor.actions.start.adapters import fill_lines, find_module, write_adapter, write_class_adapter, write_node_adapter
 from proctor.actions.start.candidates import Candidate
 from proctor.actions.start.frameworks import FRAMEWORKS, Framework
 from proctor.errors import InputError
@@ -21,6 +21,8 @@ from proctor.formats.yaml_text import to_yaml
 from proctor.model.evidence import Json
 
 ADAPTER = "proctor_agent.py"
+NODE_ADAPTER = "proctor_agent.mjs"
+_ADDRESS = "http://127.0.0.1:9000/chat"
 SCHEMA_FILE = ".proctor/native-schema.json"
 SCHEMA_LINE = f"# yaml-language-server: $schema={SCHEMA_FILE}\n"
 TARGET = "agent"
@@ -57,14 +59,17 @@ def make_starter(kind: str, candidate: Candidate | None) -> Starter:
         case "command":
             return _start_command(candidate)
         case "http" if candidate is None or candidate.route is None:
-            template = _read_template("http")
-            told = "http_agent.py is a template; start it in another terminal: python http_agent.py"
-            return _make({"type": "http", "url": "http://127.0.0.1:9000/chat"}, more={"http_agent.py": template}, remarks=(told,))
+            told = (
+                f"write the address of your agent into proctor.yaml, which says {_ADDRESS}, and the names of what it takes under `template`"
+            )
+            settings = {"type": "http", "url": _ADDRESS, "template": {"input": "{user_message}"}}
+            return _make(settings, greeting=True, remarks=(told,))
         case "http":
             assert candidate is not None and candidate.route is not None  # as the case above says
             route = candidate.route
             address = f"http://127.0.0.1:{route.port}{route.path}"
-            settings = {"type": "http", "url": address, "template": {route.field: "{user_message}"}}
+            asked = "{messages}" if route.field == "messages" else "{user_message}"
+            settings = {"type": "http", "url": address, "template": {route.field: asked}}
             return _make(settings, greeting=True, tools=candidate.tools, remarks=remarks)
         case "openapi" if candidate is None:
             raise InputError("no OpenAPI file was found (openapi: or swagger: at its top); put one there, or take --for http")
@@ -122,19 +127,30 @@ def _start_function(candidate: Candidate | None) -> Starter:
         found = candidate.function
         module, root = find_module(found.file)
         reference = f"{module}:{found.name}"
+        if found.holder is not None:
+            text = write_class_adapter(found)
+            return _make(
+                {"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, tools=candidate.tools
+            )
         if root is None:
             return _make({"type": "callable", "function": reference}, greeting=True, tools=candidate.tools)
         lines = ["import sys", "from pathlib import Path", "", f'sys.path.insert(0, str(Path(__file__).parent / "{root}"))', ""]
         text = "\n".join([*lines, f"from {module} import {found.name} as answer  # noqa: E402", ""])
         return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, tools=candidate.tools)
     text = '"""TEMPLATE: a function to start from; put your own agent in its place."""\n\n\n' + _read_template("function")
-    told = (f"{ADAPTER} is a template: put your own agent in its place",)
-    return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, remarks=told)
+    told = (f"{ADAPTER} is a template: every case is an error until you call your own agent in it",)
+    return _make({"type": "callable", "function": "proctor_agent:answer"}, more={ADAPTER: text}, greeting=True, remarks=told)
 
 
 def _start_command(candidate: Candidate | None) -> Starter:
+    if candidate is not None and candidate.program is not None:
+        settings: dict[str, Json] = {"type": "command", "command": list(candidate.program.command)}
+        return _make(settings, greeting=True, remarks=candidate.remarks)
+    if candidate is not None and candidate.function is not None:
+        adapter = write_node_adapter(candidate.function)
+        return _make({"type": "command", "command": ["node", NODE_ADAPTER]}, more={NODE_ADAPTER: adapter}, greeting=True)
     node = candidate is not None and candidate.package is not None
-    name, template = ("proctor_agent.mjs", "command-node") if node else (ADAPTER, "command")
+    name, template = (NODE_ADAPTER, "command-node") if node else (ADAPTER, "command")
     told = (f"{name} is a template: every case is an error until you call your own agent in it",)
     command = ["node", name] if node else ["python", name]
     return _make({"type": "command", "command": command}, more={name: _read_template(template)}, greeting=True, remarks=told)
@@ -171,7 +187,7 @@ def _make(
 
 
 def write_suite(*, greeting: bool, tools: Sequence[str] = ()) -> str:
-    """Return a suite with one case: a greeting that any agent can answer, or the order that the templates know of."""
+    """Return a suite with one case: a greeting that any agent can answer, or the order that the templates of frameworks know of."""
     message, claims = ("Hello, what can you do for me?", ("response_not_empty",)) if greeting else (_ORDER, _ORDER_CLAIMS)
     lines = [f"      - {claim}" for claim in claims]
     if greeting:

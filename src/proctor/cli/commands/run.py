@@ -38,6 +38,7 @@ from proctor.cli.renderers import FORMATS
 from proctor.cli.selecting import add_last_failed_flag, add_selection_flags, has_failed, select_cases
 from proctor.cli.showing import add_pivot_flag, choose_exit_code, print_unmet, show_run, write_markdown
 from proctor.cli.step_summary import append_summary, is_on_github
+from proctor.cli.unrecorded import tell_unrecorded
 from proctor.model.case import Suite
 from proctor.runner.limits import Budget
 from proctor.runner.settings import RunSettings
@@ -69,8 +70,8 @@ def _run_suite(options: argparse.Namespace) -> int:
     )
     if options.format != "terminal" and not options.quiet:
         print_unmet(live.result)
-    if live.unused is not None and not options.quiet:
-        print(live.unused, file=sys.stderr)
+    told = () if options.quiet else (live.unused, tell_unrecorded(live.entries, options.target))
+    print("".join(f"{line}\n" for line in told if line is not None), end="", file=sys.stderr)
     if is_on_github():
         print("\n".join(write_annotations(live.result.cases)), file=sys.stderr)
         append_summary(lambda: write_markdown(live.result))

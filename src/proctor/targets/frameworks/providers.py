@@ -1,12 +1,16 @@
 """Answers of providers' own clients: a chat completion, a response, a message. One answer is the last step of a loop.
 
-Tried with openai 3 (`ChatCompletion`, `Response`), anthropic 2 (`Message`).
+Tried with openai 3 (`ChatCompletion`, `Response`), anthropic 2 (`Message`). A loop of one's own keeps a list of messages in which what the
+client answered stands beside mappings: `unpack_answers` makes one kind of them.
 """
 
 from __future__ import annotations
 
+from typing import cast
+
+from proctor.evidence.json_bytes import MAX_DEPTH
 from proctor.targets.frameworks.found import CALLS, Found, Framework
-from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
+from proctor.targets.frameworks.looking import find_package, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
 _ANSWERS = (
@@ -15,6 +19,18 @@ _ANSWERS = (
     ("litellm", ("ModelResponse",), "openai"),
     ("anthropic", ("Message",), "anthropic"),
 )
+_CLIENTS = ("openai", "anthropic", "litellm", "mistralai", "groq", "cohere", "ollama", "together", "google.genai")
+"""Packages whose objects are what their API says, member by member."""
+
+
+def unpack_answers(value: object, budget: Budget, depth: int = 0) -> object:
+    """Return a list or mapping with the objects of clients in it as mappings; everything else is left as it is."""
+    if type(value) in (list, tuple) and depth <= MAX_DEPTH:
+        return [unpack_answers(item, budget, depth + 1) for item in cast("list[object]", value)]
+    if type(value) is dict and depth <= MAX_DEPTH:
+        return {key: unpack_answers(member, budget, depth + 1) for key, member in cast("dict[object, object]", value).items()}
+    package = find_package(value)
+    return simplify(value, budget) if any(package == one or package.startswith(f"{one}.") for one in _CLIENTS) else value
 
 
 def read(value: object, budget: Budget) -> Found | None:
