@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    batch,
     cold_start,
     data_cases,
     growth,
@@ -34,6 +35,7 @@ def main() -> int:
         ingestion,
         lists,
         memory,
+        batch,
         data_cases,
         promptfoo,
         pages,

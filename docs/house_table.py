@@ -17,7 +17,7 @@ FLOORS = {
     "formats": 3, "report": 3, "expectations": 3, "decide": 3,
     "llm": 4, "cassettes": 4, "sources": 4, "network": 4, "processes": 4,
     "runner": 5, "targets": 5, "store": 5, "judge": 5, "users": 5,
-    "actions": 6, "evals": 6, "service": 6,
+    "actions": 6, "batches": 6, "evals": 6, "service": 6,
     "cli": 7, "pytest_plugin": 7, "rest": 7, "mcp_server": 7, "pages": 7,
 }  # fmt: skip
 """Which floor a room is on. A room imports from lower floors only."""
@@ -28,6 +28,7 @@ NEIGHBOURS = {
     "matchers": {"expressions", "patterns", "paths"},
     "paths": {"patterns"},
     "expressions": {"paths"},
+    "batches": {"actions"},
     "service": {"actions"},
     "rest": {"mcp_server", "pages"},
     "cli": {"rest", "mcp_server"},

@@ -19,6 +19,8 @@ PUBLIC_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "proctor.actions.evidence": ("read_evidence",),
         "proctor.actions.check": ("check", "check_async"),
         "proctor.actions.run": ("run", "run_async"),
+        "proctor.batches.run": ("batch", "BatchProgress"),
+        "proctor.model.batch": ("BatchSummary",),
         "proctor.targets.marks": ("agent",),
         "proctor.expectations": ("expect",),
         "proctor.model.case": ("Suite", "Case", "Assertion"),

@@ -15,6 +15,10 @@ from proctor.actions.suites import (
     load_suite as load_suite,
     parse_suite as parse_suite,
 )
+from proctor.batches.run import (
+    BatchProgress as BatchProgress,
+    batch as batch,
+)
 from proctor.errors import (
     EvidenceError as EvidenceError,
     InputError as InputError,
@@ -70,6 +74,9 @@ from proctor.evals.test_agent import (
 from proctor.expectations import (
     ExpectationFailed as ExpectationFailed,
     expect as expect,
+)
+from proctor.model.batch import (
+    BatchSummary as BatchSummary,
 )
 from proctor.model.case import (
     Assertion as Assertion,

@@ -15,6 +15,7 @@ import pytest
 
 import proctor as library
 from proctor.errors import InputError
+from tests.batches.batch_world import evaluate
 from tests.integration.running import proctor
 from tests.integration.trust_world import (
     CLAIM,
@@ -100,6 +101,23 @@ def test_validate_and_convert_do_nothing_that_a_suite_names(world: World, name: 
 def test_check_drives_no_target(world: World, name: str) -> None:
     path = suite_with(targets(world)[name], world.outside / "s.json")
     assert proctor("check", path, "runs.jsonl").code == 0
+    assert world.untouched()
+
+
+@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize("place", ["folder", "outside"])
+def test_a_batch_asks_no_judge_whoever_says_so(world: World, name: str, place: str) -> None:
+    path = suite_with(judges(world)[name], getattr(world, place) / "s.json", CLAIM)
+    for more in ((), ("--trust",)):
+        done = proctor("batch", path, "runs.jsonl", "--output", "out", *more)
+        assert done.code == 4 and "asks no judge" in done.err
+    assert world.untouched() and not Path("out").exists()
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_batch_drives_no_target(world: World, name: str) -> None:
+    path = suite_with(targets(world)[name], world.outside / "s.json")
+    assert evaluate(path, ["runs.jsonl"], world.folder / "out")[0].has_passed
     assert world.untouched()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -72,6 +72,7 @@ class CheckStream:
         self._started_at = clock()
         self.clock: Clock = lambda: self._started_at
         self.lookup = self._prepared.lookup
+        self._quick = self.lookup if now is None and shows == "verdicts" else {}
         self.tally = Tally()
         self.unmatched: list[Json] = []
         """What is told of records that name an unknown case."""
@@ -88,7 +89,7 @@ class CheckStream:
     def over(self, records: Iterable[Record]) -> Iterator[CaseResult]:
         """Decide record after record; then one `skip` for every case that no record answered."""
         add, clock = self.tally.add, self.clock
-        lookup = self.lookup if self.fixed_now is None and self._shows == "verdicts" else {}
+        lookup = self._quick
         results: list[CaseResult] = []
         for record in records:
             evidence = record.evidence
@@ -136,9 +137,15 @@ class CheckStream:
         else:
             self.decide_evidence(record.evidence, record.source, results)
 
-    def decide_evidence(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> None:
-        """Add the results of one piece of evidence, of the cases it answers, to `results`."""
+    def decide_evidence(self, evidence: Evidence, source: Source, results: list[CaseResult], only: Container[int] | None = None) -> None:
+        """Add the results of one piece of evidence: of the cases that it answers, or of those among them whose position is in `only`."""
+        if only is None and (cases := self._quick.get(evidence.case)):
+            for decide in cases:
+                results.append(decide(evidence, source, 0, self.clock))
+            return
         positions = self.positions_for(evidence, source, results)
+        if only is not None:
+            positions = tuple(position for position in positions if position in only)
         if self.fixed_now is not None:
             evidence = msgspec.structs.replace(evidence, now=self.fixed_now)
         for position in positions:

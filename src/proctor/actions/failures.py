@@ -68,11 +68,16 @@ def group_failures(failed: Iterable[tuple[str, RunEntry]], cases: Mapping[str, C
     for id, entry in failed:
         reason = find_reason(entry, cases.get(entry.case))
         code = find_code(entry)
-        found.setdefault((entry.outcome, code, _VARIABLE.sub("…", reason)), []).append((id, entry, reason))
+        found.setdefault((entry.outcome, code, find_shape(reason)), []).append((id, entry, reason))
         looked_at += 1
     ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0][0] != "error"))
     groups = tuple(_make_group(outcome, code, members) for (outcome, code, _), members in ranked[:MOST_GROUPS])
     return Failures(groups=groups, looked_at=looked_at, more=more, more_groups=max(0, len(ranked) - MOST_GROUPS))
+
+
+def find_shape(reason: str) -> str:
+    """Return a reason without what may differ between two that are alike."""
+    return _VARIABLE.sub("…", reason)
 
 
 def find_code(entry: RunEntry) -> str | None:

@@ -1,10 +1,10 @@
 """What a suite may cause. A suite can be anybody's: from a pull request, out of a mail, from a page on the net.
 
-Where a suite is only *read* (`check`, `recheck`, `validate`, `convert`, an assistant's `check_evidence`) nothing is started and nothing is
-sent on its word: a model or a judge that it describes itself is used only where the workspace file describes the same, or lists the suite
-under `trust`. An MCPLab suite brings the files of its workspace with it, `.env` among them. Where a suite is *run*, what it names is done
-if it lies in the working folder, as `make` and pytest do with what they find there; one from elsewhere, from standard input, or reached
-over a link that leads out is treated as where it is only read. `--trust` (or `PROCTOR_TRUST=1`) takes a suite at its word.
+Where a suite is only *read* (`check`, `batch`, `recheck`, `validate`, `convert`, an assistant's `check_evidence`) nothing is started and
+nothing is sent on its word: a model or a judge that it describes itself is used only where the workspace file describes the same, or lists
+the suite under `trust`. An MCPLab suite brings the files of its workspace with it, `.env` among them. Where a suite is *run*, what it names
+is done if it lies in the working folder, as `make` and pytest do with what they find there; one from elsewhere, from standard input, or
+reached over a link that leads out is treated as where it is only read. `--trust` (or `PROCTOR_TRUST=1`) takes a suite at its word.
 
 What is refused is told whole and before anything has happened: which processes, tools, addresses and files, and the names of variables.
 `trust_names.py` finds them.

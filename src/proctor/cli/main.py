@@ -31,6 +31,7 @@ COMMANDS = (
     Command("init", "look around and write a suite, a target and a first case for the agent that is there"),
     Command("try", "send one message to an agent and show what was seen; --save makes it a case"),
     Command("check", "evaluate recorded evidence against a suite; no agent is called"),
+    Command("batch", "evaluate a large set of recorded evidence (Parquet, JSON lines) on all cores"),
     Command("run", "drive the agent through a suite, record evidence, evaluate, keep the run"),
     Command("recheck", "evaluate the kept evidence of a run again; no agent is called"),
     Command("compare", "two kept runs side by side: regressed, improved, unchanged; a gate for CI"),

@@ -36,6 +36,7 @@ LINE_SUFFIXES = (".jsonl", ".ndjson")
 BINARY_SUFFIXES = (".pb", ".binpb", ".otlp", ".protobuf")
 # A file of lines is often called .json: the collector of OpenTelemetry does so.
 DOCUMENT_SUFFIXES = (".json", *BINARY_SUFFIXES)
+_SPANS_APART = "a request of OTLP may hold a part of a trace, and its other parts may lie anywhere; `proctor check` puts them together"
 _OTLP_WORDS = (b"resourceSpans", b"resource_spans", b"resourceLogs", b"resource_logs")
 
 
@@ -75,8 +76,8 @@ def read_records(
     Without `repeated_keys` lines of plain evidence are not searched for keys that stand twice.
     """
     if format is not None:
-        _require_format(format)
-    reader = _Reader(format, on_trace, make_line_decoder() if repeated_keys else decode_unique_line)
+        require_format(format)
+    reader = RecordReader(format, on_trace=on_trace, repeated_keys=repeated_keys)
     for path in paths:
         if path == "-":
             if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
@@ -88,7 +89,7 @@ def read_records(
     yield from reader.flush()
 
 
-def _require_format(name: str) -> None:
+def require_format(name: str) -> None:
     """Raise `InputError` for an unknown format: one mistake of the caller, not one error for every record."""
     from proctor.evidence.recognise import FORMATS  # every reader there is; most runs recognise plain evidence without them
 
@@ -98,16 +99,25 @@ def _require_format(name: str) -> None:
         raise InputError(f"unknown evidence format {name!r}; expected one of {', '.join(FORMATS)}{hint}")
 
 
-class _Reader:
-    def __init__(self, format: str | None, on_trace: "OnTrace | None", decode: Callable[[bytes], Evidence | None]) -> None:
+class RecordReader:
+    """Reads records in one format, or recognised by their shape."""
+
+    def __init__(
+        self, format: str | None, *, on_trace: "OnTrace | None" = None, repeated_keys: bool = True, holds_spans: bool = True
+    ) -> None:
+        """Without `holds_spans` requests of OTLP are records that cannot be read: a trace may be spread over several of them."""
         self._format = format
-        self._decode = decode
+        decode = make_line_decoder() if repeated_keys else decode_unique_line
+        self.decode_plain: Callable[[bytes], Evidence | None] = decode if format is None else _decode_nothing
+        """Returns the evidence of a record in our own spelling, which most are; nothing for one that `read_record` must look at."""
         self._on_trace = on_trace
+        self._holds_spans = holds_spans
         self._window: TraceWindow | None = None
         self._beside: ResultsBeside | None = None
         self._path: Path | None = None
 
     def read_path(self, path: Path) -> Iterator[Record]:
+        """Yield the records of a file or folder."""
         check_path(path)
         if path.is_dir():
             yield from self._read_folder(path)
@@ -119,14 +129,18 @@ class _Reader:
         except OSError as error:
             raise InputError(f"cannot open {str(path)!r}: {error.strerror}") from error
         suffix = path.suffix.lower()
-        # Results beside a trace belong to its own folder; those of the file before must not answer for this one.
-        self._path, self._beside = path, None
+        self.begin_file(path)
         with file:
             if suffix in LINE_SUFFIXES:
                 yield from self._read_lines(file, str(path))
             else:
                 yield from self.read_stream(file, str(path), whole=suffix in BINARY_SUFFIXES)
-        self._path = None
+        self.begin_file(None)
+
+    def begin_file(self, path: Path | None) -> None:
+        """Say which file the next records come from; nothing for one that is no file of this machine."""
+        # Results beside a trace belong to its own folder; those of the file before must not answer for this one.
+        self._path, self._beside = path, None
 
     def _read_folder(self, folder: Path, *, inner: bool = False) -> Iterator[Record]:
         from proctor.sources.mcplab_results import is_beside_trace  # a single file needs none of it
@@ -179,8 +193,8 @@ class _Reader:
 
     def _read_lines(self, file: Blocks, name: str) -> Iterator[Record]:
         number = 0
-        plain, decode = self._format is None, self._decode
-        for block in _whole_lines(file):
+        decode = self.decode_plain
+        for block in iterate_whole_lines(file):
             if block is None:
                 number += 1
                 error = EvidenceError(f"a line longer than {MAX_LINE_BYTES // 2**20} MB", code="line_too_long")
@@ -192,13 +206,13 @@ class _Reader:
                 line = block[start:end]
                 start = end + 1
                 number += 1
-                if plain and line and (evidence := decode(line)) is not None:
+                if line and (evidence := decode(line)) is not None:
                     yield Record(evidence, Source(name, number))
                 elif line and not line.isspace():
-                    yield from self._read_line(line, Source(name, number))
+                    yield from self.read_record(line, Source(name, number))
 
-    def _read_line(self, line: bytes, source: Source) -> Iterator[Record]:
-        """Yield the records of a line that is not plain evidence in our own spelling."""
+    def read_record(self, line: bytes, source: Source) -> Iterator[Record]:
+        """Yield the runs of one record: a line of a file, or what stands in its place."""
         try:
             spans = self._find_spans(line)
             if spans is not None:
@@ -242,6 +256,9 @@ class _Reader:
         return None
 
     def _hold_spans(self, spans: "list[Span]", source: Source) -> Iterator[Record]:
+        if not self._holds_spans:
+            yield Record(None, source, EvidenceError(_SPANS_APART, code="spans_apart"))
+            return
         if self._window is None:
             from proctor.sources.trace_window import TraceWindow  # only traces in pieces need it
 
@@ -269,6 +286,10 @@ class _Reader:
             yield Record(evidence, source)
 
 
+def _decode_nothing(line: bytes) -> Evidence | None:
+    return None
+
+
 def _list_entries(folder: Path) -> Iterator[Path]:
     """Yield the folders and evidence files in a folder, in order, without pipes and links to folders, which may form a circle."""
     for entry in sorted(folder.iterdir()):
@@ -291,7 +312,7 @@ class _Prefixed:
         return taken or self._file.read1(size)
 
 
-def _whole_lines(file: Blocks) -> Iterator[bytes | None]:
+def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
     """Yield a file in blocks of whole lines, each ending in a line break; None stands for a line that is too long to hold.
 
     Taking lines out of blocks costs a good deal less than asking a file for one after another.

@@ -1,0 +1,101 @@
+"""A batch over Parquet against a hand-written loop over the same file with msgspec, each on one process and on two."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+
+import proctor
+from benchmarks.report import Figure
+from benchmarks.traces import SUITE, traces
+
+COUNT = int(os.environ.get("PROCTOR_BENCH_BATCH", "200000"))
+"""Traces of six tool calls; 1,000,000 take some minutes."""
+GROUP = 10_000
+"""Rows of a row group, some 9 MB."""
+ROUNDS = 2
+
+BY_HAND = """\
+import sys
+import msgspec, pyarrow, pyarrow.parquet
+from benchmarks.hand_written import check_all
+
+path, part, parts, output = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+file = pyarrow.parquet.ParquetFile(path)
+decode = msgspec.json.Decoder().decode
+groups = [number for number in range(file.num_row_groups) if number % parts == part]
+columns = [[], [], []]
+for batch in file.iter_batches(1024, row_groups=groups, columns=["record"], use_threads=False):
+    for row in check_all([decode(text) for text in batch.column(0).cast(pyarrow.binary()).to_pylist()]):
+        for column, passed in zip(columns, row):
+            column.append(passed)
+pyarrow.parquet.write_table(pyarrow.table(dict(zip("abc", columns))), output)
+"""
+
+
+def figures() -> Iterator[Figure]:
+    """Ratios of traces per second by the clock, best of some rounds."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / "traces.parquet"
+        (folder / "suite.yaml").write_text(SUITE)
+        write_traces(path, COUNT)
+        best: dict[str, float] = {}
+        for _ in range(ROUNDS):
+            for workers in (1, 2):
+                for kind, seconds in (("hand", _run_by_hand(path, workers)), ("batch", _run_batch(folder, path, workers))):
+                    key = f"{kind} {workers}"
+                    best[key] = min(best.get(key, float("inf")), seconds)
+        for workers in (1, 2):
+            ours, hand = best[f"batch {workers}"], best[f"hand {workers}"]
+            yield Figure(
+                f"batch / hand-written loop over Parquet, traces per second, {workers} worker{'s' * (workers > 1)}",
+                hand / ours,
+                at_least=0.5,
+                note=f"{COUNT / ours:,.0f} against {COUNT / hand:,.0f} traces/s, {COUNT:,} traces",
+            )
+        yield Figure("batch: two workers / one", best["batch 1"] / best["batch 2"], at_least=1.7)
+
+
+def write_traces(path: Path, count: int) -> None:
+    """Write so many traces as Parquet, some at a time."""
+    schema = pyarrow.schema([("record", pyarrow.string())])
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        for start in range(0, count, GROUP):
+            texts = [json.dumps(trace, separators=(",", ":")) for trace in traces(min(GROUP, count - start), 7 + start)]
+            writer.write_table(pyarrow.table({"record": texts}, schema=schema), row_group_size=GROUP)
+
+
+def _run_by_hand(path: Path, workers: int) -> float:
+    started = time.perf_counter()
+    outputs = [path.with_name(f"hand-{part}.parquet") for part in range(workers)]
+    commands = [[sys.executable, "-c", BY_HAND, str(path), str(part), str(workers), str(output)] for part, output in enumerate(outputs)]
+    running = [subprocess.Popen(command) for command in commands]
+    assert not any(process.wait() for process in running)
+    return time.perf_counter() - started
+
+
+def _run_batch(folder: Path, path: Path, workers: int) -> float:
+    output = folder / f"checked-{time.monotonic_ns()}"
+    started = time.perf_counter()
+    summary = proctor.batch(folder / "suite.yaml", path, output=output, workers=workers)
+    seconds = time.perf_counter() - started
+    tables = [pyarrow.parquet.read_table(file) for file in sorted(folder.glob("hand-*.parquet"))[:workers]]
+    rows = pyarrow.concat_tables(tables)
+    by_hand = [sum(rows[column].to_pylist()) for column in "abc"]
+    assert [check.rate.passed for check in summary.cases[0].checks] == by_hand, "proctor and the hand-written loop disagree"
+    return seconds
+
+
+if __name__ == "__main__":
+    for figure in figures():
+        print(figure.line())

@@ -1,0 +1,231 @@
+"""Evaluates a data set of recorded evidence against a suite: planned, evaluated by partitions, committed one by one.
+
+What was committed by an earlier batch into the same folder stands as long as its file and its cases are the same: a second batch evaluates
+what is new, and of a changed suite the cases that changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from proctor import __version__
+from proctor.actions.check_stream import CheckStream, wall_clock
+from proctor.actions.own_checks import find_registry
+from proctor.actions.suites import load_suite
+from proctor.batches.output_folder import Manifest, OutputFolder, Reading
+from proctor.batches.suite_identity import SuiteIdentity, identify_suite
+from proctor.batches.summary import summarize_batch
+from proctor.batches.worker import SETUP, Evaluated, Settings, Task
+from proctor.errors import InputError
+from proctor.model.batch import BatchSummary
+from proctor.model.case import Suite
+from proctor.processes.executor import Executor, StopWork, Work
+from proctor.processes.local_executor import LocalExecutor
+from proctor.sources.dataset_files import import_arrow, list_files, name_places
+from proctor.sources.dataset_plan import PARTITION_BYTES, Partition, plan_partitions
+from proctor.sources.records import require_format
+
+
+class BatchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch is asked to do."""
+
+    places: tuple[str, ...]
+    """Files, folders, patterns and addresses of the data set."""
+    output: Path
+    column: str | None = None
+    """The column of Parquet files that holds the record."""
+    evidence_format: str | None = None
+    now: str | None = None
+    """The clock of every expression."""
+    resume: bool = False
+    partition_bytes: int = PARTITION_BYTES
+
+
+class BatchProgress(msgspec.Struct, kw_only=True):
+    """How far a batch is."""
+
+    partitions: int
+    """Partitions that are to be evaluated now."""
+    carried: int = 0
+    """Partitions that have their result from an earlier batch."""
+    done: int = 0
+    traces: int = 0
+    failed: int = 0
+    """Results that did not pass, and records that could not be read."""
+
+
+OnProgress = Callable[[BatchProgress], None]
+
+
+def batch(
+    suite: Suite | str | Path,
+    source: str | Path | Sequence[str | Path],
+    *,
+    output: str | Path,
+    column: str | None = None,
+    evidence_format: str | None = None,
+    workers: int | None = None,
+    resume: bool = False,
+    on_progress: OnProgress | None = None,
+) -> BatchSummary:
+    """Evaluate a data set of recorded evidence (Parquet, JSON lines) against `suite`, and write the results into the folder `output`.
+
+    `source` is a path, a pattern or an address, or several. `workers` are processes, by default one for each core. `on_progress` is called
+    with a `BatchProgress` whenever a partition is done. Raises `InputError` where the batch cannot be begun, or cannot go on.
+    """
+    places = [source] if isinstance(source, (str, Path)) else source
+    options = BatchOptions(
+        places=tuple(map(str, places)), output=Path(output), column=column, evidence_format=evidence_format, resume=resume
+    )
+    found = suite if isinstance(suite, Suite) else load_suite(suite)
+    return run_batch(found, options, LocalExecutor(workers), on_progress)
+
+
+def run_batch(suite: Suite, options: BatchOptions, executor: Executor, on_progress: OnProgress | None = None) -> BatchSummary:
+    """Evaluate a data set with an executor; returns the figures of everything that is committed. Raises `InputError`."""
+    import_arrow("pyarrow.parquet")
+    if options.evidence_format is not None:
+        require_format(options.evidence_format)
+    identity = _identify(suite, options)
+    # A path has lost one of the two strokes.
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(options.output)):
+        raise InputError("--output is a folder of this machine; addresses are read, not written")
+    folder = OutputFolder(options.output)
+    with folder.lock():
+        before = folder.read_manifest()
+        _refuse_other_batch(folder, before, identity, options)
+        planned = _make_plan(folder, before, identity, options)
+        folder.write_suite(suite, identity.digest)
+        folder.write_manifest(planned.manifest)
+        folder.sweep(planned.manifest)
+        failures = _evaluate(planned, suite, options, executor, on_progress)
+        if not failures:
+            folder.write_manifest(msgspec.structs.replace(planned.manifest, finished=True, suites={identity.digest: identity}))
+        return summarize_batch(folder, planned.manifest, evaluated=len(planned.tasks) - len(failures), failures=failures)
+
+
+def open_batch(output: str | Path) -> BatchSummary:
+    """Return the figures of a batch that was evaluated, finished or not. Raises `InputError` where there is none."""
+    folder = OutputFolder(Path(output))
+    manifest = folder.read_manifest() if folder.path.is_dir() else None
+    if manifest is None:
+        raise InputError(f"no batch at {str(output)!r}; `proctor batch SUITE DATASET --output DIR` makes one")
+    import_arrow("pyarrow.parquet")
+    return summarize_batch(folder, manifest)
+
+
+class _Planned(NamedTuple):
+    manifest: Manifest
+    tasks: list[Task]
+
+
+def _identify(suite: Suite, options: BatchOptions) -> SuiteIdentity:
+    if not suite.cases:
+        raise InputError("nothing to decide: the suite has no cases")
+    registry = find_registry()
+    stream = CheckStream(suite, now=options.now, registry=registry)
+    if stream.judged:
+        raise InputError(
+            "the suite has claims in plain language, and a batch asks no judge: it would be asked about every trace; "
+            "put these claims into a suite of their own, and check a sample with `proctor check`"
+        )
+    return identify_suite(suite, registry, now=options.now, only_presence=stream.only_presence)
+
+
+def _refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions) -> None:
+    """Raise `InputError` where the folder holds what this batch would not go on with."""
+    if before is None:
+        return
+    elsewhere = "name a new folder with --output"
+    place = str(folder.path)
+    if before.version != __version__:
+        raise InputError(
+            f"{place!r} was written by proctor {before.version}; this is {__version__}, which may decide otherwise; {elsewhere}"
+        )
+    if before.suite.name != identity.name:
+        raise InputError(f"{place!r} holds results of the suite {before.suite.name!r}, not of {identity.name!r}; {elsewhere}")
+    if before.reading != _describe_reading(options):
+        told = ", ".join(before.reading.places)
+        raise InputError(
+            f"{place!r} holds results of another data set, or of one read in another way: {told}; "
+            f"name the same (it may have grown, its files may have changed), or {elsewhere}"
+        )
+    if not before.finished and not options.resume:
+        done = sum(folder.find_result(partition.id).exists() for partition in before.partitions)
+        raise InputError(
+            f"{place!r} holds a batch that was not finished ({done:,} of {len(before.partitions):,} partitions); "
+            f"--resume goes on with it, or {elsewhere}"
+        )
+
+
+def _describe_reading(options: BatchOptions) -> Reading:
+    return Reading(places=name_places(options.places), column=options.column, evidence_format=options.evidence_format, now=options.now)
+
+
+def _make_plan(folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions) -> _Planned:
+    files = list_files(options.places, leave_out=folder.path)
+    partitions = plan_partitions(files, column=options.column, partition_bytes=options.partition_bytes)
+    known = {**before.suites, before.suite.digest: before.suite} if before is not None else {}
+    digest = identity.digest
+    tasks: list[Task] = []
+    for partition in partitions:
+        footer = folder.read_footer(partition.id) if before is not None else None
+        if footer is None or footer.suite not in known:
+            tasks.append(Task(partition=partition))
+        elif footer.suite != digest:
+            tasks.append(Task(partition=partition, carried=tuple(sorted(identity.list_carried(known[footer.suite])))))
+    # A batch that goes on has the clock of its beginning: two partitions never disagree about today.
+    started_at = before.started_at if before is not None and not before.finished else wall_clock()
+    manifest = Manifest(
+        version=__version__,
+        reading=_describe_reading(options),
+        suite=identity,
+        suites={**known, digest: identity},
+        started_at=started_at,
+        partitions=tuple(partitions),
+    )
+    return _Planned(manifest, tasks)
+
+
+def _evaluate(planned: _Planned, suite: Suite, options: BatchOptions, executor: Executor, on_progress: OnProgress | None) -> list[str]:
+    """Have every task done; returns why some of them were not."""
+    manifest, tasks = planned
+    settings = Settings(
+        output=os.path.abspath(options.output),
+        suite=manifest.suite.digest,
+        started_at=manifest.started_at,
+        now=options.now,
+        column=options.column,
+        evidence_format=options.evidence_format,
+        prices=suite.prices,
+    )
+    progress = BatchProgress(partitions=len(tasks), carried=len(manifest.partitions) - len(tasks))
+    failures: list[str] = []
+    work = Work(setup=SETUP, payload=msgspec.msgpack.encode(settings))
+    if on_progress is not None:
+        on_progress(progress)
+    try:
+        for done in executor.map(work, [msgspec.msgpack.encode(task) for task in tasks]):
+            progress.done += 1
+            if done.error is not None:
+                failures.append(_describe_failure(tasks[done.task].partition, done.error))
+            else:
+                found = msgspec.msgpack.decode(done.result, type=Evaluated)
+                progress.traces += found.traces
+                progress.failed += found.failed + found.errors
+            if on_progress is not None:
+                on_progress(progress)
+    except StopWork as error:
+        raise InputError(str(error)) from error
+    return failures
+
+
+def _describe_failure(partition: Partition, error: str) -> str:
+    name = partition.file.name
+    return error if error.startswith(f"{name}: ") else f"{name}: {error}"

@@ -1,0 +1,153 @@
+"""What a partition adds to the summary: counts, and the commonest reasons with samples. Two sketches merge into one of both.
+
+A sketch grows with the cases and with the shapes of their reasons, never with the traces, and both are bounded: whoever merges a hundred
+thousand partitions holds one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import msgspec
+
+from proctor.actions.failures import find_shape
+from proctor.model.batch import TracePlace
+from proctor.model.result import CaseResult
+
+MOST_REASONS = 200
+"""Shapes of reasons that are counted for one case; further ones are counted together."""
+SAMPLES = 3
+"""Traces that are named beside a reason."""
+_LONGEST_REASON = 300
+
+
+class Reason(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Verdicts that are alike."""
+
+    check: str
+    outcome: str
+    code: str | None = None
+    reason: str
+    """Of the first of them."""
+    count: int = 0
+    samples: list[TracePlace] = []
+
+
+class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one case came to."""
+
+    name: str = ""
+    counts: dict[str, int] = {}
+    """Traces by outcome."""
+    checks: list[dict[str, int]] = []
+    """Verdicts by outcome, for each assertion in the order of the suite."""
+    labels: list[str] = []
+    reasons: dict[str, Reason] = {}
+    """By check, outcome, code and shape."""
+    other_reasons: int = 0
+    """Verdicts whose reasons are not among them, because there were too many."""
+
+    def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
+        """Add so many traces with this result; `place` is that of one which did not pass."""
+        _add(self.counts, result.outcome, number)
+        if not self.checks:
+            self.checks = [{} for _ in result.case.assertions]
+            self.labels = [assertion.label or assertion.check for assertion in result.case.assertions]
+        for held, verdict in zip(self.checks, result.verdicts, strict=False):
+            _add(held, verdict.outcome, number)
+        if place is None:
+            return
+        if result.reason is not None and not any(verdict.outcome in ("fail", "error") for verdict in result.verdicts):
+            self._count_reason("", result.outcome, result.code, result.reason, number, place)
+        for label, verdict in zip(self.labels, result.verdicts, strict=False):
+            if verdict.outcome in ("fail", "error"):
+                self._count_reason(label, verdict.outcome, verdict.code, verdict.reason, number, place)
+
+    def _count_reason(self, check: str, outcome: str, code: str | None, reason: str, number: int, place: TracePlace) -> None:
+        self._merge_reason(
+            "\0".join((check, outcome, code or "", find_shape(reason[:_LONGEST_REASON]))),
+            Reason(check=check, outcome=outcome, code=code, reason=reason[:_LONGEST_REASON], count=number, samples=[place]),
+        )
+
+    def _merge_reason(self, key: str, other: Reason) -> None:
+        known = self.reasons.get(key)
+        if known is None:
+            if len(self.reasons) < MOST_REASONS:
+                self.reasons[key] = msgspec.structs.replace(other, samples=other.samples[:SAMPLES])
+            else:
+                self.other_reasons += other.count
+            return
+        known.count += other.count
+        known.samples = (known.samples + other.samples)[:SAMPLES] if len(known.samples) < SAMPLES else known.samples
+
+    def merge(self, other: CaseSketch) -> None:
+        """Add what the same case came to elsewhere."""
+        for outcome, number in other.counts.items():
+            _add(self.counts, outcome, number)
+        if not self.checks:
+            self.name = other.name
+            self.checks, self.labels = [{} for _ in other.checks], other.labels
+        for mine, theirs in zip(self.checks, other.checks, strict=False):
+            for outcome, number in theirs.items():
+                _add(mine, outcome, number)
+        self.other_reasons += other.other_reasons
+        for key, reason in other.reasons.items():
+            self._merge_reason(key, reason)
+
+
+class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one partition, or several, came to."""
+
+    records: int = 0
+    """Records that were looked at, readable or not."""
+    traces: int = 0
+    """Runs that were read."""
+    errors: int = 0
+    """Rows of `errors`."""
+    faults: dict[str, Reason] = {}
+    """Why records could not be read, by code and shape."""
+    cases: dict[str, CaseSketch] = {}
+
+    def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
+        """Add so many traces with this result."""
+        case = result.case
+        known = self.cases.get(case.id)
+        if known is None:
+            known = self.cases[case.id] = CaseSketch(name=case.name)
+        known.count(result, number, place)
+
+    def count_fault(self, code: str, reason: str, place: TracePlace) -> None:
+        """Add one row of `errors`."""
+        self.errors += 1
+        told = reason[:_LONGEST_REASON]
+        self._merge_fault(
+            f"{code}\0{find_shape(told)}", Reason(check="", outcome="error", code=code, reason=told, count=1, samples=[place])
+        )
+
+    def _merge_fault(self, key: str, other: Reason) -> None:
+        known = self.faults.get(key)
+        if known is not None:
+            known.count += other.count
+            known.samples = (known.samples + other.samples)[:SAMPLES]
+        elif len(self.faults) < MOST_REASONS:
+            self.faults[key] = msgspec.structs.replace(other, samples=list(other.samples))
+
+    def merge(self, other: Sketch) -> None:
+        """Add what other partitions came to."""
+        self.records += other.records
+        self.traces += other.traces
+        self.errors += other.errors
+        for key, fault in other.faults.items():
+            self._merge_fault(key, fault)
+        for id, case in other.cases.items():
+            self.cases.setdefault(id, CaseSketch()).merge(case)
+
+    def take_cases(self, other: Sketch, carried: Container[str]) -> None:
+        """Take over what these cases came to in an earlier evaluation of the same records."""
+        for id, case in other.cases.items():
+            if id in carried:
+                self.cases[id] = case
+
+
+def _add(counts: dict[str, int], outcome: str, number: int) -> None:
+    counts[outcome] = counts.get(outcome, 0) + number

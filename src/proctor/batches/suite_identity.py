@@ -1,0 +1,95 @@
+"""What of a suite decides a verdict, as digests: which results still stand when the suite has changed.
+
+A case has a digest of all it says. Which cases a record answers is a matter of the whole suite, told by `matching`: where no case has an
+input and every name is clear, a record answers those it names, or all, and a case can change, come or go without a word about the others.
+Everywhere else the names and inputs of all cases count together. `surroundings` is what is outside of the cases: prices, files of own
+checks, the fixed clock, and whether keys that stand twice are looked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.own_checks import find_workspace_file
+from proctor.checks.registry import Registry
+from proctor.formats.native_text import write_case_lines
+from proctor.formats.workspace import read_workspace
+from proctor.model.case import Case, Suite
+from proctor.model.variants import is_variant
+from proctor.sources.texts import read_suite_text
+
+BY_NAME = "by name"
+"""The matching of a suite in which the cases have nothing to do with each other."""
+
+
+class SuiteIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """A suite as far as its verdicts depend on it."""
+
+    name: str
+    cases: dict[str, str]
+    """The digest of each case, by its id, in the order of the suite."""
+    matching: str
+    surroundings: str
+
+    @property
+    def digest(self) -> str:
+        """The digest of everything."""
+        return hash_parts([msgspec.json.encode(self)])
+
+    def list_carried(self, other: SuiteIdentity) -> frozenset[str]:
+        """Return the cases whose results under `other` are those they have here."""
+        if (self.matching, self.surroundings) != (other.matching, other.surroundings):
+            return frozenset()
+        return frozenset(id for id, digest in self.cases.items() if other.cases.get(id) == digest)
+
+
+def identify_suite(suite: Suite, registry: Registry, *, now: str | None, only_presence: bool) -> SuiteIdentity:
+    """Return the identity of a suite."""
+    lines = write_case_lines(suite, registry)
+    prices = b"" if suite.prices is None else msgspec.json.encode(suite.prices)
+    outside = [prices, str(now).encode(), str(only_presence).encode(), *_read_own_files()]
+    return SuiteIdentity(
+        name=suite.name,
+        cases={case.id: hash_parts([line]) for case, line in zip(suite.cases, lines, strict=True)},
+        matching=_describe_matching(suite),
+        surroundings=hash_parts(outside),
+    )
+
+
+def hash_parts(parts: Iterable[bytes]) -> str:
+    """Return one digest of several texts."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big") + part)
+    return digest.hexdigest()[:32]
+
+
+def _describe_matching(suite: Suite) -> str:
+    names: set[str] = set()
+    clear = not len(suite.unselected)
+    told: list[bytes] = []
+    for case in (*suite.cases, *suite.unselected):
+        own = {case.id, case.name} - {""}
+        clear = clear and not _says_something(case) and not is_variant(case) and names.isdisjoint(own)
+        names |= own
+        told.append(
+            msgspec.json.encode((case.id, case.own_id, case.name, case.input, case.custom_body, [turn.input for turn in case.turns]))
+        )
+    return BY_NAME if clear else hash_parts(told)
+
+
+def _says_something(case: Case) -> bool:
+    return case.input is not None or bool(case.turns) or case.custom_body is not None
+
+
+def _read_own_files() -> list[bytes]:
+    """Return the files of own checks that the workspace names: what they decide is not in the suite."""
+    file = find_workspace_file()
+    if file is None:
+        return []
+    files = read_workspace(read_suite_text(file), file=str(file)).checks.files
+    return [Path(file.parent / name).read_bytes() for name in files if (file.parent / name).is_file()]

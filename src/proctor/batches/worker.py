@@ -1,0 +1,202 @@
+"""Evaluates partitions: the suite is prepared once, then one partition after another is read, decided and committed.
+
+The result of a partition is written under a name of its own and renamed when it is whole, so that there is one committed result or none,
+whoever is killed when. It says in its footer which suite decided it, and holds the sketch for the summary.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.check_stream import CheckStream
+from proctor.actions.own_checks import find_registry
+from proctor.batches.error_table import ErrorTable
+from proctor.batches.output_folder import OutputFolder, make_metadata
+from proctor.batches.result_table import ResultTable
+from proctor.batches.sketch import Sketch
+from proctor.errors import EvidenceError
+from proctor.model.batch import TracePlace
+from proctor.model.cost import PriceList
+from proctor.model.evidence import Evidence, Source
+from proctor.model.result import CaseResult
+from proctor.processes.executor import DoTask, StopWork
+from proctor.sources.dataset_cells import Cells, read_cells
+from proctor.sources.dataset_files import import_arrow
+from proctor.sources.dataset_plan import Partition
+from proctor.sources.records import RecordReader
+
+SETUP = "proctor.batches.worker:open_worker"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every worker of a batch is told."""
+
+    output: str
+    suite: str
+    """The digest of the suite, which is kept in the output."""
+    started_at: str
+    now: str | None = None
+    column: str | None = None
+    evidence_format: str | None = None
+    prices: PriceList | None = None
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition, and the cases whose earlier results are carried over."""
+
+    partition: Partition
+    carried: tuple[str, ...] = ()
+
+
+class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a partition, for whoever shows how far a batch is."""
+
+    records: int
+    traces: int
+    failed: int
+    """Results that did not pass."""
+    errors: int
+
+
+def open_worker(payload: bytes) -> DoTask:
+    """Return the function that evaluates one partition; called once in every process."""
+    settings = msgspec.msgpack.decode(payload, type=Settings)
+    evaluator = Evaluator(settings)
+    # Results hold no cycles, so that looking for them over and over finds nothing.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+
+    def evaluate(task: bytes) -> bytes:
+        try:
+            return msgspec.msgpack.encode(evaluator.evaluate(msgspec.msgpack.decode(task, type=Task)))
+        except OSError as error:
+            if error.errno in _FULL:
+                raise StopWork(f"cannot write to {settings.output!r}: {error.strerror}; what is committed stays") from error
+            raise
+
+    return evaluate
+
+
+class Evaluator:
+    """A suite made ready, and the folder its results go to."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._folder = OutputFolder(Path(settings.output))
+        registry = find_registry()
+        suite = msgspec.structs.replace(self._folder.read_suite(settings.suite, registry), prices=settings.prices)
+        self.stream = CheckStream(suite, now=settings.now, registry=registry, clock=lambda: settings.started_at)
+        self.reader = RecordReader(settings.evidence_format, repeated_keys=not self.stream.only_presence, holds_spans=False)
+        self._case_ids = [case.id for case in suite.cases]
+
+    def evaluate(self, task: Task) -> Evaluated:
+        """Evaluate one partition and commit its result. Raises `ChangedFile` and `OSError`."""
+        partition, carried = task.partition, frozenset(task.carried)
+        part = self._folder.name_part(partition.id)
+        sketch = Sketch()
+        table = ResultTable(part, partition.file.name, sketch)
+        errors = ErrorTable(self._folder.name_error_part(partition.id))
+        only = {number for number, id in enumerate(self._case_ids) if id not in carried} if carried else None
+        deciding = _Deciding(self, partition, table, errors, sketch, only)
+        try:
+            for cells in read_cells(partition, self._settings.column):
+                deciding.decide_cells(cells)
+            table.flush()  # before the sketch is written down: it is counted there
+            table.finish(make_metadata(self._settings.suite, sketch))
+            if carried:
+                self._carry_over(part, partition, sketch, carried)
+            self._folder.commit(part, partition.id, errors.finish())
+        except BaseException:
+            table.close()
+            errors.close()
+            for unfinished in (part, errors.path):
+                unfinished.unlink(missing_ok=True)
+            raise
+        failed = sum(sum(case.counts.get(outcome, 0) for outcome in ("fail", "error")) for case in sketch.cases.values())
+        return Evaluated(records=sketch.records, traces=sketch.traces, failed=failed, errors=sketch.errors)
+
+    def _carry_over(self, part: Path, partition: Partition, sketch: Sketch, carried: frozenset[str]) -> None:
+        """Write a result anew together with the rows of cases that were decided earlier, in the order of one evaluation."""
+        arrow, parquet, compute = (import_arrow(name) for name in ("pyarrow", "pyarrow.parquet", "pyarrow.compute"))
+        earlier = self._folder.find_result(partition.id)
+        footer = self._folder.read_footer(partition.id)
+        assert footer is not None
+        sketch.take_cases(footer.sketch, carried)
+        kept = parquet.read_table(earlier, partitioning=None)
+        kept = kept.filter(compute.is_in(kept["case"], arrow.array(sorted(carried), arrow.string())))
+        rows = arrow.concat_tables([parquet.read_table(part, partitioning=None), kept])
+        order = compute.index_in(rows["case"], arrow.array(self._case_ids, arrow.string()))
+        rows = rows.append_column("order", order).sort_by([(name, "ascending") for name in ("row", "offset", "run", "order")])
+        rows = rows.drop_columns(["order"]).replace_schema_metadata(make_metadata(self._settings.suite, sketch))
+        parquet.write_table(rows, part, compression="zstd")
+
+
+class _Deciding:
+    """One partition while it is decided."""
+
+    def __init__(
+        self, evaluator: Evaluator, partition: Partition, table: ResultTable, errors: ErrorTable, sketch: Sketch, only: set[int] | None
+    ) -> None:
+        self._stream, self._reader = evaluator.stream, evaluator.reader
+        self._table, self._sketch, self._only = table, sketch, only
+        file = partition.file
+        self._file = file.name
+        self._reader.begin_file(Path(file.path) if file.kind == "lines" and not file.root else None)
+        self._row = partition.first_row
+        # Of the second part of a file of lines nobody knows how many lines stand before it; the byte tells the place.
+        self._counts_rows = partition.broken is None and (file.kind == "parquet" or partition.start == 0)
+        self._errors = errors
+        self._id: str | None = None
+
+    def decide_cells(self, cells: Cells) -> None:
+        """Decide every record of some."""
+        decode, offsets, ids, row = self._reader.decode_plain, cells.offsets, cells.ids, self._row
+        results: list[CaseResult] = []
+        for number, record in enumerate(cells.records):
+            row += 1
+            offset = None if offsets is None else offsets[number]
+            self._id = None if ids is None else ids[number]
+            if type(record) is not bytes:
+                assert isinstance(record, EvidenceError)
+                self._note_error(row, offset, record.code, record.message, cells.lost or 1)
+            elif record and (evidence := decode(record)) is not None:
+                self._decide(evidence, row, offset, 0, results)
+                self._sketch.records += 1
+            elif record and not record.isspace():
+                self._read_record(record, row, offset, results)
+                self._sketch.records += 1
+        self._row = row + max(0, cells.lost - 1)
+
+    def _read_record(self, data: bytes, row: int, offset: int | None, results: list[CaseResult]) -> None:
+        """Decide every run of a record that is not plain evidence in our own spelling."""
+        for run, record in enumerate(self._reader.read_record(data, Source(self._file, row))):
+            if record.evidence is not None:
+                self._decide(record.evidence, row, offset, run, results)
+            elif record.error is not None:
+                self._note_error(row, offset, record.error.code, record.error.message)
+
+    def _decide(self, evidence: Evidence, row: int, offset: int | None, run: int, results: list[CaseResult]) -> None:
+        self._sketch.traces += 1
+        known = self._stream.unmet.records_without_case if self._only is not None else 0
+        self._stream.decide_evidence(evidence, Source(self._file, row), results, self._only)
+        shown = row if self._counts_rows else None
+        for result in results:
+            if result.case.id:
+                self._table.add(result, evidence, shown, offset, run, self._id)
+            else:
+                # The same words as in `proctor check`, without the place, which has columns of its own.
+                self._note_error(row, offset, result.code or "", (result.reason or "").removeprefix(f"{self._file}:{row}: "))
+        if not results and (self._only is None or self._stream.unmet.records_without_case > known):
+            self._note_error(row, offset, "unmatched_evidence", f"it names the case {evidence.case!r}, which is not in the suite")
+        results.clear()
+
+    def _note_error(self, row: int, offset: int | None, code: str, reason: str, rows: int = 1) -> None:
+        shown = row if self._counts_rows else None
+        reason = reason.encode("utf-8", "replace").decode()
+        self._errors.add({"file": self._file, "row": shown, "offset": offset, "rows": rows, "code": code, "reason": reason})
+        self._sketch.count_fault(code, reason, TracePlace(file=self._file, row=shown, offset=offset))

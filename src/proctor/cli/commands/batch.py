@@ -1,0 +1,142 @@
+"""`proctor batch SUITE DATASET... --output DIR` and `proctor batch show DIR`"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from proctor.actions.prices import with_prices
+from proctor.actions.suites import STANDARD_INPUT, load_suite
+from proctor.batches.run import BatchOptions, BatchProgress, open_batch, run_batch
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.parser import add_prices_flag, add_suite_flags, add_trust_flag, make_parser, parse_positive
+from proctor.cli.renderers import wants_colour
+from proctor.errors import InputError
+from proctor.model.batch import BatchSummary
+from proctor.processes.local_executor import LocalExecutor
+
+FORMATS = ("terminal", "json")
+SHOW = "show"
+"""In place of a suite: the figures of a batch that is there."""
+_EVERY_S = 0.25
+
+
+def run(arguments: list[str]) -> int:
+    """Evaluate a data set, or show what came of one; returns the exit code."""
+    parser = _make_parser()
+    # Files may stand before, between and behind the flags.
+    options = parser.parse_intermixed_args(arguments)
+    if options.suite == SHOW:
+        if len(options.dataset) != 1 or options.output is not None:
+            parser.error("show: expected the folder of one batch: proctor batch show DIR")
+        summary = open_batch(options.dataset[0])
+    else:
+        if options.output is None:
+            parser.error("the following arguments are required: --output")
+        summary = _evaluate(options)
+    _show_summary(summary, options)
+    if not summary.is_complete:
+        return Exit.INTERRUPTED
+    return Exit.PASSED if summary.has_passed else Exit.FAILED
+
+
+def _evaluate(options: argparse.Namespace) -> BatchSummary:
+    if options.suite == STANDARD_INPUT:
+        raise InputError("a batch keeps its suite for a second run; name the file of the suite")
+    if options.now is not None:
+        from proctor.expressions.moments import read_moment  # most batches have the clocks of their traces
+
+        if read_moment(options.now) is None:
+            raise InputError(f"--now {options.now!r} is no date or time; expected ISO 8601, for example 2026-11-15T09:00:00Z")
+    suite = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
+    wanted = BatchOptions(
+        places=tuple(options.dataset),
+        output=Path(options.output),
+        column=options.column,
+        evidence_format=options.evidence_format,
+        now=options.now,
+        resume=options.resume,
+    )
+    progress = _Progress(quiet=options.quiet)
+    try:
+        return run_batch(suite, wanted, LocalExecutor(options.workers), progress.show)
+    except KeyboardInterrupt:
+        progress.finish()
+        print(f"what is committed stays in {options.output}; --resume goes on", file=sys.stderr)
+        raise
+    finally:
+        progress.finish()
+
+
+class _Progress:
+    """One line on standard error that moves, where anybody is looking."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._moving = not quiet and sys.stderr.isatty()
+        self._started = time.monotonic()
+        self._next = 0.0
+
+    def show(self, progress: BatchProgress) -> None:
+        """Show how far a batch is."""
+        now = time.monotonic()
+        if not self._moving or (now < self._next and progress.done < progress.partitions):
+            return
+        self._next = now + _EVERY_S
+        passed = max(now - self._started, 1e-6)
+        left = passed / progress.done * (progress.partitions - progress.done) if progress.done else None
+        told = [f"{progress.done:,}/{progress.partitions:,} partitions", f"{progress.traces / passed:,.0f} traces a second"]
+        told += [f"{progress.failed:,} failed"] * bool(progress.failed)
+        told += [f"{progress.carried:,} were there"] * bool(progress.carried)
+        told += [] if left is None else [f"{left:,.0f} s left"]
+        print(f"\r\x1b[2K{', '.join(told)}", end="", file=sys.stderr, flush=True)
+
+    def finish(self) -> None:
+        """Wipe the line."""
+        if self._moving:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+def _show_summary(summary: BatchSummary, options: argparse.Namespace) -> None:
+    with Output(None) as output:
+        if options.format == "json":
+            from proctor.report.batch_json import render_batch_json  # one format at a time
+
+            output.write(render_batch_json(summary))
+        else:
+            from proctor.report.batch_text import render_batch
+
+            output.write_text(render_batch(summary, colour=wants_colour(output, options.no_color)))
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "batch",
+        "Evaluate a large set of recorded evidence (Parquet, JSON lines) against a suite, on all cores; results are a Parquet data set. "
+        "No agent is called and no judge is asked. Given again, it evaluates what is new in the data set or has changed in the suite.",
+        [
+            "proctor batch suite.yaml traces/ --output checked",
+            "proctor batch suite.yaml 'traces/day=2026-10-*/*.parquet' --column record --output october",
+            "proctor batch suite.yaml s3://bucket/traces --output checked --resume",
+            "proctor batch show checked",
+        ],
+    )
+    parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites; `show` shows what came of a batch")
+    parser.add_argument(
+        "dataset", metavar="DATASET", nargs="+", help="Parquet and JSON lines (plain, .gz, .zst): files, folders, patterns, addresses"
+    )
+    parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest")
+    parser.add_argument("--column", metavar="NAME", help="the column with the record, as JSON or as a struct (default: recognised)")
+    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the records (default: recognised by shape)")
+    parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
+    parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
+    parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
+    add_suite_flags(parser)
+    add_prices_flag(parser)
+    add_trust_flag(parser, "let it name files of data outside its folder")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", metavar="FORMAT", help="terminal, json (default: terminal)")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    return parser

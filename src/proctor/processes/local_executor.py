@@ -1,0 +1,174 @@
+"""Does tasks in processes of this machine: each is started afresh, prepared once, and given one task after another.
+
+A process that dies (killed, out of memory, a crash of a library) is replaced, and its task is done again, a few times at most: a task that
+ends every process which takes it is one that failed. Frames are eight bytes of length and MessagePack. A process ends itself when this one
+is gone, whatever it is doing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proctor.processes.executor import Done, StopWork, Work
+
+TRIES = 4
+"""Processes that a task may end before it has failed."""
+_COMMAND = (sys.executable, "-P", "-m", "proctor.processes.worker_process")
+_HOME = str(Path(__file__).resolve().parents[2])
+
+
+class LocalExecutor:
+    """So many processes of this machine."""
+
+    def __init__(self, workers: int | None = None, *, tries: int = TRIES) -> None:
+        self.workers = workers or os.cpu_count() or 1
+        self._tries = tries
+        self._cancelled = threading.Event()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+
+    def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
+        """Yield what came of each task as it ends, in any order. Raises `StopWork`."""
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        ended: queue.SimpleQueue[Done | BaseException] = queue.SimpleQueue()
+        for number in range(len(tasks)):
+            waiting.put(number)
+        workers = min(self.workers, len(tasks))
+        threads = [
+            threading.Thread(target=self._work_through, args=(work, tasks, waiting, ended), daemon=True, name=f"worker {number + 1}")
+            for number in range(workers)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in tasks:
+                done = ended.get()
+                if isinstance(done, BaseException):
+                    if self._cancelled.is_set():
+                        return
+                    raise done
+                yield done
+        finally:
+            self.cancel()
+            for thread in threads:
+                thread.join()
+
+    def cancel(self) -> None:
+        """End every process; what they did not finish is not done."""
+        self._cancelled.set()
+        with self._lock:
+            for process in self._processes:
+                process.kill()
+
+    def list_processes(self) -> list[int]:
+        """Return the ids of the processes that are at work."""
+        with self._lock:
+            return [process.pid for process in self._processes]
+
+    def _work_through(
+        self, work: Work, tasks: Sequence[bytes], waiting: queue.SimpleQueue[int], ended: queue.SimpleQueue[Done | BaseException]
+    ) -> None:
+        """Take tasks until none is left; one thread for each process."""
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            while not self._cancelled.is_set():
+                try:
+                    number = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                deaths, told = 0, ""
+                while deaths < self._tries:
+                    try:
+                        process = process or self._start(work)
+                        ended.put(_read_reply(process, number, tasks[number], deaths))
+                        break
+                    except (OSError, EOFError):
+                        told = _describe_end(process)
+                        self._forget(process)
+                        process = None
+                        deaths += 1
+                        if self._cancelled.is_set():
+                            return
+                else:
+                    ended.put(Done(task=number, error=f"every process that took it ended, {deaths} times: {told}", deaths=deaths))
+        except BaseException as error:  # whatever it is, whoever waits for results must hear of it
+            ended.put(error)
+        finally:
+            self._forget(process)
+            if self._cancelled.is_set():
+                # Whoever waits for results hears that none comes any more.
+                ended.put(StopWork("cancelled"))
+
+    def _start(self, work: Work) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._cancelled.is_set():
+                raise EOFError
+            paths = [_HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+            process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+            self._processes.add(process)
+        assert process.stdin is not None
+        write_frame(process.stdin, work)
+        return process
+
+    def _forget(self, process: subprocess.Popen[bytes] | None) -> None:
+        if process is None:
+            return
+        # Under the lock, so that `cancel` kills no other process that was given the same id.
+        with self._lock:
+            self._processes.discard(process)
+            process.kill()
+            process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def _read_reply(process: subprocess.Popen[bytes], number: int, task: bytes, deaths: int) -> Done:
+    assert process.stdin is not None and process.stdout is not None
+    write_frame(process.stdin, task)
+    reply = msgspec.msgpack.decode(read_frame(process.stdout), type=dict[str, Any])
+    if "stop" in reply:
+        raise StopWork(reply["stop"])
+    return Done(task=number, result=reply.get("result", b""), error=reply.get("error"), deaths=deaths)
+
+
+def _describe_end(process: subprocess.Popen[bytes] | None) -> str:
+    if process is None:
+        return "it could not be started"
+    code = process.wait()
+    if code == -signal.SIGKILL:
+        return "killed, as the system does where memory runs out"
+    with contextlib.suppress(ValueError):
+        return f"ended by {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+def write_frame(file: Any, value: object) -> None:
+    """Write one value with its length before it."""
+    data = msgspec.msgpack.encode(value)
+    file.write(len(data).to_bytes(8, "big") + data)
+    file.flush()
+
+
+def read_frame(file: Any) -> bytes:
+    """Return the bytes of the next frame; raises `EOFError` at the end."""
+    size = file.read(8)
+    if len(size) < 8:
+        raise EOFError
+    data = file.read(length := int.from_bytes(size, "big"))
+    if len(data) < length:
+        raise EOFError
+    return data

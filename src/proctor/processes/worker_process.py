@@ -1,0 +1,61 @@
+"""A process that does tasks for another one: run as `python -m`, started by `local_executor.py`."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+from typing import Any
+
+import msgspec
+
+from proctor.processes.executor import StopWork, Work, load_setup
+from proctor.processes.local_executor import read_frame, write_frame
+
+
+def main() -> None:
+    """Do tasks until the input ends."""
+    # A Ctrl-C reaches the whole group; whoever started this process decides when it ends, by ending its input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    replies = os.fdopen(os.dup(1), "wb")
+    # What a library prints must not be taken for a reply.
+    os.dup2(2, 1)
+    frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read_frames, args=(frames,), daemon=True).start()
+    work = msgspec.msgpack.decode(frames.get(), type=Work)
+    try:
+        do_task = load_setup(work.setup)(work.payload)
+    except Exception as error:
+        write_frame(replies, {"stop": _describe(error)})
+        return
+    while True:
+        task = msgspec.msgpack.decode(frames.get(), type=bytes)
+        reply: dict[str, Any]
+        try:
+            reply = {"result": do_task(task)}
+        except StopWork as error:
+            reply = {"stop": str(error)}
+        except Exception as error:
+            reply = {"error": _describe(error)}
+        write_frame(replies, reply)
+
+
+def _describe(error: Exception) -> str:
+    from proctor.errors import ProctorError  # only where something went wrong
+
+    return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"
+
+
+def _read_frames(frames: queue.SimpleQueue[bytes]) -> None:
+    try:
+        while True:
+            frames.put(read_frame(sys.stdin.buffer))
+    except EOFError:
+        # Whoever gave the tasks is done, or gone: nobody wants what is being done here.
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

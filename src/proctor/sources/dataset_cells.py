@@ -1,0 +1,182 @@
+"""Reads the records of one partition as JSON, some at a time, each with its place in the file.
+
+What is broken is told in its place and does not end the partition: the rest of a row group that cannot be read, the rest of a compressed
+file that was cut off, a line that is too long to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError, ProctorError
+from proctor.sources.dataset_columns import Cell, choose_columns, list_ids, make_cells
+from proctor.sources.dataset_files import DataFile, find_state, import_arrow, open_file
+from proctor.sources.dataset_plan import Partition
+from proctor.sources.records import MAX_LINE_BYTES, iterate_whole_lines
+
+ROWS_AT_ONCE = 1_024
+"""Rows of Parquet that are decoded together."""
+_BLOCK = 1 << 20
+_TOO_LONG = EvidenceError(f"a line longer than {MAX_LINE_BYTES // 2**20} MB", code="line_too_long")
+
+
+class Cells(msgspec.Struct, frozen=True):
+    """Records that follow each other."""
+
+    records: Sequence[Cell]
+    """Each as JSON, or why there is none; an empty one is a blank line."""
+    offsets: Sequence[int] | None = None
+    """Where each line begins in its file, or, of a compressed one, in what was unpacked; nothing for Parquet."""
+    ids: Sequence[str | None] | None = None
+    """The ids of the traces, where they stand in a column of their own."""
+    lost: int = 0
+    """How many rows the last one stands for, if it is an error about several."""
+
+
+class ChangedFile(ProctorError):
+    """A file is not what it was when the partitions were planned."""
+
+
+def read_cells(partition: Partition, column: str | None = None) -> Iterator[Cells]:
+    """Yield the records of a partition in order. Raises `ChangedFile` where its file has changed before or while it was read."""
+    file = partition.file
+    if partition.broken is not None:
+        yield Cells([EvidenceError(partition.broken, code="unreadable_file")])
+        return
+    _require_unchanged(file)
+    yield from _read_parquet(partition, column) if file.kind == "parquet" else _read_lines(partition)
+    _require_unchanged(file)
+
+
+def _require_unchanged(file: DataFile) -> None:
+    try:
+        state = find_state(file.root, file.path)
+    except OSError as error:
+        raise ChangedFile(f"{file.name}: it was there when the batch was planned, and cannot be read now: {error.strerror}") from error
+    if state != (file.size, file.modified_ns):
+        raise ChangedFile(f"{file.name}: it has changed since the batch was planned; give the command again")
+
+
+def _read_parquet(partition: Partition, column: str | None) -> Iterator[Cells]:
+    parquet = import_arrow("pyarrow.parquet")
+    file = partition.file
+    with ExitStack() as stack:
+        source = stack.enter_context(open_file(file.root, file.path))
+        opened = stack.enter_context(parquet.ParquetFile(source, memory_map=False, pre_buffer=bool(file.root)))
+        columns = choose_columns(opened.schema_arrow, column)
+        for group in range(partition.start, partition.end):
+            left: int = opened.metadata.row_group(group).num_rows
+            try:
+                for batch in opened.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=columns.list_read(), use_threads=False):
+                    left -= batch.num_rows
+                    yield Cells(make_cells(batch, columns), ids=list_ids(batch, columns))
+            except (OSError, ValueError) as error:
+                told = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
+                yield Cells([EvidenceError(told, code="unreadable_rows")], lost=left)
+
+
+def _read_lines(partition: Partition) -> Iterator[Cells]:
+    file = partition.file
+    with open_file(file.root, file.path) as source:
+        blocks = _Range(source, partition.start, partition.end) if file.codec is None else _Unpacked(source, file.codec)
+        offset = blocks.first
+        try:
+            for block in iterate_whole_lines(blocks):
+                if block is None:
+                    yield Cells([_TOO_LONG], [offset])
+                    # Only whoever counts the bytes knows where it ended.
+                    offset = blocks.find_line_behind()
+                    continue
+                records, offsets, start = [], [], 0
+                while (end := block.find(b"\n", start)) >= 0:
+                    records.append(block[start:end])
+                    offsets.append(offset + start)
+                    start = end + 1
+                offset += len(block)
+                yield Cells(records, offsets)
+        except (OSError, ValueError) as error:
+            yield Cells([EvidenceError(f"the rest of the file cannot be read: {error}", code="unreadable_rows")], [offset])
+
+
+class _Range:
+    """The lines of a file that begin between two places."""
+
+    def __init__(self, source: Any, start: int, end: int) -> None:
+        self._source, self._end = source, end
+        self._position = start
+        self._over = False
+        self._long_line = 0
+        if start:
+            # A line that begins exactly at the start is ours; the byte before it tells.
+            source.seek(start - 1)
+            self._skip_line(start - 1)
+        self.first = self._position
+
+    def _skip_line(self, position: int) -> None:
+        while block := self._source.read(_BLOCK):
+            found = block.find(b"\n")
+            if found >= 0:
+                self._position = position + found + 1
+                self._source.seek(self._position)
+                break
+            position += len(block)
+            if position >= self._end:
+                # The line before goes on beyond our end, so that none begins here.
+                self._over = True
+                return
+        else:
+            self._over = True
+        self._over = self._over or self._position >= self._end
+
+    def read1(self, size: int, /) -> bytes:
+        if self._over:
+            return b""
+        block = self._source.read(_BLOCK)
+        if not block:
+            self._over = True
+            return b""
+        at_end = self._position + len(block)
+        if at_end >= self._end:
+            # The last line is the one in which the last byte of ours stands; it ends here, or wherever its line break is.
+            found = block.find(b"\n", max(0, self._end - 1 - self._position))
+            if found >= 0:
+                self._over = True
+                block = block[: found + 1]
+        self._position += len(block)
+        self._note_break(block)
+        return block
+
+    def _note_break(self, block: bytes) -> None:
+        found = block.find(b"\n")
+        if found >= 0:
+            self._long_line = self._position - len(block) + found + 1
+
+    def find_line_behind(self) -> int:
+        """Return where the line begins that follows the one that was too long."""
+        return self._long_line
+
+
+class _Unpacked:
+    """The bytes of a compressed file, unpacked as they are asked for."""
+
+    def __init__(self, source: Any, codec: str) -> None:
+        self._source = import_arrow("pyarrow").CompressedInputStream(source, codec)
+        self._position = 0
+        self._long_line = 0
+        self.first = 0
+
+    def read1(self, size: int, /) -> bytes:
+        block: bytes = self._source.read(_BLOCK)
+        found = block.find(b"\n")
+        if found >= 0:
+            self._long_line = self._position + found + 1
+        self._position += len(block)
+        return block
+
+    def find_line_behind(self) -> int:
+        """Return where the line begins that follows the one that was too long."""
+        return self._long_line

@@ -1,0 +1,174 @@
+"""Which columns of a Parquet file make up a record, and how a row becomes the JSON that the readers of evidence know.
+
+A column that is named, or the only one, holds the whole record: as JSON text, as bytes, or as a struct. Otherwise the columns are the
+fields of the record. What is null in a struct was not there when it was written, so that it is left out; a field that is a list or an
+object may stand in its column as JSON text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.json_bytes import decode_container
+from proctor.model.evidence import Json
+from proctor.model.show import nearest
+from proctor.sources.cells import make_json
+from proctor.sources.dataset_files import import_arrow
+
+ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
+"""What the id of a trace is called, the clearest first."""
+WHOLE = ("record", "evidence", "trace", "json")
+"""Columns that hold the whole record, where none of the others is a field of one."""
+_FIELDS = frozenset(
+    (
+        "text",
+        "body",
+        "tool_calls",
+        "turns",
+        "nodes",
+        "state",
+        "http_status",
+        "messages",
+        "steps",
+        "spans",
+        "data",
+        "resultData",
+        "workflowData",
+    )
+)
+"""Columns that tell that the row itself is a record."""
+_encode = msgspec.json.Encoder().encode
+
+Cell = bytes | EvidenceError
+
+
+class Columns(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of each row."""
+
+    names: tuple[str, ...]
+    whole: bool
+    """Whether the one column is the record, rather than the columns its fields."""
+    id: str | None = None
+    """The column beside it that holds the id of the trace."""
+
+    def list_read(self) -> list[str]:
+        """Return the columns to read."""
+        return [*self.names, *filter(None, [self.id])]
+
+
+def choose_columns(schema: Any, column: str | None) -> Columns:
+    """Return what to read; raises `EvidenceError` where nothing fits."""
+    names = [str(name) for name in schema.names]
+    if column is not None:
+        if column not in names:
+            near = nearest(column, names)
+            hint = f"; nearest: {near[0]!r}" if near else ""
+            raise EvidenceError(f"there is no column {column!r}{hint}; it has {', '.join(names) or 'none'}", code="missing_column")
+        _require_record(schema.field(column), column)
+        return _make_whole(column, schema)
+    if len(names) == 1 and names[0] not in _FIELDS:
+        _require_record(schema.field(0), names[0])
+        return _make_whole(names[0], schema)
+    if not _FIELDS.intersection(names):
+        for name in WHOLE:
+            if name in names and _is_record(schema.field(name).type):
+                return _make_whole(name, schema)
+        raise EvidenceError(
+            f"no column is a record, or a field of one; name the column with --column; it has {', '.join(names) or 'none'}",
+            code="missing_column",
+        )
+    return Columns(names=tuple(names), whole=False)
+
+
+def _make_whole(name: str, schema: Any) -> Columns:
+    types = import_arrow("pyarrow").types
+    beside = [each for each in ID_NAMES if each in schema.names and each != name]
+    told = next((each for each in beside if _is_text(kind := schema.field(each).type) or types.is_integer(kind)), None)
+    return Columns(names=(name,), whole=True, id=told)
+
+
+def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
+    """Return the ids of the traces in a batch, where they stand in a column of their own."""
+    if columns.id is None:
+        return None
+    found = batch.column(columns.id).to_pylist()
+    return [None if value is None else value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in found]
+
+
+def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
+    """Return the record of each row of a batch as JSON, or why there is none."""
+    if not columns.whole:
+        return [_make_row(row) for row in batch.to_pylist()]
+    arrow = import_arrow("pyarrow")
+    array = batch.column(columns.names[0])
+    if arrow.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if _is_text(array.type):
+        # As bytes, so that text which is not UTF-8 is a fault of its own row and of no other.
+        wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
+        found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
+        return found if array.null_count == 0 else [_NO_RECORD if cell is None else cell for cell in found]
+    return [_NO_RECORD if value is None else _write_value(value) for value in array.to_pylist()]
+
+
+_NO_RECORD = EvidenceError("the row has no record: its column is null")
+
+
+def _make_row(row: dict[str, Any]) -> Cell:
+    values = {name: decode_container(value) if name in _NESTED else value for name, value in row.items() if value is not None}
+    return _write_value(values)
+
+
+_NESTED = frozenset(
+    (
+        "tool_calls",
+        "turns",
+        "usage",
+        "context",
+        "metadata",
+        "state",
+        "nodes",
+        "messages",
+        "renders",
+        "available_tools",
+        "steps",
+        "spans",
+        "data",
+    )
+)
+
+
+def _write_value(value: Any) -> Cell:
+    try:
+        return _encode(_drop_nulls(make_json(value)))
+    except (ValueError, RecursionError) as error:
+        return EvidenceError(f"the record cannot be written as JSON: {error}")
+
+
+def _drop_nulls(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _drop_nulls(member) for key, member in value.items() if member is not None}
+    return [_drop_nulls(member) for member in value] if isinstance(value, list) else value
+
+
+def _require_record(field: Any, name: str) -> None:
+    if not _is_record(field.type):
+        raise EvidenceError(f"the column {name!r} is {field.type}, not a record: JSON text, bytes or a struct", code="wrong_column_type")
+
+
+def _is_record(kind: Any) -> bool:
+    types = import_arrow("pyarrow").types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    nested = types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind)
+    return bool(nested) or _is_text(kind)
+
+
+def _is_text(kind: Any) -> bool:
+    types = import_arrow("pyarrow").types
+    checks = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_string_view, types.is_binary_view)
+    return any(check(kind) for check in checks)
