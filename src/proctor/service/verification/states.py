@@ -1,6 +1,7 @@
 """The end state of a run: what its tasks are verified on. Uploaded with an organization key only; an agent must not grade itself.
 
-    {"fhir": {...}, "hl7": {...}, "portal": {...}, "files": [...], "voice": {...}, "x12": {...}}
+    {"fhir": {...}, "hl7": {...}, "portal": {...}, "files": [...], "voice": {...}, "x12": {...},
+     "fax": {...}, "messages": {...}, "cds": {...}, "records": {...}}
     {"state": {...}, "now": "2026-11-15T09:00:00Z", "context": {...}}
 
 A state belongs to a task run, or to a benchmark run and then to all its tasks. Where both have a family, that of the task run counts. It
