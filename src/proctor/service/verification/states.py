@@ -78,7 +78,9 @@ def read_upload(given: Mapping[str, Json]) -> dict[str, Json]:
     try:
         read_plain(whole)
     except EvidenceError as error:
-        raise invalid("state", {"state": [error.message]}) from None
+        # The message quotes what it found.
+        told = find_hidden_values(whole, redact(whole)).hide_text(error.message)
+        raise invalid("state", {"state": [told]}) from None
     return whole
 
 
