@@ -113,6 +113,26 @@ ATTACKS: dict[str, tuple[str, Callable[[], dict[str, Any]], Callable[[], dict[st
         lambda: {"fields": [{"path": f"EB[{number}].9", "expected": "x"} for number in range(9_000, 10_000)]},
         lambda: x12(20_000),
     ),
+    "phrases by faxes": (
+        "fax_document",
+        lambda: {"contains": names(2_000)},
+        lambda: {"state": {"fax": {"documents": [{"text": "some words " * 200}] * 2_000}}},
+    ),
+    "fields by messages": (
+        "message_sent",
+        lambda: {"fields": fields(2_000)},
+        lambda: {"state": {"messages": {"messages": [{"text": "x"}] * 20_000}}},
+    ),
+    "fields by cards": (
+        "cds_card",
+        lambda: {"fields": fields(2_000)},
+        lambda: {"state": {"cds": {"cards": [{"summary": "x"}] * 20_000}}},
+    ),
+    "columns by records": (
+        "records_match",
+        lambda: {"collection": "o", "where": {"a": {"$contains": "x"}, **dict.fromkeys(names(2_000), "x")}},
+        lambda: {"state": {"records": {"o": [{**dict.fromkeys(names(50), "x"), "a": "x"}] * 20_000}}},
+    ),
     "fields by FHIR resources": (
         "fhir_resource",
         lambda: {"resource_type": "Patient", "match": "all", "fields": fields(2_000, "gender")},

@@ -121,6 +121,11 @@ def _about_state(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any]]]:
         yield "file_present", {"path": file.path, "absent": True}
     for table in list(state.portal or ())[:_MOST]:
         yield "portal_record", {"resource": table, "absent": True}
+    yield "fax_document", {"direction": "any", "absent": True}
+    yield "message_sent", {"direction": "any", "absent": True}
+    yield "cds_card", {"absent": True}
+    for table in list(state.records or ())[:_MOST]:
+        yield "records_match", {"collection": table, "absent": True}
     for turn in (state.voice.turns if state.voice is not None else ())[:_MOST]:
         if turn.text.strip():
             yield "voice_said", {"not_contains": [turn.text], "match": "normalized"}
@@ -166,6 +171,10 @@ def _criteria(evidence: Evidence) -> Iterator[dict[str, Any]]:
             "portal_record": "portal-state-match",
             "file_present": "sftp-file-present",
             "voice_said": "voice-transcript",
+            "fax_document": "fax-document",
+            "message_sent": "message-sent",
+            "cds_card": "cds-card",
+            "records_match": "records-match",
         }
         written = {key: value for key, value in spec.items() if key != "match"}
         if check == "portal_record":

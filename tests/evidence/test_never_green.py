@@ -215,6 +215,10 @@ RICH: dict[str, Any] = {
             "files": [{"path": "outbound/claim.json", "content": "{}"}],
             "voice": {"turns": [{"speaker": "agent", "text": "your card number please"}, {"speaker": "caller", "text": "no way"}]},
             "x12": {"responses": [X12]},
+            "fax": {"documents": [{"direction": "outbound", "to": "+15550100", "pages": 1, "text": "a referral"}]},
+            "messages": {"messages": [{"channel": "sms", "direction": "outbound", "to": "+15550100", "text": "see you"}]},
+            "cds": {"cards": [{"summary": "Interaction", "indicator": "warning"}]},
+            "records": {"orders": [{"id": "O-1"}]},
         },
     },
     "stored-with-its-account": {

@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.checks._fields import RowField
+from proctor.checks.cds import CdsCard
+from proctor.checks.fax import FaxDocument
 from proctor.checks.fhir import FhirField, FhirResource
 from proctor.checks.files import FilePresent
 from proctor.checks.hl7 import Hl7Message
+from proctor.checks.messages import MessageSent
 from proctor.checks.portal import PortalRecord
+from proctor.checks.records import RecordsMatch
 from proctor.checks.semantic import Judged
 from proctor.checks.unsupported import Unsupported
 from proctor.checks.voice import VoiceSaid
@@ -241,6 +246,24 @@ def test_all_kinds_are_read_in_snake_and_camel_case():
     assert spec_of({"assert": "x12-response", "transaction": 271, "correlate_by": {"TRN.2": "1"}, "fields": []}) == X12Response(
         transaction="271", correlate_by={"TRN.2": "1"}
     )
+
+
+def test_our_assertions_are_read_in_snake_and_camel_case():
+    rows = [{"path": "a", "expected": 1}]
+    assert spec_of(
+        {"assert": "fax-document", "to": "+1", "from": {"$starts_with": "+"}, "pages": 2, "contains": ["a"], "fields": rows}
+    ) == FaxDocument(to="+1", sender={"$starts_with": "+"}, pages=2, contains=("a",), fields=(RowField(path="a", expected=1),))
+    assert spec_of({"assert": "messageSent", "channel": "sms", "direction": "inbound", "notContains": "x", "subject": "s"}) == MessageSent(
+        channel="sms", direction="inbound", not_contains=("x",), subject="s"
+    )
+    assert spec_of(
+        {"assert": "cds-card", "hook": "order-select", "service": "s", "indicator": "info", "summary": "t", "absent": True}
+    ) == CdsCard(hook="order-select", service="s", indicator="info", summary="t", absent=True)
+    where = {"orderId": "{entity.order}"}
+    found = spec_of(
+        {"assert": "recordsMatch", "collection": "orders", "where": where, "match": "all", "count": 2}, entities=[{"id": "e", "order": 7}]
+    )
+    assert found == RecordsMatch(collection="orders", where={"orderId": 7}, match="all", count=2)
 
 
 @pytest.mark.parametrize("key", ["path", "path_pattern", "pattern"])

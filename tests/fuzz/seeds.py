@@ -31,6 +31,7 @@ _TABLES = {
 }
 _CHECK_OF = {
     "fhir": "fhir_resource", "files": "file_present", "hl7": "hl7_message", "portal": "portal_record", "voice": "voice_said",
+    "fax": "fax_document", "messages": "message_sent", "cds": "cds_card", "records": "records_match",
     "x12": "x12_response", "json_path": "json_path", "json_schema": "json_schema", "nodes": "node_called",
 }  # fmt: skip
 """Tables that are about one check and do not name it in every row."""

@@ -166,6 +166,25 @@ def test_a_state_is_verified_as_it_was_put_and_told_without_its_secrets(tmp_path
     use(tmp_path / "home", doing)
 
 
+@pytest.mark.timeout(60)
+def test_our_own_assertions_are_authored_and_verified(tmp_path: Path) -> None:
+    fax = {"assert": "fax-document", "to": "+1", "notContains": ["diagnosis"]}
+    after = {"fax": {"documents": [{"to": "+1", "text": "a referral"}]}, "records": {"orders": [{"id": 1}]}}
+
+    async def doing(client: Client) -> None:
+        benchmark_id, task_id = await a_task(client)
+        for assertion in (fax, {"assert": "records-match", "collection": "orders"}):
+            made = await call(client, "criteria", action="create", taskId=task_id, label="x", assertion=assertion)
+            assert made["assertion"] == assertion
+        told = await refusal(client, "criteria", action="create", taskId=task_id, label="x", assertion={"assert": "fax-documents"})
+        assert told["nearest"] == ["fax-document"] and "message-sent" in told["nextStep"]
+        run = await call(client, "benchmark_runs", action="start", benchmarkId=benchmark_id)
+        await call(client, "benchmark_runs", action="putState", id=run["id"], state=after)
+        assert (await call(client, "benchmark_runs", action="complete", id=run["id"]))["verdict"] == "pass"
+
+    use(tmp_path / "home", doing)
+
+
 def test_environments_take_simulators(tmp_path: Path) -> None:
     async def doing(client: Client) -> None:
         simulator = await call(client, "simulators", action="create", type="FHIR", name="EHR")

@@ -94,6 +94,49 @@ def test_the_state_of_a_run_is_shared_and_that_of_a_task_wins(author: Author) ->
     author.upload(first, booked(), status=409)
 
 
+OURS: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    (
+        {"assert": "fax-document", "to": "+15550100", "contains": ["referral"], "fields": [{"path": "pages", "expected": 2}]},
+        {"fax": {"documents": [{"to_number": "+15550100", "pages": 2, "text": "A REFERRAL"}]}},
+        {"fax": {"documents": [{"to": "+15550100", "pages": 1, "text": "A referral"}]}},
+    ),
+    (
+        {"assert": "message-sent", "channel": "sms", "contains": ["appointment"], "not_contains": ["diagnosis"]},
+        {"messages": {"messages": [{"channel": "sms", "direction": "outbound", "body": "Your appointment"}]}},
+        {"messages": {"messages": [{"channel": "sms", "text": "Your appointment about the diagnosis"}]}},
+    ),
+    (
+        {
+            "assert": "cds-card",
+            "indicator": "warning",
+            "contains": ["interaction"],
+            "fields": [{"path": "source.label", "expected": "Drugs"}],
+        },
+        {"cds": {"cards": [{"indicator": "warning", "summary": "Interaction", "source": {"label": "Drugs"}}], "invocations": []}},
+        {"cds": {"cards": [{"indicator": "warning", "summary": "Interaction", "source": {"label": "Other"}}]}},
+    ),
+    (
+        {"assert": "records-match", "collection": "orders", "where": {"id": 7}, "count": 1, "fields": [{"path": "s", "expected": "paid"}]},
+        {"records": {"orders": [{"id": 7, "s": "paid"}, {"id": 8}]}},
+        {"records": {"orders": [{"id": 7, "s": "open"}]}},
+    ),
+]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("assertion", "good", "bad"), OURS, ids=[row[0]["assert"] for row in OURS])
+def test_our_own_assertions_are_verified(author: Author, assertion: dict[str, Any], good: dict[str, Any], bad: dict[str, Any]) -> None:
+    benchmark = author.benchmark()
+    task = author.task(benchmark)
+    assert author.criterion(task, assertion)["assertion"] == assertion
+    for state, score, verdict in ((good, 1.0, "pass"), (bad, 0.5, "partial"), ({"fhir": []}, 0.0, "fail")):
+        run = author.post("/benchmark-runs", {"benchmark_id": benchmark["id"]})
+        author.upload(run["task_runs"][0]["id"], state)
+        done = author.post(f"/task-runs/{run['task_runs'][0]['id']}/complete")
+        assert (done["score"], done["verdict"]) == (score, verdict), done
+        assert state == {"fhir": []} or done["criterion_runs"][0]["evidence"]["total"] == 2
+
+
 def test_without_a_state_criteria_fail_for_missing_evidence(author: Author) -> None:
     run = author.post("/benchmark-runs", {"benchmark_id": author.published()["id"]})
     done = author.post(f"/task-runs/{run['task_runs'][0]['id']}/complete")

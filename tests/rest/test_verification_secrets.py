@@ -165,6 +165,21 @@ def test_what_was_sent_is_forgotten_when_it_cannot_be_verified_any_more(author: 
     assert author.service.run(count_sealed) == 0
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"files": [{"path": {"password": LOGIN}}]},
+        {"fhir": {"resources": [f"Bearer {AUTHORIZATION}"]}},
+        {"portal": {"credentials": LOGIN}},
+        {"hl7": {"outbound": [{"authorization": LETTER}]}},
+    ],
+)
+def test_the_refusal_of_a_state_quotes_no_secret(author: Author, wrong: dict[str, Any]) -> None:
+    run = run_with(author, HOLD)
+    told = json.dumps(author.upload(run["task_runs"][0]["id"], wrong, status=400))
+    assert "expected" in told and [secret for secret in SECRETS if secret in told] == []
+
+
 def test_a_state_without_secrets_is_kept_once(author: Author) -> None:
     run = run_with(author, HOLD)
     author.upload(run["task_runs"][0]["id"], {"portal": {"requests": [{"id": "R-1", "status": "submitted"}]}})

@@ -15,9 +15,21 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import describe_unknown_member, list_unknown_members, split_words
 from proctor.evidence.shape import find_first, list_at, read_object, read_text, wrong_kind_error
-from proctor.model.evidence import FhirState, Hl7State, Json, State, StateFile, VoiceState, VoiceTurn, X12State
+from proctor.model.evidence import (
+    CdsState,
+    FaxState,
+    FhirState,
+    Hl7State,
+    Json,
+    MessagesState,
+    State,
+    StateFile,
+    VoiceState,
+    VoiceTurn,
+    X12State,
+)
 
-FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12")
+FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12", "fax", "messages", "cds", "records")
 
 _BUNDLE_DEPTH = 16
 """Bundles inside each other; they are opened by recursion."""
@@ -27,6 +39,9 @@ _BUNDLE = split_words(
     "resourceType id meta implicitRules language text identifier type timestamp total link entry signature issues extension"
 )
 _ENTRY = frozenset(("id", "extension", "modifierExtension", "link", "fullUrl", "resource", "search", "request", "response"))
+_CDS = ("cards", "services", "invocations", "feedback")
+_SECOND_NAMES = {"body": "text", "to_number": "to", "from_number": "from"}
+"""Names under which other systems record what faxes and messages hold."""
 _UTTERANCE = frozenset(("speaker", "role", "text", "content", "start", "end", "start_s", "end_s", "start_ms", "end_ms", "confidence"))
 
 
@@ -37,10 +52,14 @@ def read_state(value: Json, path: str, doubts: Doubts) -> tuple[State, dict[str,
     state = State(
         fhir=_read_fhir(given["fhir"], f"{path}.fhir", doubts) if "fhir" in given else None,
         hl7=_read_hl7(given["hl7"], f"{path}.hl7", doubts) if "hl7" in given else None,
-        portal=_read_portal(given["portal"], f"{path}.portal", doubts) if "portal" in given else None,
+        portal=_read_tables(given["portal"], f"{path}.portal", doubts) if "portal" in given else None,
         files=_read_files(given["files"], f"{path}.files", doubts) if "files" in given else None,
         voice=_read_voice(given["voice"], f"{path}.voice", doubts) if "voice" in given else None,
         x12=_read_x12(given["x12"], f"{path}.x12", doubts) if "x12" in given else None,
+        fax=_read_fax(given["fax"], f"{path}.fax", doubts) if "fax" in given else None,
+        messages=_read_messages(given["messages"], f"{path}.messages", doubts) if "messages" in given else None,
+        cds=_read_cds(given["cds"], f"{path}.cds", doubts) if "cds" in given else None,
+        records=_read_tables(given["records"], f"{path}.records", doubts) if "records" in given else None,
     )
     for key in list_unknown_members(document, FAMILIES):
         doubts.note(describe_unknown_member(path, key, FAMILIES))
@@ -89,10 +108,11 @@ def _doubt_strange(entry: dict[str, Any], known: frozenset[str], path: str, doub
             doubts.doubt("state", describe_unknown_member(path, key, known))
 
 
-def _find_content(value: dict[str, Any], key: str, path: str, doubts: Doubts) -> Json:
-    """Return the content of a family, or None if it is missing and a member that is not understood may be it."""
-    strange = list_unknown_members(value, (key,))
-    why = describe_unknown_member(path, strange[0], (key,)) if strange else ""
+def _find_content(value: dict[str, Any], key: str, path: str, doubts: Doubts, beside: tuple[str, ...] = ()) -> Json:
+    """Return the content of a family, or None if it is missing and another member may be it; `beside` are those that are known not to."""
+    known = (key, *beside) if value.get(key) is not None else (key,)
+    strange = list_unknown_members(value, known)
+    why = describe_unknown_member(path, strange[0], known) if strange else ""
     if value.get(key) is not None:
         if why:
             doubts.doubt("state", why)
@@ -139,7 +159,35 @@ def _read_texts(value: Json, key: str, path: str, doubts: Doubts) -> tuple[str, 
     return tuple(text for text in texts if text is not None)
 
 
-def _read_portal(value: Json, path: str, doubts: Doubts) -> dict[str, list[dict[str, Json]]]:
+def _read_fax(value: Json, path: str, doubts: Doubts) -> FaxState | None:
+    entries = _read_objects(value, ("documents",), path, doubts)
+    return None if entries is None else FaxState(documents=tuple(map(_use_first_names, entries)))
+
+
+def _read_messages(value: Json, path: str, doubts: Doubts) -> MessagesState | None:
+    entries = _read_objects(value, ("messages",), path, doubts)
+    return None if entries is None else MessagesState(messages=tuple(map(_use_first_names, entries)))
+
+
+def _read_cds(value: Json, path: str, doubts: Doubts) -> CdsState | None:
+    entries = _read_objects(value, _CDS, path, doubts)
+    return None if entries is None else CdsState(cards=tuple(entries))
+
+
+def _read_objects(value: Json, names: tuple[str, ...], path: str, doubts: Doubts) -> list[dict[str, Json]] | None:
+    """Return the objects of a family: a list, or under the first of the names of an object, which may have the others too."""
+    if isinstance(value, dict):
+        value, path = _find_content(value, names[0], path, doubts, names[1:]), f"{path}.{names[0]}"
+        if value is None:
+            return None
+    return [read_object(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+
+
+def _use_first_names(entry: dict[str, Json]) -> dict[str, Json]:
+    return {first if (first := _SECOND_NAMES.get(name, name)) not in entry else name: member for name, member in entry.items()}
+
+
+def _read_tables(value: Json, path: str, doubts: Doubts) -> dict[str, list[dict[str, Json]]]:
     tables: dict[str, list[dict[str, Json]]] = {}
     for name, rows in read_object(value, path).items():
         at = f"{path}.{name}"

@@ -8,10 +8,14 @@ from typing import Literal, cast
 import msgspec
 
 from proctor.checks._fields import RowField, TextField
+from proctor.checks.cds import CdsCard
+from proctor.checks.fax import FaxDocument
 from proctor.checks.fhir import FhirField, FhirResource
 from proctor.checks.files import FilePresent
 from proctor.checks.hl7 import Hl7Message
+from proctor.checks.messages import MessageSent
 from proctor.checks.portal import PortalRecord
+from proctor.checks.records import RecordsMatch
 from proctor.checks.voice import VoiceSaid
 from proctor.checks.x12 import X12Response
 from proctor.formats.located import Located
@@ -156,6 +160,78 @@ def _translate_x12(parts: Parts) -> Translated:
     )
 
 
+def _translate_fax(parts: Parts) -> Translated:
+    return parts.finish(
+        "fax_document",
+        FaxDocument(
+            to=parts.read_value("to"),
+            sender=parts.read_value("from", "sender"),
+            direction=_read_direction(parts),
+            pages=parts.read_value("pages"),
+            contains=parts.read_texts("contains"),
+            not_contains=parts.read_texts(*_FORBIDDEN),
+            fields=_read_row_fields(parts),
+            absent=parts.read_flag("absent"),
+        ),
+    )
+
+
+def _translate_message(parts: Parts) -> Translated:
+    return parts.finish(
+        "message_sent",
+        MessageSent(
+            channel=parts.read_text("channel"),
+            to=parts.read_value("to"),
+            sender=parts.read_value("from", "sender"),
+            direction=_read_direction(parts),
+            subject=parts.read_value("subject"),
+            contains=parts.read_texts("contains"),
+            not_contains=parts.read_texts(*_FORBIDDEN),
+            fields=_read_row_fields(parts),
+            absent=parts.read_flag("absent"),
+        ),
+    )
+
+
+def _translate_card(parts: Parts) -> Translated:
+    return parts.finish(
+        "cds_card",
+        CdsCard(
+            hook=parts.read_text("hook"),
+            service=parts.read_text("service"),
+            indicator=parts.read_value("indicator"),
+            summary=parts.read_value("summary"),
+            contains=parts.read_texts("contains"),
+            not_contains=parts.read_texts(*_FORBIDDEN),
+            fields=_read_row_fields(parts),
+            absent=parts.read_flag("absent"),
+        ),
+    )
+
+
+def _translate_records(parts: Parts) -> Translated:
+    return parts.finish(
+        "records_match",
+        RecordsMatch(
+            collection=parts.read_text("collection", required=True) or "",
+            where={key: parts.resolve(value) for key, value in parts.read_object("where").items()},
+            match=cast(Literal["any", "first", "all", "exactly_one"], parts.read_word("match", *_MATCHES) or "any"),
+            count=parts.read_count("count"),
+            fields=_read_row_fields(parts),
+            absent=parts.read_flag("absent"),
+        ),
+    )
+
+
+def _read_direction(parts: Parts) -> Literal["outbound", "inbound", "any"]:
+    found = parts.read_word("direction", "outbound", "inbound", "any")
+    return cast(Literal["outbound", "inbound", "any"], found or "outbound")
+
+
+def _read_row_fields(parts: Parts) -> tuple[RowField, ...]:
+    return tuple(RowField(path=path, expected=expected) for path, expected in parts.iterate_rows("fields", "assertions"))
+
+
 KINDS: dict[str, Callable[[Parts], Translated]] = {
     "fhir-resource-state": _translate_fhir,
     "hl7-structural": _translate_hl7,
@@ -163,5 +239,9 @@ KINDS: dict[str, Callable[[Parts], Translated]] = {
     "sftp-file-present": _translate_file,
     "voice-transcript": _translate_voice,
     "x12-response": _translate_x12,
+    "fax-document": _translate_fax,
+    "message-sent": _translate_message,
+    "cds-card": _translate_card,
+    "records-match": _translate_records,
 }
-"""The six kinds of assertion there are."""
+"""The kinds of assertion there are: Verial's six, and ours for the systems for which it has none."""

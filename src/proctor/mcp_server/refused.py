@@ -15,6 +15,7 @@ import re
 from sqlalchemy.exc import IntegrityError
 
 from proctor.errors import EvidenceError, InputError, ProctorError, StoreError
+from proctor.formats.verial_assertions import KINDS
 from proctor.mcp_server.casing import camel_path
 from proctor.model.evidence import Json
 from proctor.service.refusals import Refusal
@@ -32,7 +33,7 @@ _LISTED_BY = {
 }
 """By what is missing: the tool that lists it. A task that a criterion names is not among the criteria."""
 
-ASSERTIONS = "fhir-resource-state, hl7-structural, portal-state-match, sftp-file-present, voice-transcript, x12-response"
+ASSERTIONS = ", ".join(KINDS)
 
 
 def write_refusal(error: Exception, tool: str, given: dict[str, Json]) -> dict[str, Json]:

@@ -220,6 +220,27 @@ class X12State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     responses: tuple[str, ...] = ()
 
 
+class FaxState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Faxes that were sent and received, oldest first."""
+
+    documents: tuple[dict[str, Json], ...] = ()
+    """Each with `direction`, `to`, `from`, `pages`, `text` and whatever else was recorded."""
+
+
+class MessagesState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Short messages, e-mails and chats, oldest first."""
+
+    messages: tuple[dict[str, Json], ...] = ()
+    """Each with `channel`, `direction`, `to`, `from`, `subject`, `text` and whatever else was recorded."""
+
+
+class CdsState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Cards that services of CDS Hooks answered, oldest first."""
+
+    cards: tuple[dict[str, Json], ...] = ()
+    """Each with `hook`, `service`, `summary`, `detail`, `indicator`, `source`, `suggestions` and whatever else was recorded."""
+
+
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The end state of the systems the agent worked in; a family that is `None` was not captured."""
 
@@ -229,6 +250,10 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: tuple[StateFile, ...] | None = None
     voice: VoiceState | None = None
     x12: X12State | None = None
+    fax: FaxState | None = None
+    messages: MessagesState | None = None
+    cds: CdsState | None = None
+    records: dict[str, list[dict[str, Json]]] | None = None
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

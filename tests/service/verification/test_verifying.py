@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -11,6 +12,8 @@ from proctor.model.judgement import Opinion, Question
 from proctor.service.access.audit import list_notes
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.keys import authenticate
+from proctor.service.access.secret_box import SecretBox
+from proctor.service.access.secrets import relock_all
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification import states, task_runs, verifying
@@ -187,10 +190,12 @@ class ScriptedJudge:
     def __init__(self, outcome: Any) -> None:
         self.outcome = outcome
         self.asked: list[str] = []
+        self.shown = ""
         self.closed = False
 
     async def judge(self, questions: Sequence[Question], **_: Any) -> list[Opinion]:
         self.asked += [question.criterion for question in questions]
+        self.shown += str([msgspec.to_builtins(question.material) for question in questions])
         return [Opinion(outcome=self.outcome, score=1.0 if self.outcome == "pass" else 0.0, reason="so it is") for _ in questions]
 
     async def close(self) -> None:
@@ -224,6 +229,40 @@ async def test_without_a_judge_a_sentence_is_an_error_that_says_so(monkeypatch: 
     (criterion,) = done["task_runs"][0]["criterion_runs"]
     assert criterion["outcome"] == "error" and criterion["details"].startswith("error: ") and "judge" in criterion["details"]
     assert (done["verdict"], done["outcome"]) == ("fail", "error")
+
+
+def test_a_judge_is_shown_no_secret_of_the_state(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = ScriptedJudge("pass")
+    monkeypatch.setattr(verifying, "_open_judge", lambda *_: type("Opened", (), {"judge": judge}))
+
+    async def use(hub: Hub) -> None:
+        run = await run_of(hub, assertion="The claim was authorised.")
+        task = run["task_runs"][0]["id"]
+        row = {"status": "sent", "prior_authorization": "PA-4711-x", "credentials": {"pin": 778134}}
+        await put_task_run_state(hub, LOCAL, task, {"portal": {"rows": [row]}})
+        assert (await complete_task_run(hub, LOCAL, task))["verdict"] == "pass"
+
+    database.run_hub(use)
+    assert "sent" in judge.shown and "[redacted]" in judge.shown and "4711" not in judge.shown and "778134" not in judge.shown
+
+
+async def test_a_state_that_is_to_be_verified_is_locked_with_the_newest_key(hub: Hub) -> None:
+    old, new = "the old and long passphrase", "the new and long passphrase"
+
+    def under(keys: str) -> Hub:
+        return Hub(database=hub.database, settings=hub.settings, secret_box=SecretBox(hub.settings.home, keys))
+
+    claim = {
+        "assert": "portal-state-match",
+        "correlate_by": {"resource": "rows"},
+        "assertions": [{"path": "token", "expected": "abcd-efgh"}],
+    }
+    run = await run_of(hub, assertion=claim)
+    task = run["task_runs"][0]["id"]
+    await put_task_run_state(under(old), LOCAL, task, {"portal": {"rows": [{"token": "abcd-efgh"}]}})
+    assert "cannot be opened" in await refused(complete_task_run(under(new), LOCAL, task), "CONFLICT")
+    assert await relock_all(under(f"{new},{old}")) == 1
+    assert (await complete_task_run(under(new), LOCAL, task))["score"] == 1.0
 
 
 async def test_a_snapshot_that_somebody_else_wrote_is_an_error_and_no_crash(hub: Hub) -> None:

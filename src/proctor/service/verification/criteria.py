@@ -54,8 +54,8 @@ CRITERION = Resource(
         "Criteria",
         "Author the criteria of a task: typed assertions on the end state of simulated systems, decided without a model. "
         "One assertion per criterion; create benchmark, task and then criteria. `assertion.assert` is one of fhir-resource-state, "
-        "hl7-structural, portal-state-match, sftp-file-present, voice-transcript, x12-response. An assertion that cannot be understood is "
-        "refused with the path and the nearest right word.",
+        "hl7-structural, portal-state-match, sftp-file-present, voice-transcript, x12-response, fax-document, message-sent, cds-card, "
+        "records-match. An assertion that cannot be understood is refused with the path and the nearest right word.",
     ),
     fields={
         "task_id": Field(id_of("task"), "the task it belongs to", required=True, null=False, changeable=False),

@@ -115,6 +115,8 @@ def find_hidden_values(given: Json, kept: Json) -> HiddenValues:
     waiting: list[tuple[Json, Json]] = [(given, kept)]
     while waiting:
         ours, clean = waiting.pop()
+        if ours is clean:
+            continue
         if isinstance(ours, dict) and isinstance(clean, dict) and ours.keys() == clean.keys():
             waiting.extend((member, clean[name]) for name, member in ours.items())
         elif isinstance(ours, list) and isinstance(clean, list):

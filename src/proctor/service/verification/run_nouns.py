@@ -12,7 +12,8 @@ _TIMES = {
 }
 _ONE_STATE = (
     "the end state to verify on: {fhir: {resources: [...]}, hl7: {outbound: [...]}, portal: {collection: [rows]}, "
-    "files: [{path, content}], voice: {turns: [{speaker, text}]}, x12: {responses: [...]}}"
+    "files: [{path, content}], voice: {turns: [{speaker, text}]}, x12: {responses: [...]}, fax: {documents: [...]}, "
+    "messages: {messages: [...]}, cds: {cards: [...]}, records: {collection: [rows]}}"
 )
 UPLOAD = Shape("State", "The end state of a run.", {"state": Field(OBJECT, _ONE_STATE, required=True, null=False)})
 KEPT_STATE = Shape(

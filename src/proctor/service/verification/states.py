@@ -1,6 +1,7 @@
 """The end state of a run: what its tasks are verified on. Uploaded with an organization key only; an agent must not grade itself.
 
-    {"fhir": {...}, "hl7": {...}, "portal": {...}, "files": [...], "voice": {...}, "x12": {...}}
+    {"fhir": {...}, "hl7": {...}, "portal": {...}, "files": [...], "voice": {...}, "x12": {...},
+     "fax": {...}, "messages": {...}, "cds": {...}, "records": {...}}
     {"state": {...}, "now": "2026-11-15T09:00:00Z", "context": {...}}
 
 A state belongs to a task run, or to a benchmark run and then to all its tasks. Where both have a family, that of the task run counts. It
@@ -77,7 +78,9 @@ def read_upload(given: Mapping[str, Json]) -> dict[str, Json]:
     try:
         read_plain(whole)
     except EvidenceError as error:
-        raise invalid("state", {"state": [error.message]}) from None
+        # The message quotes what it found.
+        told = find_hidden_values(whole, redact(whole)).hide_text(error.message)
+        raise invalid("state", {"state": [told]}) from None
     return whole
 
 

@@ -1,0 +1,253 @@
+"""What faxes, messages, cards and records have in common as evidence: entries, chosen by some of their members, looked into by others.
+
+Of several entries that are chosen one that satisfies everything is enough; else the first in which most holds is reported. Every field and
+every phrase, required or forbidden, counts as one. Phrases are compared as words: case, punctuation and line breaks do not matter
+(`codecs/speech.py`). In an entry without any text no phrase holds, not even a forbidden one: nobody could look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from proctor.checks._fields import (
+    Comparison,
+    FieldResult,
+    PreparedRows,
+    RowField,
+    build_dotted_pointer,
+    decide_absence,
+    describe_failures,
+    fail_unreadable,
+    iterate_field_ranges,
+    prepare_rows,
+    refuse_fields_when_absent,
+)
+from proctor.checks._json_places import write_pointer
+from proctor.checks._ranges import locate_text
+from proctor.codecs.speech import Speech, normalize
+from proctor.errors import SpecError
+from proctor.expressions.scope import Scope
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import show
+from proctor.model.verdict import TextRange, Verdict, failed, passed
+from proctor.paths.dotted import find_dotted, trace_dotted
+from proctor.work import spend
+
+_PER_LOOK = 20
+"""Steps that comparing one member of one entry counts."""
+_LONGEST = 2_000
+"""Characters of a phrase."""
+_SHOWN = 3
+"""Entries that are pointed to where none may be there."""
+
+Entry = Mapping[str, Json]
+
+
+class Phrase(msgspec.Struct, frozen=True):
+    """A phrase that must be there, or must not, in the form in which it is compared."""
+
+    text: str
+    speech: Speech
+    is_forbidden: bool
+
+
+class Looked(msgspec.Struct, frozen=True):
+    """What came of looking into one entry."""
+
+    index: int
+    fields: tuple[FieldResult, ...]
+    phrases: tuple[FieldResult, ...]
+
+    @property
+    def held(self) -> int:
+        """How many fields and phrases hold."""
+        return sum(result.passed for result in (*self.fields, *self.phrases))
+
+
+class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """What is claimed of the entries of a family, prepared."""
+
+    what: str
+    base: str
+    """Where the entries stand in the evidence."""
+    chosen_by: PreparedRows
+    fields: PreparedRows
+    phrases: tuple[Phrase, ...] = ()
+    searched: tuple[str, ...] = ("text",)
+    """The members in which phrases are looked for."""
+    defaults: Mapping[str, Json] = {}
+    """What an entry without a member has."""
+    needed: tuple[str, ...] = ()
+    """Members that every entry has: of one without them nobody knows whether it is meant."""
+    is_absent: bool = False
+
+    def list_comparisons(self) -> list[Comparison]:
+        """Return everything that compares a value."""
+        return [comparison for _, comparison in (*self.chosen_by, *self.fields)]
+
+    def decide(self, entries: Sequence[Entry], scope: Scope) -> Verdict:
+        """Return the verdict over the entry in which most holds."""
+        found = self.choose(entries, scope)
+        if self.is_absent:
+            unclear = None if found else self._find_unclear(entries, scope)
+            if unclear is not None:
+                return fail_unreadable(self.what, [unclear])
+            pointers = tuple(f"{self.base}[{index}]" for index in found[:_SHOWN])
+            return decide_absence(str(len(found)) if found else None, self.what, pointers=pointers)
+        if not found:
+            return self.fail_without_entry(len(entries))
+        return self.tell(self.find_best(entries, found, scope))
+
+    def choose(self, entries: Sequence[Entry], scope: Scope) -> list[int]:
+        """Return the positions of the entries that are meant."""
+        spend(len(entries) * (1 + _PER_LOOK * len(self.chosen_by)))
+        return [index for index, entry in enumerate(entries) if all(self._fits(entry, path, one, scope) for path, one in self.chosen_by)]
+
+    def find_best(self, entries: Sequence[Entry], found: Sequence[int], scope: Scope) -> Looked:
+        """Return what came of the first entry in which all holds, else of the first in which most does."""
+        best: Looked | None = None
+        for index in found:
+            looked = self.look(entries[index], index, scope)
+            if best is None or looked.held > best.held:
+                best = looked
+            if best.held == len(self.fields) + len(self.phrases):
+                break
+        assert best is not None, "called with at least one entry"
+        return best
+
+    def look(self, entry: Entry, index: int, scope: Scope) -> Looked:
+        """Compare the fields of an entry, and look for the phrases."""
+        spend(_PER_LOOK * (1 + len(self.fields)))
+        fields = tuple(comparison.compare(path, self._find(entry, path), scope) for path, comparison in self.fields)
+        return Looked(index, fields, tuple(self._look_for_phrases(entry)) if self.phrases else ())
+
+    def tell(self, looked: Looked) -> Verdict:
+        """Return the verdict over one entry."""
+        place = f"{self.base}[{looked.index}]"
+        results = (*looked.fields, *looked.phrases)
+        details = self._write_details(looked.fields, looked.phrases, matched=place)
+        if not results:
+            return passed(f"{self.what} found", details=details, pointers=(place,))
+        told = f"{self.what}: {looked.held} of {len(results)} {'claim holds' if len(results) == 1 else 'claims hold'}"
+        if looked.held == len(results):
+            return passed(told, details=details, pointers=(place,))
+        wrong = tuple(build_dotted_pointer(place, one.path) for one in looked.fields if not one.passed and one.actual is not None)
+        return failed(
+            f"{told}: {describe_failures(results)}", details=details, pointers=wrong or (place,), score=looked.held / len(results)
+        )
+
+    def fail_without_entry(self, count: int) -> Verdict:
+        """Fail everything, because no entry is the one that is meant."""
+        fields = [FieldResult(path, comparison.expected, None, False) for path, comparison in self.fields]
+        phrases = [_record(phrase, False) for phrase in self.phrases]
+        told = f"no {self.what} ({count} recorded)" if count else f"no {self.what} (none recorded)"
+        return failed(told, code="no_match", details=self._write_details(fields, phrases))
+
+    def iterate_ranges(self, entries: Sequence[Entry], scope: Scope, *, most: int | None = None) -> Iterator[TextRange]:
+        """Yield the fields and phrases of the entry that decided, which is among the first `most` that are chosen.
+
+        Without any, or of those that must not be there, what they were chosen by.
+        """
+        found = self.choose(entries, scope)[:most]
+        if not found:
+            return
+        if self.is_absent or not (self.fields or self.phrases):
+            for index in found if self.is_absent else found[:1]:
+                yield from iterate_field_ranges(entries[index], f"{self.base}[{index}]", self._list_recorded(entries[index]), scope)
+            return
+        index = self.find_best(entries, found, scope).index
+        entry, place = entries[index], f"{self.base}[{index}]"
+        yield from iterate_field_ranges(entry, place, self.fields, scope)
+        for name in self.searched if self.phrases else ():
+            text = entry.get(name)
+            for phrase in self.phrases if isinstance(text, str) else ():
+                yield from locate_text(write_pointer(place, (name,)), str(text), phrase.text, ignore_case=True)
+
+    def _find_unclear(self, entries: Sequence[Entry], scope: Scope) -> str | None:
+        """Return why nobody knows whether an entry is meant: it does not say by what it would be chosen."""
+        for index, entry in enumerate(entries):
+            lacking = [path for path, _ in self.chosen_by if path in self.needed and self._find(entry, path) is MISSING]
+            rest = ((path, one) for path, one in self.chosen_by if path not in lacking)
+            if lacking and all(self._fits(entry, path, one, scope) for path, one in rest):
+                return f"{self.base}[{index}] does not say {lacking[0]!r}"
+        return None
+
+    def _list_recorded(self, entry: Entry) -> PreparedRows:
+        return tuple((path, comparison) for path, comparison in self.chosen_by if trace_dotted(entry, path) is not None)
+
+    def _find(self, entry: Entry, path: str) -> Json | Missing:
+        # A column may have a dot in its name; then it is not a path.
+        found = entry[path] if path in entry else find_dotted(entry, path)
+        return self.defaults.get(path, MISSING) if found is MISSING else found
+
+    def _fits(self, entry: Entry, path: str, comparison: Comparison, scope: Scope) -> bool:
+        actual = self._find(entry, path)
+        # What is not recorded fits no value, also no matcher that takes nothing for something.
+        if actual is MISSING:
+            return comparison.expected is None
+        # A message may have several recipients.
+        several: list[Json] = actual if isinstance(actual, list) else []
+        return any(comparison.find_mismatch(one, scope, path) is None for one in (actual, *several))
+
+    def _look_for_phrases(self, entry: Entry) -> Iterator[FieldResult]:
+        texts = [text for name in self.searched if isinstance(text := entry.get(name), str) and text.strip()]
+        spend(sum(map(len, texts)) + 1)
+        spoken = [normalize(text) for text in texts]
+        for phrase in self.phrases:
+            spend(1 + sum(map(len, texts)) // 64)
+            found = any(speech.contains(phrase.speech, spend) for speech in spoken)
+            yield _record(phrase, found, is_readable=bool(texts))
+
+    def _write_details(self, fields: Sequence[FieldResult], phrases: Sequence[FieldResult], **more: Json) -> dict[str, Json]:
+        details: dict[str, Json] = {"field_results": [result.to_record() for result in fields]}
+        if self.phrases:
+            details["phrase_results"] = [result.expected for result in phrases]
+        held = sum(result.passed for result in (*fields, *phrases))
+        return {**details, "held": held, "total": len(fields) + len(phrases), **more}
+
+
+def _record(phrase: Phrase, found: bool, *, is_readable: bool = True) -> FieldResult:
+    """Return what came of a phrase; its record stands where a field has what is expected."""
+    record: dict[str, Json] = {"phrase": phrase.text, "found": found, **({"forbidden": True} if phrase.is_forbidden else {})}
+    holds = is_readable and found != phrase.is_forbidden
+    if not is_readable:
+        why = f"there is no text in which {show(phrase.text)} could be looked for"
+    else:
+        why = f"{show(phrase.text)} is there" if phrase.is_forbidden else f"{show(phrase.text)} is not there"
+    return FieldResult("text", record, None, holds, "" if holds else why)
+
+
+def prepare_choice(**members: Json) -> PreparedRows:
+    """Return the members by which entries are chosen; one that is null does not matter. `sender` is recorded as `from`."""
+    return tuple(
+        ("from" if name == "sender" else name, Comparison(value, field=name)) for name, value in members.items() if value is not None
+    )
+
+
+def describe_choice(what: str, chosen_by: PreparedRows) -> str:
+    """Return what is looked for, in words."""
+    told = ", ".join(f"{path} {show(comparison.expected)}" for path, comparison in chosen_by)
+    return f"{what} with {told}" if told else what
+
+
+def prepare_phrases(contains: Sequence[str], not_contains: Sequence[str]) -> tuple[Phrase, ...]:
+    """Return the phrases in the form in which they are compared. Raises `SpecError` for one without words."""
+    found: list[Phrase] = []
+    for name, phrases, forbidden in (("contains", contains, False), ("not_contains", not_contains, True)):
+        for index, text in enumerate(phrases):
+            if len(text) > _LONGEST:
+                raise SpecError(f"a phrase of more than {_LONGEST} characters", field=f"{name}.{index}")
+            speech = normalize(text)
+            if not speech.begins:
+                raise SpecError(f"a phrase without words: {show(text)}", field=f"{name}.{index}")
+            found.append(Phrase(text, speech, forbidden))
+    return tuple(found)
+
+
+def prepare_claimed(fields: tuple[RowField, ...], phrases: tuple[Phrase, ...], absent: bool) -> PreparedRows:
+    """Return the fields of a claim; an absence takes neither fields nor phrases."""
+    refuse_fields_when_absent(absent, (*fields, *phrases))
+    return prepare_rows(fields)
