@@ -16,6 +16,13 @@ DOCUMENT = "proctor: 1\nname: manners\ncases:\n" + "".join(
     f"  - id: {case}\n    input: {said}\n    expect:\n      - response_contains: {said}\n"
     for case, said in (("greeting", "hello"), ("parcel", "parcel 7"), ("hours", "when are you open"))
 )
+CHOSEN = "document.activeElement.value.slice(document.activeElement.selectionStart, document.activeElement.selectionEnd)"
+APART = """(() => {
+  const text = document.getElementById("text"), style = getComputedStyle(text);
+  const row = document.querySelector(".layer .bad").getBoundingClientRect();
+  const top = text.getBoundingClientRect().top + parseFloat(style.borderTopWidth) + parseFloat(style.paddingTop) - text.scrollTop;
+  return [row.top - top - 10 * parseFloat(style.lineHeight), row.height - parseFloat(style.lineHeight)];
+})()"""
 BROKEN = DOCUMENT.replace("response_contains: parcel", "response_containz: parcel")
 
 
@@ -50,9 +57,10 @@ def test_a_case_is_typed_checked_tried_saved_and_run(browser: Any, desk: Place) 
         page.fill("#text", BROKEN)
         page.wait_for_selector("#problems li:has-text('response_containz')")
         assert "✕ 11" in page.inner_text(".gutter") and page.get_attribute("#text", "aria-invalid") == "true"
+        assert page.inner_text(".layer .bad .message").startswith("✕ ") and "response_contains" in page.inner_text(".layer .bad .message")
         page.click("#problems a")
-        chosen = "document.activeElement.value.slice(document.activeElement.selectionStart, document.activeElement.selectionEnd)"
-        assert page.evaluate(chosen).startswith("response_containz")
+        assert page.inner_text("#place").startswith("11: ") and "response_containz" in page.inner_text("#place")
+        assert page.evaluate(CHOSEN).startswith("response_containz")
         page.fill("#text", DOCUMENT)
         page.wait_for_selector("#problems-state:has-text('No problem was found')")
         assert page.locator("#problems li").count() == 0 and "✕" not in page.inner_text(".gutter")
@@ -189,12 +197,66 @@ def test_the_editor_is_used_by_keys_alone(browser: Any, desk: Place) -> None:
         page.keyboard.press("Control+a")
         page.keyboard.type("proctor: 1\ncases: nothing\n")
         page.wait_for_selector("#problems li a")
+        page.keyboard.press("Escape")
+        page.wait_for_selector("#place:has-text('Tab leaves the text now.')")
         for _ in range(3):
             page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.matches('#problems a')")
         page.keyboard.press("Enter")
         assert page.evaluate("document.activeElement.id") == "text"
+        type_with_help(page)
         assert visitor.complaints == []
+
+
+def type_with_help(page: Any) -> None:
+    """Indent, take back, choose a name, see a bracket's other end, and find, by keys alone."""
+
+    def press(*keys: str) -> None:
+        for key in keys:
+            page.keyboard.press(key)
+
+    def value() -> str:
+        return page.input_value("#text")
+
+    press("Control+a", "Delete")
+    page.keyboard.type("one\ntwo")
+    press("Control+a", "Tab")
+    assert value() == "  one\n  two"
+    press("Shift+Tab", "Shift+Tab")
+    assert value() == "one\ntwo"
+    press("Control+z")
+    assert value() == "  one\n  two", "what a key did can be taken back"
+    press("Control+a", "Delete")
+    page.keyboard.type("expect:\n- response_conta")
+    assert value() == "expect:\n  - response_conta", "the next line is indented"
+    page.wait_for_selector("#proposals li:has-text('response_contains')")
+    assert "names:" in page.inner_text("#place") and page.get_attribute("#text", "aria-activedescendant") is None
+    press("ArrowDown")
+    active = page.get_attribute("#text", "aria-activedescendant")
+    assert page.get_attribute(f"#{active}", "aria-selected") == "true"
+    press("Enter")
+    assert value() == "expect:\n  - response_contains: " and not page.is_visible("#proposals")
+    press("Control+z")
+    assert value() == "expect:\n  - response_conta"
+    press("Escape", "End", "Control+Space")
+    page.wait_for_selector("#proposals li")
+    press("Tab")
+    assert value() == "expect:\n  - response_contains: "
+    page.keyboard.type("{a: [1]}")
+    assert page.locator(".layer .pair").count() == 2
+    press("Control+f")
+    assert page.evaluate("document.activeElement.id") == "find-text"
+    page.keyboard.type("NT")
+    assert page.locator(".layer .found").count() == 1 and "1 of 1" in page.inner_text(".find-bar")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("e")
+    assert "1 of " in page.inner_text(".find-bar") or "2 of " in page.inner_text(".find-bar")
+    press("Enter", "Escape")
+    assert page.evaluate("document.activeElement.id") == "text" and page.evaluate(CHOSEN) == "e"
+    press("Escape", "Tab")
+    assert page.evaluate("document.activeElement.id") != "text", "there is a way out"
+    press("Shift+Tab", "Shift+Tab")
+    assert page.evaluate("document.activeElement.id") != "text", "who only passes by is let through"
 
 
 def list_screens(desk: Place) -> list[str]:
@@ -234,6 +296,8 @@ def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any,
         page.fill("#text", BROKEN)
         page.wait_for_selector("#problems li")
         look("editor with problems")
+        apart = page.evaluate(APART)
+        assert max(map(abs, apart)) < 2, f"the mark is not at its line: {apart}"
         page.fill("#text", DOCUMENT)
         page.click("button:has-text('Try')")
         page.wait_for_selector("#trial")

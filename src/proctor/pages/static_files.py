@@ -29,6 +29,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "window.js": ("window.js",),
     "cases.css": ("cases.css",),
     "editor.js": ("editor.js",),
+    "editing.js": ("editing.js",),
     "traces.css": ("traces.css",),
     "feed.js": ("feed.js",),
     "spans.js": ("spans.js",),

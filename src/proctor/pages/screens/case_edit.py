@@ -6,12 +6,14 @@ trying it, or with the version that somebody else wrote meanwhile.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from proctor.checks.registry import default_registry
 from proctor.errors import StoreError
 from proctor.formats.suites import DIALECTS
 from proctor.pages.desk import Desk, open_desk
@@ -164,6 +166,7 @@ async def _show_editor(
         "case": case,
         "form": form,
         "dialects": DIALECTS,
+        "checks": _list_checks(),
         "agents": [] if away else await list_project_agents(desk, project["id"]),
         "found": await validate_text(desk, form),
         "now": now,
@@ -175,6 +178,12 @@ async def _show_editor(
         **more,
     }
     return render_page(request, "case_edit.html", values, status=status)
+
+
+@functools.cache
+def _list_checks() -> tuple[tuple[str, str], ...]:
+    """Return the name of every check with a sentence about it, which the editor proposes."""
+    return tuple((entry.name, entry.summary.split("\n")[0][:100]) for entry in default_registry())
 
 
 def write_form(case: Record) -> Record:
