@@ -127,11 +127,24 @@ def postgres_template(postgres: Cluster) -> str:
     return url.rpartition("/")[2]
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.live)])
+DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.live))
+
+
+@pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a database with all tables and nothing in them."""
+    yield from _make_database(request, tmp_path)
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def shared_database_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The same, one for all tests of a file that change nothing in it."""
+    yield from _make_database(request, tmp_path_factory.mktemp("shared"))
+
+
+def _make_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
     if request.param == "sqlite":
-        path = tmp_path / "proctor.db"
+        path = folder / "proctor.db"
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
         path.chmod(0o600)
         yield f"sqlite:///{path}"
@@ -142,7 +155,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     cluster.drop_database(url)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.live)])
+@pytest.fixture(params=DATABASES)
 def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a database that is not made yet (SQLite), or empty (PostgreSQL)."""
     if request.param == "sqlite":

@@ -6,19 +6,35 @@ that each start their own servers are taken one by one, and the hundreds of one 
 
 from __future__ import annotations
 
+import re
 import zlib
 
 from xdist.scheduler import LoadFileScheduling
 
 TOGETHER = {
+    "tests/live/test_calibration_browser.py": "one browser",
+    "tests/live/test_case_pages_browser.py": "one service with cases and runs",
     "tests/live/test_deciding_crash.py": "one service",
+    "tests/live/test_otel_sdk.py": "one service",
     "tests/live/test_report_browser.py": "one browser",
 }
 """Files under tests/live/ whose tests share something, and what."""
+BY_DATABASE = {
+    "tests/live/test_pages_browser.py": "a service with runs",
+    "tests/live/test_settings_browser.py": "a service",
+    "tests/live/test_trace_pages_browser.py": "a service with traces",
+}
+"""The same where there is one on each database."""
 BY_NAME = {"tests/live/test_framework_pages.py"}
 """Files in which the tests of one name share an environment: no other worker waits while it is made."""
+BY_FIXTURE = {
+    "tests/live/test_deciding.py": ("keep_nobody_waiting", "client_leaves"),
+    "tests/live/test_mcp_clients.py": ("over_http",),
+}
+"""Files in which only those tests share a service whose names have one of these words in them."""
 PARTS = {"tests/rest/test_openapi.py": 3}
 """Into how many parts the tests of a file are divided; each part has a service of its own."""
+_DATABASE = re.compile(r"sqlite|postgresql")
 
 
 def find_group(test: str) -> str:
@@ -28,6 +44,10 @@ def find_group(test: str) -> str:
         return f"{file} {test.rpartition('[')[2]}"
     if file in PARTS:
         return f"{file} {zlib.crc32(test.encode()) % PARTS[file]}"
+    if file in BY_DATABASE:
+        return " ".join((file, *_DATABASE.findall(test.partition("[")[2])))
+    if any(word in test for word in BY_FIXTURE.get(file, ())):
+        return file
     return test if file.startswith("tests/live/") and file not in TOGETHER else file
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.schedule import BY_NAME, PARTS, TOGETHER, find_group
+from tests.schedule import BY_DATABASE, BY_FIXTURE, BY_NAME, PARTS, TOGETHER, find_group
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,6 +23,19 @@ def test_the_tests_of_one_framework_stay_together() -> None:
     assert find_group(f"{file}::test_a[crewai]") == find_group(f"{file}::test_b[crewai]") != find_group(f"{file}::test_b[agno]")
 
 
+def test_the_tests_of_a_service_on_one_database_stay_together() -> None:
+    for file in BY_DATABASE:
+        assert find_group(f"{file}::test_a[sqlite]") == find_group(f"{file}::test_b[sqlite]") != find_group(f"{file}::test_b[postgresql]")
+        assert find_group(f"{file}::test_a") == find_group(f"{file}::test_b") != find_group(f"{file}::test_b[sqlite]")
+
+
+def test_the_tests_of_a_shared_service_stay_together_and_those_that_end_theirs_do_not() -> None:
+    for file, words in BY_FIXTURE.items():
+        assert {find_group(f"{file}::test_{word}_{number}") for word in words for number in range(2)} == {file}
+        assert find_group(f"{file}::test_stops[1]") != find_group(f"{file}::test_stops[2]")
+        assert all(f"{word}(" in (ROOT / file).read_text(encoding="utf-8") for word in words), "no test has that in its name"
+
+
 def test_hundreds_of_requests_are_divided_into_parts() -> None:
     (file,) = PARTS
     groups = [find_group(f"{file}::test_generated[GET /api/{number}]") for number in range(300)]
@@ -30,4 +43,4 @@ def test_hundreds_of_requests_are_divided_into_parts() -> None:
 
 
 def test_the_files_are_there() -> None:
-    assert all((ROOT / file).exists() for file in (*TOGETHER, *BY_NAME, *PARTS))
+    assert all((ROOT / file).exists() for file in (*TOGETHER, *BY_DATABASE, *BY_NAME, *BY_FIXTURE, *PARTS))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.live.accessibility import find_flaws, open_details
 from tests.live.test_pages_browser import Place, Visitor, axe, browser, opened_place, pytestmark
 
 __all__ = ["axe", "browser", "pytestmark"]
@@ -268,43 +267,27 @@ def list_screens(desk: Place) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, desk: Place, axe: str, width: int) -> None:
-    shots = os.environ.get("PROCTOR_TEST_SHOTS")
-    with Visitor(browser, desk, width=width, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
+def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, desk: Place, axe: str) -> None:
+    with Visitor(browser, desk, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
         page = visitor.page
-        broken: list[str] = []
-
-        def look(name: str) -> None:
-            page.evaluate(axe)
-            for scheme, rules in (("light", "{}"), ("dark", "{runOnly: ['color-contrast', 'link-in-text-block']}")):
-                page.emulate_media(color_scheme=scheme)
-                if shots:
-                    page.screenshot(path=Path(shots) / f"{name.strip('/').replace('/', '_')[:60]}-{width}-{scheme}.png", full_page=True)
-                found = page.evaluate(f"axe.run(document, {{...{rules}, resultTypes: ['violations']}})")
-                broken.extend(f"{name}, {scheme}: {rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"])
-            page.emulate_media(color_scheme="light")
-            if page.evaluate("document.documentElement.scrollWidth") > width:
-                broken.append(f"{name}: wider than {width} px")
-
+        flaws: list[str] = []
         visitor.log_in()
         for path in list_screens(desk):
             page.goto(path)
-            page.evaluate("for (const details of document.querySelectorAll('details')) details.open = true")
-            look(path.partition(desk.project)[2].replace("?", "_"))
+            open_details(page)
+            flaws += find_flaws(page, axe, path.partition(desk.project)[2])
         page.goto(f"/ui/p/{desk.project}/cases/new")
         page.fill("#text", BROKEN)
         page.wait_for_selector("#problems li")
-        look("editor with problems")
+        flaws += find_flaws(page, axe, "editor with problems")
         apart = page.evaluate(APART)
         assert max(map(abs, apart)) < 2, f"the mark is not at its line: {apart}"
         page.fill("#text", DOCUMENT)
         page.click("button:has-text('Try')")
         page.wait_for_selector("#trial")
-        look("editor tried")
+        flaws += find_flaws(page, axe, "editor tried")
         page.goto(f"/ui/p/{desk.project}/runs/new")
         page.click("button:has-text('Dry run')")
         page.wait_for_selector("#dry-run")
-        look("dry run")
-        page.goto("/ui/login")
-        assert not broken, "\n".join(broken)
+        flaws += find_flaws(page, axe, "dry run")
+        assert not flaws, "\n".join(flaws)

@@ -32,8 +32,16 @@ STOP_S = 30.0
 """How long stopping may take, as the documentation says."""
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """One service for all tests that leave it as they found it."""
+    with serving(tmp_path_factory.mktemp("deciding"), flags=("--allowed-address", "127.0.0.1")) as found:
+        yield found
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Serving]:
+def own_server(tmp_path: Path) -> Iterator[Serving]:
+    """A service of the test's own, which may end it."""
     with serving(tmp_path, flags=("--allowed-address", "127.0.0.1")) as found:
         yield found
 
@@ -166,8 +174,8 @@ def test_deciding_ends_when_the_client_leaves(server: Serving, road: str) -> Non
 
 
 @pytest.mark.parametrize("road", ["mcp", "complete", "run"])
-def test_the_service_stops_in_its_time_whatever_is_being_decided(server: Serving, road: str) -> None:
-    held = []
+def test_the_service_stops_in_its_time_whatever_is_being_decided(own_server: Serving, road: str) -> None:
+    server, held = own_server, []
     with letter_agent() as target:
         if road == "run":
             start_run(server, target, pattern_suite(60, *(f"c{number}" for number in range(30))), concurrency=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,6 +12,23 @@ import pytest
 from tests.live.serving import Serving, serving
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with serving(tmp_path_factory.mktemp("sdk"), flags=("--quiet-period-s", "0.2")) as found:
+        yield found
+
+
+@pytest.fixture
+def project(server: Serving) -> Iterator[str]:
+    """The only project of the service, which is gone afterwards with all that is in it."""
+    _, made = server.ask("POST", "/api/projects", {"name": "sdk"})
+    yield made["id"]
+    status, told = server.ask("DELETE", f"/api/projects/{made['id']}")
+    assert status < 300, told
+    assert server.ask("GET", "/api/traces")[1]["data"] == [] == server.ask("GET", "/api/agents")[1]["data"]
+
 
 CASE: dict[str, Any] = {
     "name": "refund",
@@ -99,31 +116,29 @@ def export(server: Serving, act: Any, text: str, compression: Any) -> None:
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("act", [genai, openinference], ids=["genai", "openinference"])
-def test_traces_of_the_sdk_are_evaluated_against_mibo_cases(tmp_path: Path, act: Any, compressed: bool) -> None:
+def test_traces_of_the_sdk_are_evaluated_against_mibo_cases(server: Serving, project: str, act: Any, compressed: bool) -> None:
     from opentelemetry.exporter.otlp.proto.http import Compression
 
-    with serving(tmp_path, flags=("--quiet-period-s", "0.2")) as server:
-        _, project = server.ask("POST", "/api/projects", {"name": "sdk"})
-        place = {"project_id": project["id"], "name": "shop", "kind": "otlp", "service_name": "shop"}
-        assert server.ask("POST", "/api/agents", place)[0] == 201
-        status, made = server.ask("POST", "/api/cases", {"project_id": project["id"], "document": CASE, "dialect": "mibo"})
-        assert status == 201, made
-        compression = Compression.Gzip if compressed else Compression.NoCompression
-        export(server, act, "Your refund is on its way.", compression)
-        export(server, act, "No.", compression)
-        end = time.monotonic() + 30
-        while True:
-            _, page = server.ask("GET", "/api/traces?status=evaluated")
-            if len(page["data"]) == 2:
-                break
-            assert time.monotonic() < end, page
-            time.sleep(0.05)
-        assert [row["outcome"] for row in page["data"]] == ["fail", "pass"]
-        assert page["data"][1]["input_text"] == "I was charged twice"
-        _, results = server.ask("GET", f"/api/results?trace_id={page['data'][0]['id']}")
-        _, whole = server.ask("GET", f"/api/results/{results['data'][0]['id']}")
-        failed = [entry["id"] for entry in whole["result"]["assertions"] if entry["outcome"] != "pass"]
-        assert failed == ["says"], whole["result"]
+    place = {"project_id": project, "name": "shop", "kind": "otlp", "service_name": "shop"}
+    assert server.ask("POST", "/api/agents", place)[0] == 201
+    status, made = server.ask("POST", "/api/cases", {"project_id": project, "document": CASE, "dialect": "mibo"})
+    assert status == 201, made
+    compression = Compression.Gzip if compressed else Compression.NoCompression
+    export(server, act, "Your refund is on its way.", compression)
+    export(server, act, "No.", compression)
+    end = time.monotonic() + 30
+    while True:
+        _, page = server.ask("GET", "/api/traces?status=evaluated")
+        if len(page["data"]) == 2:
+            break
+        assert time.monotonic() < end, page
+        time.sleep(0.05)
+    assert [row["outcome"] for row in page["data"]] == ["fail", "pass"]
+    assert page["data"][1]["input_text"] == "I was charged twice"
+    _, results = server.ask("GET", f"/api/results?trace_id={page['data'][0]['id']}")
+    _, whole = server.ask("GET", f"/api/results/{results['data'][0]['id']}")
+    failed = [entry["id"] for entry in whole["result"]["assertions"] if entry["outcome"] != "pass"]
+    assert failed == ["says"], whole["result"]
 
 
 LOGGED: dict[str, Any] = {
@@ -179,22 +194,22 @@ def export_logged(server: Serving, tool: str, *, compression: Any, first: str) -
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
 @pytest.mark.parametrize("first", ["logs", "spans"])
-def test_log_records_of_the_sdk_are_evaluated_with_their_spans_and_make_their_agent(tmp_path: Path, first: str, compressed: bool) -> None:
+def test_log_records_of_the_sdk_are_evaluated_with_their_spans_and_make_their_agent(
+    server: Serving, project: str, first: str, compressed: bool
+) -> None:
     from opentelemetry.exporter.otlp.proto.http import Compression
 
-    with serving(tmp_path, flags=("--quiet-period-s", "0.2")) as server:
-        _, project = server.ask("POST", "/api/projects", {"name": "sdk"})
-        assert server.ask("POST", "/api/cases", {"project_id": project["id"], "document": LOGGED, "dialect": "mibo"})[0] == 201
-        compression = Compression.Gzip if compressed else Compression.NoCompression
-        for tool in ("lookup_order", "delete_order"):
-            export_logged(server, tool, compression=compression, first=first)
-        end = time.monotonic() + 30
-        while True:
-            _, page = server.ask("GET", "/api/traces?status=evaluated")
-            if [row["outcome"] for row in page["data"]] == ["fail", "pass"]:
-                break
-            assert time.monotonic() < end, page
-            time.sleep(0.05)
-        assert [row["input_text"] for row in page["data"]] == ["Refund order 17"] * 2
-        _, agents = server.ask("GET", "/api/agents")
-        assert [(agent["name"], agent["project_id"]) for agent in agents["data"]] == [("logged", project["id"])]
+    assert server.ask("POST", "/api/cases", {"project_id": project, "document": LOGGED, "dialect": "mibo"})[0] == 201
+    compression = Compression.Gzip if compressed else Compression.NoCompression
+    for tool in ("lookup_order", "delete_order"):
+        export_logged(server, tool, compression=compression, first=first)
+    end = time.monotonic() + 30
+    while True:
+        _, page = server.ask("GET", "/api/traces?status=evaluated")
+        if [row["outcome"] for row in page["data"]] == ["fail", "pass"]:
+            break
+        assert time.monotonic() < end, page
+        time.sleep(0.05)
+    assert [row["input_text"] for row in page["data"]] == ["Refund order 17"] * 2
+    _, agents = server.ask("GET", "/api/agents")
+    assert [(agent["name"], agent["project_id"]) for agent in agents["data"]] == [("logged", project)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from proctor.rest.app import make_app
+from proctor.rest.routes import mcp as mcp_routes
 from proctor.rest.settings import ServeSettings
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import KeySpec, create_key
@@ -29,6 +31,7 @@ from tests.service.agents import LOOPBACK, an_agent, suite
 
 ADDRESS = "http://127.0.0.1:8700"
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+JSON = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
 
 
 class Running:
@@ -74,6 +77,34 @@ def test_both_examples_are_authored_and_verified_with_a_key(tmp_path: Path, mode
             noted = await web.get("/api/audit", params={"resource": "criterion"})
             assert {note["action"] for note in noted.json()["data"]} == {"create", "update", "delete"}
             assert all(note["actor"].startswith("key_") for note in noted.json()["data"])
+
+    serving(tmp_path, doing)
+
+
+def test_it_is_loaded_by_whoever_asks_first_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[str] = []
+    really_load = mcp_routes._load
+
+    def load() -> Any:
+        loads.append(threading.current_thread().name)
+        if len(loads) == 1:
+            raise RuntimeError("no memory for it")
+        return really_load()
+
+    async def doing(running: Running) -> None:
+        monkeypatch.setattr(mcp_routes, "_load", load)
+        async with running.web() as web:
+            assert (await web.get("/health")).status_code == 200 and not loads
+            # One that cannot be loaded is asked for again.
+            assert (await web.post("/mcp", json=LIST)).status_code == 500
+            # Whoever asks first may leave: the others have what was begun for it.
+            gone = asyncio.create_task(web.post("/mcp", json=LIST, headers=JSON))
+            others = [asyncio.create_task(web.post("/mcp", json=LIST, headers=JSON)) for _ in range(3)]
+            await asyncio.sleep(0)
+            gone.cancel()
+            answers = await asyncio.gather(*others)
+        assert [answer.status_code for answer in answers] == [200] * 3
+        assert len(loads) == 2 and threading.current_thread().name not in loads
 
     serving(tmp_path, doing)
 

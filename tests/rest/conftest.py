@@ -14,3 +14,10 @@ from tests.rest.services import Service
 def service(database_url: str, tmp_path: Path) -> Iterator[Service]:
     with Service(database_url, tmp_path) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def shared_service(shared_database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for all tests of a file that only ask it, or are refused."""
+    with Service(shared_database_url, tmp_path_factory.mktemp("home")) as running:
+        yield running

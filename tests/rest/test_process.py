@@ -18,6 +18,8 @@ import httpx2
 import pytest
 
 from proctor.cli.main import run
+from proctor.rest import process as serving
+from proctor.rest.settings import ServeSettings
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import KeySpec, create_key
 from proctor.service.hub import Hub
@@ -48,6 +50,22 @@ def test_an_address_others_can_reach_is_refused_without_a_key(tmp_path: Path, ca
     assert run(["serve", "--host", "0.0.0.0", "--port", "0", "--home", str(tmp_path)]) == 4
     told = capsys.readouterr()
     assert "there is no organization key" in told.err and "proctor keys create" in told.err and not told.out
+
+
+async def test_a_signal_as_soon_as_it_serves_ends_it_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = serving.QuietServer.startup
+
+    async def start_and_end(server: serving.QuietServer, sockets: list[socket.socket] | None = None) -> None:
+        await start(server, sockets)
+        server.should_exit = True  # as a signal does; the socket is closed before anything was said
+
+    monkeypatch.setattr(serving.QuietServer, "startup", start_and_end)
+    # These are for a process of its own.
+    monkeypatch.setattr(serving, "_tune_interpreter", lambda: None)
+    monkeypatch.setattr(serving, "log_to_stream", lambda stream: None)
+    said: list[str] = []
+    await serving.serve(ServeSettings(service=ServiceSettings(home=tmp_path), database=str(tmp_path / "p.db"), port=0), said.append)
+    assert re.fullmatch(r"proctor serves on http://127\.0\.0\.1:[1-9]\d+", said[0])
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,13 @@ def key(service: Service) -> str:
     return found
 
 
+@pytest.fixture(scope="module")
+def shared_key(shared_service: Service) -> str:
+    found = shared_service.keys()["organization"]
+    shared_service.run(sow)
+    return found
+
+
 def ids(answer: Any) -> list[str]:
     assert answer.status_code == 200, answer.text
     return [one["id"] for one in answer.json()["data"]]
@@ -49,13 +56,13 @@ def ids(answer: Any) -> list[str]:
         ("metadata=env=home%00", []),
     ],
 )
-def test_traces_are_found_by_what_is_known_of_them(service: Service, key: str, query: str, found: list[str]) -> None:
-    assert ids(service.get(f"/api/traces?{query}", key=key)) == found
+def test_traces_are_found_by_what_is_known_of_them(shared_service: Service, shared_key: str, query: str, found: list[str]) -> None:
+    assert ids(shared_service.get(f"/api/traces?{query}", key=shared_key)) == found
 
 
 @pytest.mark.parametrize("query", ["status=lost", "since=soon", "metadata=env", "metadata=a%22b=c", "query=" + "x" * 201, "outcome=great"])
-def test_a_filter_that_cannot_be_used_is_refused(service: Service, key: str, query: str) -> None:
-    assert service.get(f"/api/traces?{query}", key=key).status_code == 400
+def test_a_filter_that_cannot_be_used_is_refused(shared_service: Service, shared_key: str, query: str) -> None:
+    assert shared_service.get(f"/api/traces?{query}", key=shared_key).status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -68,14 +75,14 @@ def test_a_filter_that_cannot_be_used_is_refused(service: Service, key: str, que
         ("code=none", []),
     ],
 )
-def test_results_are_found_by_what_they_are_about(service: Service, key: str, query: str, found: list[str]) -> None:
-    assert ids(service.get(f"/api/results?{query}", key=key)) == found
+def test_results_are_found_by_what_they_are_about(shared_service: Service, shared_key: str, query: str, found: list[str]) -> None:
+    assert ids(shared_service.get(f"/api/results?{query}", key=shared_key)) == found
 
 
-def test_a_trace_and_a_result_are_read_whole(service: Service, key: str) -> None:
-    trace = service.get("/api/traces/trc_home", key=key).json()
+def test_a_trace_and_a_result_are_read_whole(shared_service: Service, shared_key: str) -> None:
+    trace = shared_service.get("/api/traces/trc_home", key=shared_key).json()
     assert trace["received"] == {"of": "home"} and [one["id"] for one in trace["results"]] == ["res_home"]
-    assert service.get("/api/results/res_home", key=key).json()["result"] == {"of": "home"}
+    assert shared_service.get("/api/results/res_home", key=shared_key).json()["result"] == {"of": "home"}
 
 
 def test_the_evidence_of_a_trace_stands_beside_what_was_received(service: Service, key: str) -> None:

@@ -31,8 +31,8 @@ JSON = {"content-type": "application/json"}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8700", "localhost", "LOCALHOST:99", "[::1]:8700", "[0:0::1]"])
-def test_the_names_of_a_local_service_are_answered(service: Service, host: str) -> None:
-    assert service.get("/health", headers={"host": host}).status_code == 200
+def test_the_names_of_a_local_service_are_answered(shared_service: Service, host: str) -> None:
+    assert shared_service.get("/health", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_the_names_of_a_local_service_are_answered(service: Service, host: str) 
         "localhost\\evil", "localhost,evil.com", "-localhost",
     ],
 )  # fmt: skip
-def test_another_name_is_refused_whatever_it_leads_to(service: Service, host: str) -> None:
-    answer = service.get("/health", headers={"host": host})
+def test_another_name_is_refused_whatever_it_leads_to(shared_service: Service, host: str) -> None:
+    answer = shared_service.get("/health", headers={"host": host})
     assert answer.status_code == 403
     assert answer.json()["error"]["code"] == "FORBIDDEN"
 
@@ -75,8 +75,8 @@ def test_names_can_be_allowed_and_an_address_needs_no_name_where_all_addresses_a
         ("http://[", 403),
     ],
 )
-def test_pages_of_others_are_not_answered(service: Service, origin: str, status: int) -> None:
-    answer = service.get("/health", headers={"origin": origin})
+def test_pages_of_others_are_not_answered(shared_service: Service, origin: str, status: int) -> None:
+    answer = shared_service.get("/health", headers={"origin": origin})
     assert answer.status_code == status
     assert not [name for name in answer.headers if name.startswith("access-control-")]
 
@@ -259,8 +259,8 @@ def test_many_large_bodies_at_once_are_asked_to_come_again(tmp_path: Path) -> No
     "body",
     [b"", b"nonsense", b"NaN", b'{"name": NaN}', b'{"name": "\\ud800"}', b'{"name": 1e999}', b"[]", b"null", b"\xff\xfe", b'{"name": 1}'],
 )
-def test_a_body_that_cannot_be_used_is_a_bad_request(service: Service, body: bytes) -> None:
-    answer = service.post("/api/projects", content=body, headers=JSON)
+def test_a_body_that_cannot_be_used_is_a_bad_request(shared_service: Service, body: bytes) -> None:
+    answer = shared_service.post("/api/projects", content=body, headers=JSON)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["code"] in ("BAD_REQUEST", "VALIDATION_ERROR")
 

@@ -19,6 +19,17 @@ def task(author: Author) -> dict[str, Any]:
     return author.task(author.benchmark())
 
 
+@pytest.fixture(scope="module")
+def shared_author(shared_service: Service) -> Author:
+    """For tests that ask for nothing but what they made themselves."""
+    return Author(shared_service)
+
+
+@pytest.fixture(scope="module")
+def shared_task(shared_author: Author) -> dict[str, Any]:
+    return shared_author.task(shared_author.benchmark())
+
+
 def test_a_criterion_is_created_read_changed_and_deleted(author: Author, task: dict[str, Any]) -> None:
     made = author.post("/criteria", {"task_id": task["id"], "label": "booked", "assertion": APPOINTMENT}, status=201)
     assert made["id"].startswith("crit_") and made["created_at"].endswith("Z") and len(made["created_at"]) == 24
@@ -96,21 +107,21 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("wrong", "path", "told"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 def test_a_criterion_that_cannot_be_understood_is_refused_with_its_path(
-    author: Author, task: dict[str, Any], wrong: dict[str, Any], path: str, told: str
+    shared_author: Author, shared_task: dict[str, Any], wrong: dict[str, Any], path: str, told: str
 ) -> None:
-    body = {"task_id": task["id"], "label": "x", "assertion": APPOINTMENT, **wrong}
-    error = author.post("/criteria", body, status=400)["error"]
+    body = {"task_id": shared_task["id"], "label": "x", "assertion": APPOINTMENT, **wrong}
+    error = shared_author.post("/criteria", body, status=400)["error"]
     assert error["code"] == "VALIDATION_ERROR"
     assert path in error["details"], error
     assert told in " ".join(error["details"][path])
-    made = author.criterion(task)
+    made = shared_author.criterion(shared_task)
     if "assertion" in wrong:
-        author.ask("PATCH", f"/criteria/{made['id']}", wrong, status=400)
-        assert author.get(f"/criteria/{made['id']}") == made
+        shared_author.ask("PATCH", f"/criteria/{made['id']}", wrong, status=400)
+        assert shared_author.get(f"/criteria/{made['id']}") == made
 
 
-def test_a_criterion_needs_a_label(author: Author, task: dict[str, Any]) -> None:
-    error = author.post("/criteria", {"task_id": task["id"], "assertion": APPOINTMENT}, status=400)["error"]
+def test_a_criterion_needs_a_label(shared_author: Author, shared_task: dict[str, Any]) -> None:
+    error = shared_author.post("/criteria", {"task_id": shared_task["id"], "assertion": APPOINTMENT}, status=400)["error"]
     assert error["details"] == {"label": ["required"]}
 
 
@@ -134,11 +145,11 @@ def test_lists_are_paged_newest_first(author: Author) -> None:
 
 
 @pytest.mark.parametrize("noun", ["environments", "simulators", "datasets", "benchmarks", "tasks", "criteria", "solvers", "playgrounds"])
-def test_what_is_not_there_is_not_found(author: Author, noun: str) -> None:
-    assert author.get(f"/{noun}/x_1", status=404)["error"]["code"] == "NOT_FOUND"
+def test_what_is_not_there_is_not_found(shared_author: Author, noun: str) -> None:
+    assert shared_author.get(f"/{noun}/x_1", status=404)["error"]["code"] == "NOT_FOUND"
     if noun != "playgrounds":
-        author.ask("PATCH", f"/{noun}/x_1", {}, status=404)
-        author.ask("DELETE", f"/{noun}/x_1", status=404)
+        shared_author.ask("PATCH", f"/{noun}/x_1", {}, status=404)
+        shared_author.ask("DELETE", f"/{noun}/x_1", status=404)
 
 
 PARENTS: list[tuple[str, dict[str, Any]]] = [
@@ -155,8 +166,8 @@ PARENTS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("path", "body"), PARENTS)
-def test_nothing_is_made_below_what_is_not_there(author: Author, path: str, body: dict[str, Any]) -> None:
-    author.post(path, body, status=404)
+def test_nothing_is_made_below_what_is_not_there(shared_author: Author, path: str, body: dict[str, Any]) -> None:
+    shared_author.post(path, body, status=404)
 
 
 def test_environments_hold_simulators(author: Author) -> None:

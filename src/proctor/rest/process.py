@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Generator
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -39,6 +40,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def _tune_interpreter() -> None:
     """Look for circles of garbage less often: traces are many small objects without any, and what was loaded by now stays."""
     gc.freeze()
+    gc.enable()
     gc.set_threshold(20_000, 20, 50)
     # Traces are decided in a thread beside the one that answers, which should not wait long for its turn.
     sys.setswitchinterval(0.001)
@@ -67,6 +69,7 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
                 "  create one first: proctor keys create --kind organization --name NAME"
             )
         with open_socket(settings.host, settings.port) as sock:
+            place = sock.getsockname()  # while it is open: a signal may close it as soon as it is served
             app = make_app(settings, hub=hub)
             app.state.write_document = write_document
             server = QuietServer(make_server_config(app, settings))
@@ -78,14 +81,14 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
                 while not server.started and not running.done():
                     await asyncio.sleep(0.01)
                 if server.started:
-                    _announce(settings, sock, is_open, say)
+                    _announce(place, is_open, say)
                 await running
         if not server.started:
             raise InputError("the service could not start; its log says why")
 
 
-def _announce(settings: ServeSettings, sock: socket.socket, is_open: bool, say: Callable[[str], None]) -> None:
-    host, port = sock.getsockname()[:2]
+def _announce(place: tuple[Any, ...], is_open: bool, say: Callable[[str], None]) -> None:
+    host, port = place[:2]
     say(f"proctor serves on http://{f'[{host}]' if ':' in host else host}:{port}")
     if is_open:
         closing = "`proctor keys create --kind organization` changes that"
