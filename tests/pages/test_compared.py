@@ -85,7 +85,7 @@ def test_every_text_of_a_comparison_is_of_the_catalogue_or_data(home: Path) -> N
         ]
         assert not {text: words for text in texts if (words := find_unmarked(text))}
     for kept in list_runs(home, None):
-        shown = list_command._describe_run(write_in_capitals(kept), MARKED)
+        shown = list_command.describe_run(write_in_capitals(kept), MARKED)
         assert not find_unmarked(shown)
 
 

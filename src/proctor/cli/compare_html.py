@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 from proctor.actions.compare import RunComparison
 from proctor.actions.compare_rows import ChangedGroup, describe_incomplete, describe_runs, list_changed_cases, list_repeats_needed
@@ -48,7 +49,8 @@ def write_comparison_page(found: RunComparison, words: Catalogue | None = None) 
 
 def _list_runs(found: RunComparison) -> list[RunFigures]:
     base, candidate = (make("code", "", to_one_line(each, 200), dir="auto") for each in describe_runs(found))
-    comparison, amounts = found.comparison, {"latency": found.latency, "tokens": found.tokens, "cost": found.cost}
+    comparison = found.comparison
+    amounts: dict[str, Any] = {"latency": found.latency, "tokens": found.tokens, "cost": found.cost}
     return [
         RunFigures(name=base, about=draw_time(found.base.started_at), counts=_count(comparison.base), **amounts),
         RunFigures(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from proctor.actions.compare_several import CaseAcross, SeveralRuns
 from proctor.pages.ports import Record
@@ -32,7 +33,7 @@ def list_run_figures(runs: Sequence[Record], found: SeveralRuns, words: Catalogu
     ]
 
 
-def _describe(run: Record) -> dict[str, Child]:
+def _describe(run: Record) -> dict[str, Any]:
     address = f"{_find_runs_address(run)}/{quote_part(run['id'])}"
     tags = [(" ", make("span", "note", "@", make("bdi", "", show_text(tag, 40)))) for tag in run["tags"] or ()]
     return {

@@ -35,11 +35,11 @@ def run(arguments: list[str]) -> int:
             output.write_text(words.say("list.none", home=home) + "\n")
             return Exit.NOTHING
         for kept in runs:
-            output.write_text(_describe_run(kept, words) + "\n")
+            output.write_text(describe_run(kept, words) + "\n")
     return Exit.PASSED
 
 
-def _describe_run(kept: KeptRun, words: Catalogue) -> str:
+def describe_run(kept: KeptRun, words: Catalogue) -> str:
     """Return one run in one line; of a broken one, what is wrong with it."""
     if kept.header is None:
         return f"{kept.run_id}  {_describe_fault(kept.problem or words.say('list.unreadable'), words)}"
