@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from proctor.actions.compare import RunComparison
-from proctor.report.wording import count_noun
-from proctor.scoring.amounts import AmountChange
+from proctor.report.catalogue import Catalogue, speak
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Comparison, RepeatsNeeded
 
@@ -29,6 +28,11 @@ class ChangedGroup(NamedTuple):
     kind: str
     """`bad`, `doubtful`, `good` or `plain`: how it is coloured."""
     cases: list[ChangedCase]
+
+    @property
+    def slug(self) -> str:
+        """The title as a part of a name: `newly_failing`."""
+        return self.title.replace(" ", "_")
 
 
 def list_changed_cases(found: RunComparison) -> list[ChangedGroup]:
@@ -71,14 +75,6 @@ def describe_change(comparison: Comparison) -> str:
     return f"{100 * comparison.effect:+.1f} points, {low:+.1f} to {high:+.1f}, p {comparison.p_value:.3g}"
 
 
-def describe_ratio(change: AmountChange) -> str:
-    """Return how an amount changed case by case, which need not be how the two medians differ."""
-    verdict = change.verdict.replace("_", " ")
-    if change.ratio is None or change.interval is None:
-        return verdict
-    return f"{verdict}; case by case {change.ratio:.2f} times as much, {change.interval.low:.2f} to {change.interval.high:.2f}"
-
-
 def list_repeats_needed(found: RunComparison) -> list[RepeatsNeeded]:
     """Return how often to repeat each case to see drops; nothing where the comparison has seen a change already."""
     if found.comparison.verdict in ("regressed", "improved"):
@@ -86,12 +82,18 @@ def list_repeats_needed(found: RunComparison) -> list[RepeatsNeeded]:
     return [needed for needed in found.comparison.repeats_needed if needed.repeats is not None]
 
 
-def describe_incomplete(found: RunComparison) -> list[str]:
+def describe_incomplete(found: RunComparison, words: Catalogue | None = None) -> list[str]:
     """Return lines that say how much there is of either run, where that is not all; the comparison says nothing about what is missing."""
-    told = (("base", found.base_incomplete), ("candidate", found.candidate_incomplete))
+    words = speak(words)
+    told = (("compared.incomplete_base", found.base_incomplete), ("compared.incomplete_candidate", found.candidate_incomplete))
     return [
-        f"INCOMPLETE: the {name} has {much.attempts_finished:,} of {count_noun(much.attempts_planned, 'attempt')}, "
-        f"{much.cases_finished:,} of {count_noun(much.cases_planned, 'case')}"
+        words.say(
+            name,
+            attempts_finished=much.attempts_finished,
+            attempts=words.say("told.of_attempts", count=much.attempts_planned),
+            cases_finished=much.cases_finished,
+            cases=words.say("told.of_cases", count=much.cases_planned),
+        )
         for name, much in told
         if much is not None
     ]

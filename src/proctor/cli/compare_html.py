@@ -1,84 +1,89 @@
-"""Writes two runs side by side as one page that loads nothing and runs nothing."""
+"""Writes two runs side by side as one page that loads nothing and runs nothing, with the tables of the page of the service."""
 
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 from proctor.actions.compare import RunComparison
-from proctor.actions.compare_rows import (
-    ChangedGroup,
-    describe_change,
-    describe_incomplete,
-    describe_ratio,
-    describe_runs,
-    list_changed_cases,
-    list_repeats_needed,
-)
-from proctor.report.drawn_outcomes import draw_chip, draw_sprite
-from proctor.report.elements import write_markup
+from proctor.actions.compare_rows import ChangedGroup, describe_incomplete, describe_runs, list_changed_cases, list_repeats_needed
+from proctor.report.catalogue import Catalogue, speak
+from proctor.report.comparison_words import describe_chance
+from proctor.report.drawn_attempt import draw_time
+from proctor.report.drawn_comparison import CaseRow, CaseTable, RunFigures, draw_case_table, draw_run_table, draw_verdict
+from proctor.report.drawn_outcomes import draw_sprite, write_share
+from proctor.report.elements import Element, Node, make, write_markup
 from proctor.report.html_page import page, read_template
 from proctor.report.neutral import to_one_line
-from proctor.scoring.amounts import AmountChange
+from proctor.scoring.intervals import Counts
+from proctor.scoring.statistics import SuiteStatistics
 
 MOST_CASES = 1000
-_KINDS = {"regressed": "fail", "improved": "pass", "unchanged": "pass", "too_little_data": "uncertain"}
-_STYLES = ("tokens.css", "family.css", "comparison.css")
+_STYLES = ("tokens.css", "family.css", "compared.css", "comparison.css")
 
 
-def write_comparison_page(found: RunComparison) -> str:
+def write_comparison_page(found: RunComparison, words: Catalogue | None = None) -> str:
     """Return the page: the verdict, the figures, and the cases that changed, worst first, with reasons."""
+    words, comparison = speak(words), found.comparison
+    incomplete = describe_incomplete(found, words)
+    suite = to_one_line(found.candidate.suite_name or words.say("told.suite"), 200)
+    groups = list_changed_cases(found)
+    repeats = [
+        make("li", "", words.say("compare.repeats", drop=write_share(needed.drop, words), count=needed.repeats))
+        for needed in list_repeats_needed(found)
+    ]
+    body: list[Node] = [
+        draw_sprite(),
+        make("h1", "", draw_verdict(comparison.verdict, words, whole=not incomplete), " ", make("bdi", "", suite)),
+        *(make("p", "bad", line) for line in incomplete),
+        make("p", "", describe_chance(comparison, words)),
+        draw_run_table(_list_runs(found), words),
+        *(drawn for group in groups for drawn in _draw_group(group, found, words)),
+        *([] if groups else [make("p", "", words.say("compare.none"))]),
+        *([make("h2", "", words.say("compare.needed")), make("ul", "", repeats)] if repeats else []),
+    ]
+    title = f"{escape(suite)}: {escape(words.say(f'change.{comparison.verdict}'))}"
+    style, markup = "".join(map(read_template, _STYLES)), "\n".join(map(write_markup, body))
+    return page(title=title, style=style, body=markup + "\n", language=words.language)
+
+
+def _list_runs(found: RunComparison) -> list[RunFigures]:
+    base, candidate = (make("code", "", to_one_line(each, 200), dir="auto") for each in describe_runs(found))
     comparison = found.comparison
-    incomplete = describe_incomplete(found)
-    kind = "uncertain" if incomplete else _KINDS[comparison.verdict]
-    suite = _write(found.candidate.suite_name or "suite", 200)
-    base, candidate = (_write(each, 200) for each in describe_runs(found))
-    verdict = _write(comparison.verdict.replace("_", " "))
-    rate = _write_figures(f"{comparison.base_rate:.1%}", f"{comparison.candidate_rate:.1%}", describe_change(comparison))
-    body = [
-        write_markup(draw_sprite()),
-        f"<h1>{write_markup(draw_chip(kind, comparison.verdict.replace('_', ' ')))} {suite}</h1>",
-        f"<p><code>{base}</code> → <code>{candidate}</code></p>",
-        *(f'<p class="bad">{_write(line, 300)}</p>' for line in incomplete),
-        f"<p>{_write(comparison.reason, 500)}</p>",
-        '<table class="rows"><thead><tr><th></th><th>base</th><th>candidate</th><th>change</th></tr></thead><tbody>',
-        f"<tr><th>pass rate over {comparison.cases} cases</th>{rate}</tr>",
-        _write_amount("latency in ms", found.latency),
-        _write_amount("tokens", found.tokens),
-        *([_write_amount("cost", found.cost, ".4g")] if found.cost is not None else []),
-        "</tbody></table>",
-        *(_write_group(group) for group in list_changed_cases(found)),
-        *(
-            f"<p>To see a drop of {100 * needed.drop:.0f} points four times out of five: {needed.repeats} repeats of each case.</p>"
-            for needed in list_repeats_needed(found)
+    amounts: dict[str, Any] = {"latency": found.latency, "tokens": found.tokens, "cost": found.cost}
+    return [
+        RunFigures(name=base, about=draw_time(found.base.started_at), counts=_count(comparison.base), **amounts),
+        RunFigures(
+            name=candidate,
+            about=draw_time(found.candidate.started_at),
+            counts=_count(comparison.candidate),
+            comparison=comparison,
+            **amounts,
         ),
     ]
-    return page(title=f"{suite}: {verdict}", style="".join(map(read_template, _STYLES)), body="\n".join(body) + "\n")
 
 
-def _write(text: str, limit: int = 200) -> str:
-    return escape(to_one_line(text, limit))
+def _count(statistics: SuiteStatistics) -> dict[str, int]:
+    return {"pass": statistics.passes, "fail": statistics.runs - statistics.passes}
 
 
-def _write_amount(title: str, change: AmountChange, form: str = ".0f") -> str:
-    if change.base_median is None or change.candidate_median is None or change.ratio is None:
-        return f"<tr><th>{title}</th><td></td><td></td><td>not recorded</td></tr>"
-    figures = _write_figures(f"{change.base_median:{form}}", f"{change.candidate_median:{form}}", describe_ratio(change))
-    return f"<tr><th>{title}</th>{figures}</tr>"
-
-
-def _write_figures(base: str, candidate: str, change: str) -> str:
-    return f'<td class="figure">{base}</td><td class="figure">{candidate}</td><td>{change}</td>'
-
-
-def _write_group(group: ChangedGroup) -> str:
-    rows = [
-        f"<tr><td><code>{_write(each.case, 120) or '(no id)'}</code></td>"
-        f'<td class="figure">{each.base}</td><td class="figure">{each.candidate}</td>'
-        f"<td>{_write(each.reason, 1000)}</td></tr>"
-        for each in group.cases[:MOST_CASES]
-    ]
+def _draw_group(group: ChangedGroup, found: RunComparison, words: Catalogue) -> list[Element]:
+    before_after = words.say("compare.before_after")
+    counts = {change.case: (change.base, change.candidate) for change in found.comparison.changes}
+    table = CaseTable(
+        group=group.slug,
+        cases=[_make_row(each.case, counts.get(each.case), each.reason, words) for each in group.cases[:MOST_CASES]],
+        columns=[before_after],
+        labels=[before_after],
+    )
     rest = len(group.cases) - MOST_CASES
-    more = f"<p>and {rest:,} more</p>" if rest > 0 else ""
-    head = "<thead><tr><th>case</th><th>base</th><th>candidate</th><th>why</th></tr></thead>"
-    title = f'<h2 class="{group.kind}">{group.title} ({len(group.cases):,})</h2>'
-    return f'{title}\n<table class="rows">{head}<tbody>{"".join(rows)}</tbody></table>{more}'
+    size = make("span", "muted", words.write_number(len(group.cases)))
+    title = make("h2", group.kind, words.say(f"group.{group.slug}"), " ", size)
+    more = [make("p", "", words.say("run.and_more", count=rest))] if rest > 0 else []
+    return [title, draw_case_table(table, words), *more]
+
+
+def _make_row(case: str, counts: tuple[Counts, Counts] | None, reason: str, words: Catalogue) -> CaseRow:
+    base, candidate = counts or (None, None)
+    name = make("code", "", to_one_line(case, 120) or words.say("compare.no_id"), dir="auto")
+    return CaseRow(name=name, base=base, candidates=[candidate], reasons=[to_one_line(reason, 1000)])

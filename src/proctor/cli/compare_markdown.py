@@ -8,11 +8,11 @@ from proctor.actions.compare_rows import (
     ChangedGroup,
     describe_change,
     describe_incomplete,
-    describe_ratio,
     describe_runs,
     list_changed_cases,
     list_repeats_needed,
 )
+from proctor.report.comparison_words import describe_ratio
 from proctor.report.markdown_text import write_code, write_plain
 from proctor.scoring.amounts import AmountChange
 

@@ -36,6 +36,7 @@ def show_run(
     no_color: bool,
     entries: Entries | None = None,
     pivot: str | None = None,
+    language: str | None = None,
 ) -> None:
     """Write the run; `entries` hold what only some formats show: conversations, traces, times. `pivot` names the axes of a table."""
     axes = _choose_axes(run, format, pivot)
@@ -49,10 +50,10 @@ def show_run(
             from proctor.cli.language import read_language  # only this format needs it
             from proctor.report.html import render_html
 
-            place.write_text(render_html(run, entries, axes, read_language()))
+            place.write_text(render_html(run, entries, axes, read_language(language)))
             return
         if format == "csv" and pivot is not None:
-            place.write_text(_write_pivot(run, axes, format))
+            place.write_text(_write_pivot(run, axes, format, language))
             return
         if format == "otlp":
             from proctor.report.evaluation_events import render_otlp  # as above
@@ -60,7 +61,7 @@ def show_run(
             for line in render_otlp(run, entries or {}):
                 place.write(line)
             return
-        render = make_renderer(format, place, no_color=no_color)
+        render = make_renderer(format, place, no_color=no_color, language=language)
         if format in ("csv", "parquet"):
             from proctor.cli.put_aside import Table  # only these formats need it
 
@@ -72,7 +73,7 @@ def show_run(
                 render.add(result)
         render.finish(run)
         if axes and format in ("terminal", "markdown"):
-            place.write_text(_write_pivot(run, axes, format))
+            place.write_text(_write_pivot(run, axes, format, language))
 
 
 def _choose_axes(run: RunResult, format: str, pivot: str | None) -> tuple[str, ...]:
@@ -85,14 +86,17 @@ def _choose_axes(run: RunResult, format: str, pivot: str | None) -> tuple[str, .
     return read_axes(pivot, run)
 
 
-def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str) -> str:
-    from proctor.report import pivot_tables  # only runs with a table need it
+def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str, language: str | None) -> str:
+    from proctor.cli.language import read_words  # only runs with a table need these
+    from proctor.report import pivot_tables
     from proctor.report.pivot import build_pivot
 
     table = build_pivot(run, axes)
     if format == "csv":
         return pivot_tables.write_pivot_csv(table)
-    return pivot_tables.write_pivot_markdown(table) if format == "markdown" else pivot_tables.write_pivot_text(table)
+    if format == "markdown":
+        return pivot_tables.write_pivot_markdown(table)
+    return pivot_tables.write_pivot_text(table, read_words(language))
 
 
 def write_markdown(run: RunResult) -> str:

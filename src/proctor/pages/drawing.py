@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from proctor.model.evidence import Json
+from proctor.pages.compared_runs import draw_label as label
 from proctor.pages.words import quote_part
 from proctor.report.catalogue import Catalogue
+from proctor.report.comparison_words import describe_chance as chance
 from proctor.report.drawn_assertions import draw_assertions as assertions
 from proctor.report.drawn_attempt import draw_facts as facts
 from proctor.report.drawn_attempt import draw_known as known
@@ -16,6 +18,8 @@ from proctor.report.drawn_attempt import draw_others as others
 from proctor.report.drawn_attempt import draw_remarks as remarks
 from proctor.report.drawn_attempt import draw_steps
 from proctor.report.drawn_attempt import draw_time as time
+from proctor.report.drawn_comparison import KINDS
+from proctor.report.drawn_comparison import draw_verdict as verdict
 from proctor.report.drawn_outcomes import draw_counts as counts
 from proctor.report.drawn_outcomes import draw_dumbbell as dumbbell
 from proctor.report.drawn_outcomes import draw_mark as mark
@@ -25,11 +29,14 @@ from proctor.report.drawn_outcomes import draw_sprite as sprite
 from proctor.report.elements import Element, Node, write_markup
 
 __all__ = [
+    "KINDS",
     "assertions",
+    "chance",
     "counts",
     "dumbbell",
     "facts",
     "known",
+    "label",
     "mark",
     "markup",
     "others",
@@ -39,6 +46,7 @@ __all__ = [
     "sprite",
     "steps",
     "time",
+    "verdict",
 ]
 
 

@@ -24,7 +24,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "result.css": ("result.css",),
     "pages.js": ("pages.js",),
     "live.js": ("live.js",),
-    "compare.css": ("compare.css",),
+    "compare.css": ("compared.css", "compare.css"),
     "overview.css": ("overview.css",),
     "window.js": ("window.js",),
     "cases.css": ("cases.css",),
@@ -36,7 +36,8 @@ _FILES: dict[str, tuple[str, ...]] = {
     "icon.svg": ("icon.svg",),
     "settings.css": ("settings.css",),
 }
-"""Each file that is served, and what it is joined from. Tokens and family are those of the static report."""
+"""Each file that is served, and what it is joined from. Those of `_OF_REPORTS` are those of the static reports."""
+_OF_REPORTS = ("tokens.css", "family.css", "compared.css")
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -86,7 +87,7 @@ def _load_file(name: str, parts: tuple[str, ...]) -> StaticFile:
 
 
 def _read_part(name: str) -> str:
-    if name in ("tokens.css", "family.css"):
+    if name in _OF_REPORTS:
         return read_template(name)
     content = get_data("proctor.pages", f"static/{name}")
     assert content is not None, name

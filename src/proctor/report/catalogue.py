@@ -1,4 +1,4 @@
-"""The sentences that people read on pages and in reports, by language: `sentences/en/` is complete, the others say the same.
+"""The sentences that people read on pages, in reports and in a terminal, by language: `sentences/en/` is complete, the others say the same.
 
 A sentence has a name (`run.cancel`) and may have places to fill in (`{count}`). Where the number decides how it is said, there are two of
 it, `NAME.one` and `NAME.other`. What suites, agents and checks say is shown as it was said.
@@ -7,15 +7,20 @@ it, `NAME.one` and `NAME.other`. What suites, agents and checks say is shown as 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
 DEFAULT = "en"
-LANGUAGES = ("en", "de", "es")
+Language = Literal["en", "de", "es"]
+LANGUAGES: tuple[str, ...] = get_args(Language)
 """The first is complete by definition."""
-TOPICS = ("pages", "results", "overview", "cases", "traces", "labels", "alerts", "settings", "benchmarks", "report")
+TOPICS = (
+    *("pages", "results", "overview", "cases", "traces", "labels", "alerts", "settings", "benchmarks"),
+    *("report", "wording", "findings", "terminal", "comparison"),
+)
 """The files of each language. No sentence stands in two of them."""
+_OTHER_POINTS = {ord(","): ".", ord("."): ","}
 
 
 class Catalogue:
@@ -47,8 +52,11 @@ class Catalogue:
 
     def write_number(self, number: float, places: int = 0) -> str:
         """Return a number as it is written in this language."""
-        text = f"{number:,.{places}f}"
-        return text if self.language == "en" else text.translate({ord(","): ".", ord("."): ","})
+        return self.write_figure(f"{number:,.{places}f}")
+
+    def write_figure(self, text: str) -> str:
+        """Return a figure that was written as in English, `1,234.5 %`, as it is written in this language."""
+        return text if self.language == "en" else text.translate(_OTHER_POINTS)
 
 
 @functools.cache
@@ -64,6 +72,11 @@ def read_catalogue(language: str) -> Catalogue:
         assert not found.keys() & sentences.keys(), (language, topic)
         sentences |= found
     return Catalogue(language, sentences)
+
+
+def speak(words: Catalogue | None) -> Catalogue:
+    """Return the sentences that were given; English ones where none were."""
+    return read_catalogue(DEFAULT) if words is None else words
 
 
 def choose_language(accepted: str) -> str:

@@ -11,50 +11,54 @@ from collections.abc import Iterable, Mapping
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
+from proctor.report.catalogue import Catalogue, speak
 from proctor.report.detail_rows import find_part, phrase_holds
 from proctor.report.judge_words import judge_words, reply_words
-from proctor.report.wording import LABEL
+from proctor.report.labels import measure_labels, pad_label
 
-_LABELS = tuple(f"{word:<{LABEL}}" for word in ("missing", "extra", "arguments", "order", "expected", "found", "judge", "replied"))
+_LABELS = ("missing", "extra", "arguments", "order", "expected", "found", "judge", "replied")
 _MOST_ROWS = 8
 """Findings listed under one verdict."""
 _VALUE = 100
 """Characters of a value."""
 
 
-def write_findings(verdict: Verdict) -> list[str]:
+def write_findings(verdict: Verdict, words: Catalogue | None = None) -> list[str]:
     """Return what the details of a verdict add to its reason, one line per finding."""
     details = verdict.details
     if not details:
         return []
+    words = speak(words)
     lines: list[str] = []
     for key in ("field_results", "assertion_results"):
-        lines += _write_fields(details.get(key), verdict.reason)
-    lines += _write_phrases(details.get("phrase_results"), verdict.reason)
-    lines += _call_lines("missing", details.get("missing"))
-    lines += _call_lines("extra", details.get("extra"))
-    lines += _write_mismatches(details.get("argument_mismatches"))
-    lines += _order_lines(details.get("out_of_order"))
-    lines += _pair_lines(details, verdict.reason)
-    lines += [_label_text(word, text) for word, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))) if text]
+        lines += _write_fields(details.get(key), verdict.reason, words)
+    lines += _write_phrases(details.get("phrase_results"), verdict.reason, words)
+    lines += _call_lines("missing", details.get("missing"), words)
+    lines += _call_lines("extra", details.get("extra"), words)
+    lines += _write_mismatches(details.get("argument_mismatches"), words)
+    lines += _order_lines(details.get("out_of_order"), words)
+    lines += _pair_lines(details, verdict.reason, words)
+    told = (("replied", reply_words(verdict)), ("judge", judge_words(verdict, words)))
+    lines += [_label_text(label, text, words) for label, text in told if text]
     if isinstance(details.get("traceback"), str):
         # The end of a traceback says most.
         lines += details["traceback"][-4000:].rstrip().splitlines()[-10:]
     return lines
 
 
-def measure_hanging_indent(line: str) -> int:
+def measure_hanging_indent(line: str, words: Catalogue | None = None) -> int:
     """Return how far the rest of a finding is set in when it takes more than one line."""
-    if line.startswith(_LABELS):
-        return LABEL
+    words = speak(words)
+    if line.startswith(tuple(pad_label(label, words) for label in _LABELS)):
+        return measure_labels(words)
     return 2 if line.startswith("✗ ") else 0
 
 
-def _bound_lines(lines: Iterable[str], total: int) -> list[str]:
+def _bound_lines(lines: Iterable[str], total: int, words: Catalogue) -> list[str]:
     shown: list[str] = []
     for line in lines:
         if len(shown) == _MOST_ROWS:
-            return [*shown, f"… {total - _MOST_ROWS} more"]
+            return [*shown, words.say("finding.more", count=total - _MOST_ROWS)]
         shown.append(line)
     return shown
 
@@ -67,47 +71,59 @@ def _name(value: Json) -> str:
     return shorten(value, _VALUE) if isinstance(value, str) else show(value, _VALUE)
 
 
-def _write_fields(value: Json, reason: str) -> list[str]:
+def _write_fields(value: Json, reason: str, words: Catalogue) -> list[str]:
     rows = _list_rows(value)
     broken = [row for row in rows if not find_part(row, "passed")]
-    return [*_write_share(rows, broken, "fields", reason), *_bound_lines(map(_write_field, broken), len(broken))]
+    return [
+        *_write_share(rows, broken, "finding.fields", reason, words),
+        *_bound_lines((_write_field(row, words) for row in broken), len(broken), words),
+    ]
 
 
-def _write_share(rows: list[Json], broken: list[Json], noun: str, reason: str) -> list[str]:
-    """Write `1 of 3 fields hold`, unless the reason has said it."""
-    share = f"{len(rows) - len(broken)} of {len(rows)}"
-    return [f"{share} {noun} hold"] if rows and share not in reason else []
+def _write_share(rows: list[Json], broken: list[Json], name: str, reason: str, words: Catalogue) -> list[str]:
+    """Write `1 of 3 fields hold`, unless the reason, which is always in English, has said it."""
+    held = len(rows) - len(broken)
+    return [words.say(name, held=held, total=len(rows))] if rows and f"{held} of {len(rows)}" not in reason else []
 
 
-def _write_field(row: Json) -> str:
+def _write_field(row: Json, words: Catalogue) -> str:
     path, expected, actual = (find_part(row, name) for name in ("path", "expected", "actual"))
-    return f"✗ {_name(path)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}"
+    return f"✗ {_write_sides(_name(path), expected, actual, words)}"
 
 
-def _write_phrases(value: Json, reason: str) -> list[str]:
+def _write_sides(name: str, expected: Json, actual: Json, words: Catalogue) -> str:
+    return words.say("finding.sides", name=name, expected=show(expected, _VALUE), found=show(actual, _VALUE))
+
+
+def _write_phrases(value: Json, reason: str, words: Catalogue) -> list[str]:
     rows = _list_rows(value)
     broken = [row for row in rows if not phrase_holds(row)]
-    return [*_write_share(rows, broken, "phrases", reason), *_bound_lines(map(_write_phrase, broken), len(broken))]
+    return [
+        *_write_share(rows, broken, "finding.phrases", reason, words),
+        *_bound_lines((f"✗ {_write_phrase(row, words)}" for row in broken), len(broken), words),
+    ]
 
 
-def _write_phrase(row: Json) -> str:
+def _write_phrase(row: Json, words: Catalogue) -> str:
     phrase = show(find_part(row, "phrase"), _VALUE)
     if not find_part(row, "found"):
-        return f"✗ {phrase} was never said"
+        return words.say("finding.never_said", phrase=phrase)
     turn = find_part(row, "turn")
     if turn is None:
-        return f"✗ {phrase} was said"
+        return words.say("finding.said", phrase=phrase)
     # A number counts from 0 like every index into evidence; a text quotes the turn itself.
-    return f"✗ {phrase} was said in turn {turn + 1}" if isinstance(turn, int) else f"✗ {phrase} was said: {show(turn, _VALUE)}"
+    if isinstance(turn, int):
+        return words.say("finding.said_in", phrase=phrase, turn=turn + 1)
+    return words.say("finding.said_so", phrase=phrase, quote=show(turn, _VALUE))
 
 
-def _call_lines(word: str, value: Json) -> list[str]:
+def _call_lines(label: str, value: Json, words: Catalogue) -> list[str]:
     rows = _list_rows(value)
-    return _bound_lines((_label_text(word, _call(row)) for row in rows), len(rows))
+    return _bound_lines((_label_text(label, _call(row), words) for row in rows), len(rows), words)
 
 
-def _label_text(word: str, text: str) -> str:
-    return f"{word:<{LABEL}}{text}"
+def _label_text(label: str, text: str, words: Catalogue) -> str:
+    return pad_label(label, words) + text
 
 
 def _call(row: Json) -> str:
@@ -119,33 +135,34 @@ def _call(row: Json) -> str:
     return f"{_name(name)} {show(arguments, _VALUE)}" if arguments else _name(name)
 
 
-def _write_mismatches(value: Json) -> list[str]:
+def _write_mismatches(value: Json, words: Catalogue) -> list[str]:
     rows = _list_rows(value)
-    return _bound_lines((_write_mismatch(row) for row in rows), len(rows))
+    return _bound_lines((_write_mismatch(row, words) for row in rows), len(rows), words)
 
 
-def _write_mismatch(row: Json) -> str:
+def _write_mismatch(row: Json, words: Catalogue) -> str:
     name = find_part(row, "tool_name", "toolName", "name")
     if name is None:
-        return _label_text("arguments", _name(row))
+        return _label_text("arguments", _name(row), words)
     expected, actual = find_part(row, "expected_args", "expectedArgs", "expected"), find_part(row, "actual_args", "actualArgs", "actual")
-    return _label_text("arguments", f"{_name(name)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}")
+    return _label_text("arguments", _write_sides(_name(name), expected, actual, words), words)
 
 
-def _order_lines(value: Json) -> list[str]:
+def _order_lines(value: Json, words: Catalogue) -> list[str]:
     rows = _list_rows(value)
-    return _bound_lines((_order(row) for row in rows), len(rows))
+    return _bound_lines((_order(row, words) for row in rows), len(rows), words)
 
 
-def _order(row: Json) -> str:
+def _order(row: Json, words: Catalogue) -> str:
     name = find_part(row, "tool_name", "toolName", "name")
     if name is None:
-        return _label_text("order", _name(row))
+        return _label_text("order", _name(row), words)
     expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
-    return _label_text("order", f"{_name(name)}: expected at position {show(expected)}, found at {show(actual)}")
+    told = words.say("finding.order", name=_name(name), expected=show(expected), found=show(actual))
+    return _label_text("order", told, words)
 
 
-def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
+def _pair_lines(details: Mapping[str, Json], reason: str, words: Catalogue) -> list[str]:
     """Write `expected` and `actual` beside each other, unless the reason already shows them."""
     found_key = next((key for key in ("actual", "found") if key in details), None)
     if "expected" not in details or found_key is None:
@@ -153,4 +170,4 @@ def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
     expected, found = show(details["expected"]), show(details[found_key])
     if expected in reason and found in reason:
         return []
-    return [_label_text("expected", expected), _label_text("found", found)]
+    return [_label_text("expected", expected, words), _label_text("found", found, words)]

@@ -26,15 +26,16 @@ from proctor.model.verdict import OUTCOMES
 from proctor.report.attempt_layout import lay_out_attempt
 from proctor.report.catalogue import DEFAULT, Catalogue, read_catalogue
 from proctor.report.drawn_attempt import draw_attempt
-from proctor.report.drawn_outcomes import WORST_FIRST, draw_counts, draw_outcome, draw_rate, draw_sprite
+from proctor.report.drawn_outcomes import draw_counts, draw_outcome, draw_rate, draw_sprite
 from proctor.report.elements import write_markup
 from proctor.report.html_case import write_attempt, write_case
 from proctor.report.html_page import page, read_template
 from proctor.report.html_rows import Entries, Row, Tags, list_rows, write_row
 from proctor.report.html_text import write_label
-from proctor.report.tallies import AxisTally, TagTally, name_axis
+from proctor.report.tallies import AxisTally, TagTally, name_axis, name_value
 from proctor.report.wording import (
     cost_words,
+    count_words,
     has_undecided_claims,
     incomplete_words,
     missing_words,
@@ -157,18 +158,26 @@ def _write_overview(run: RunResult, words: Catalogue) -> dict[str, Json]:
         "groups": [
             [
                 write_label(tag, 80),
-                [[write_label(row.value, 80), draw_rate(row.counts, words), draw_counts(row.counts, words)] for row in table],
+                [
+                    [write_label(name_value(row.value, words), 80), draw_rate(row.counts, words), draw_counts(row.counts, words)]
+                    for row in table
+                ],
             ]
             for tag, table in by_tag.iterate_tables()
         ],
-        "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes.score_axes().items()]
+        "axes": [
+            [write_label(name_axis(name, words), 80), words.write_figure(number_words(axis.score))]
+            for name, axis in axes.score_axes().items()
+        ]
         if axes.is_worth_showing()
         else [],
         "missing": _list_missing(run, words),
-        "cost": write_label(cost_words(run.cost), 300),
+        "cost": write_label(cost_words(run.cost, words), 300),
         "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings), words),
         "unmatched": _bound_lines(
-            [write_label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]], len(run.unmatched_evidence), words
+            [write_label(unmatched_words(one, words), 400) for one in run.unmatched_evidence[:_MOST_LISTED]],
+            len(run.unmatched_evidence),
+            words,
         ),
     }
 
@@ -177,7 +186,7 @@ def _list_missing(run: RunResult, words: Catalogue) -> list[str]:
     incomplete = run.incomplete
     if incomplete is None:
         return []
-    shown = [write_label(f"{each.case.id}: {missing_words(each, incomplete)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
+    shown = [write_label(f"{each.case.id}: {missing_words(each, incomplete, words)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
     return _bound_lines(shown, len(incomplete.missing), words)
 
 
@@ -192,8 +201,8 @@ def _bound_lines(lines: list[str], total: int, words: Catalogue) -> list[str]:
 
 def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str], pivot: str, words: Catalogue) -> str:
     style, script = "".join(map(read_template, _STYLES)), "".join(map(read_template, _SCRIPTS))
-    name = _escape(run.suite_name or "suite")
-    told = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete), _count_words(counts, words)) if part))
+    name = _escape(run.suite_name or words.say("told.suite"))
+    told = _escape("  ·  ".join(part for part in (incomplete_words(run.incomplete, words), count_words(counts, words)) if part))
     rate = draw_rate(counts, words)
     body = read_template("report.html").format(
         name=name,
@@ -211,18 +220,13 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
     return page(title=f"{name}: {told}", style=style, script=script, body=body, language=words.language)
 
 
-def _count_words(counts: Mapping[str, int], words: Catalogue) -> str:
-    told = [f"{words.write_number(counts[word])} {words.say(f'count.{word}', count=counts[word])}" for word in WORST_FIRST if counts[word]]
-    return ", ".join(told) or words.say("report.nothing_checked")
-
-
 def _list_facts(run: RunResult, cases: int, words: Catalogue) -> Iterator[str]:
     if len(run.cases) > cases:
         yield words.say("report.attempts_at", attempts=len(run.cases), count=cases)
-    score = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(run.cases))
+    score = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(run.cases), words=words)
     if score:
         yield score
-    unmet = unmet_words(run.unmet)
+    unmet = unmet_words(run.unmet, words)
     if unmet:
         yield unmet
     if run.started_at:

@@ -8,7 +8,7 @@ from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.run import RunEntry
-from proctor.report.catalogue import DEFAULT, Catalogue, read_catalogue
+from proctor.report.catalogue import Catalogue, speak
 from proctor.report.html_comparisons import explain_in_rows
 from proctor.report.html_text import duration_words, list_tag_pairs, write_block, write_label, write_pretty
 from proctor.report.html_timeline import build_timeline, list_facts, list_other_evidence
@@ -21,11 +21,13 @@ from proctor.report.wording import (
     assertion_notes,
     assertion_title,
     case_remark,
-    cost_words,
     evidence_place,
+    grade_word,
     number_words,
     origin_place,
+    price_words,
     unknown_words,
+    why_words,
 )
 
 Document = dict[str, Json]
@@ -53,27 +55,27 @@ def write_case(case: Case) -> Document:
 
 def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: bool, words: Catalogue | None = None) -> Document:
     """Return one attempt, in words of a language; English where none is given."""
-    words = words or read_catalogue(DEFAULT)
+    words = speak(words)
     evidence = None if entry is None else entry.evidence
     document: Document = {"outcome": result.outcome, "number": result.attempt + 1, "facts": _list_facts(result, entry, words)}
-    remark = case_remark(result)
+    remark = case_remark(result, words)
     if remark is not None:
         document["remark"] = write_block(remark, 3000)
-    unknown = unknown_words(result)
+    unknown = unknown_words(result, words=words)
     if unknown is not None:
         document["unknown"] = write_label(unknown[0], 400)
     if result.axes and has_named_axes(result.axes):
         axes = list(result.axes.items())[:_MOST_NAMED]
-        document["axes"] = [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes]
+        document["axes"] = [[write_label(name_axis(name, words), 80), words.write_figure(number_words(axis.score))] for name, axis in axes]
     if result.extracted:
         extracted = list(result.extracted.items())[:_MOST_NAMED]
         document["extracted"] = [[write_label(name, 80), write_pretty(value, 1000)] for name, value in extracted]
     known = result.account if result.account is not None or evidence is None else find_known(evidence)
     if known is not None:
-        document["known"] = write_known(known)
+        document["known"] = write_known(known, words)
     shown = result if evidence is None else add_ranges(result, evidence)
     marks = _list_marks(shown, evidence)
-    document["assertions"] = [_write_assertion(entry, evidence) for entry in shown.assertions]
+    document["assertions"] = [_write_assertion(entry, evidence, words) for entry in shown.assertions]
     if evidence is None:
         document["no_timeline"] = words.say("report.no_conversation")
     elif not with_evidence:
@@ -110,10 +112,10 @@ def _name_first_pieces(document: Document) -> None:
             assertion["marked"] = True
 
 
-def write_known(known: Known) -> Document:
+def write_known(known: Known, words: Catalogue) -> Document:
     """Return what was known of the evidence: who read it, and each part with its name, status and why."""
     parts = [
-        [PART_NAMES[part], state.status, *([] if state.why is None else [write_label(state.why, 400)])]
+        [PART_NAMES[part], state.status, *([] if state.why is None else [write_label(why_words(state.why, words), 400)])]
         for part, state in known.parts.items()
     ]
     document: Document = {"reader": write_label(known.reader), "parts": parts}
@@ -126,9 +128,9 @@ def _list_facts(result: CaseResult, entry: RunEntry | None, words: Catalogue) ->
     """Name and value of what is known about an attempt beside its assertions."""
     known: list[list[str]] = []
     if result.verdict is not None and result.score is not None:
-        known.append(["score", f"{number_words(result.score)} ({result.verdict})"])
+        known.append(["score", f"{words.write_figure(number_words(result.score))} ({grade_word(result.verdict, words)})"])
     if result.cost is not None:
-        known.append(["cost", write_label(cost_words(result.cost).removeprefix("cost "), 300)])
+        known.append(["cost", write_label(price_words(result.cost, words), 300)])
     place = evidence_place(result.source)
     if place is not None:
         known.append(["evidence", write_label(place, 300)])
@@ -137,38 +139,38 @@ def _list_facts(result: CaseResult, entry: RunEntry | None, words: Catalogue) ->
             known.append(["started", write_label(entry.started_at, 40)])
         took = entry.find_agent_ms()
         if took is not None:
-            known.append(["took", duration_words(took)])
+            known.append(["took", duration_words(took, words)])
         if entry.evidence is not None:
             known.append(["agent", " · ".join(list_facts(entry.evidence, words))])
     if result.simulated_user is not None:
-        known.append(["user", write_label(describe_user(result.simulated_user), 400)])
+        known.append(["user", write_label(describe_user(result.simulated_user, words), 400)])
     if result.now is not None:
         known.append(["clock", write_label(result.now, 40)])
     return [fact for fact in known if fact[1]]
 
 
-def _write_assertion(entry: AssertionResult, evidence: Evidence | None) -> Document:
+def _write_assertion(entry: AssertionResult, evidence: Evidence | None, words: Catalogue) -> Document:
     assertion, verdict = entry.assertion, entry.verdict.with_words()
     document: Document = {
         "outcome": verdict.outcome,
-        "title": write_label(assertion_title(assertion), 300),
+        "title": write_label(assertion_title(assertion, words), 300),
         "check": write_label(assertion.check, 80),
     }
-    notes = assertion_notes(assertion, verdict)
+    notes = assertion_notes(assertion, verdict, words)
     if notes:
         document["notes"] = write_label(notes, 200)
     place = origin_place(assertion.origin)
     if place is not None:
         document["place"] = write_label(place, 300)
         document["path"] = write_label(assertion.origin.path, 200)
-    words = explain_in_rows(verdict)
-    if words.rows:
-        document["comparisons"] = words.rows
-    if words.reason:
-        document["reason"] = write_block(words.reason, 3000)
-    if words.rest:
-        document["details"] = write_pretty(words.rest)
-    votes = list_votes(verdict)
+    told = explain_in_rows(verdict, words)
+    if told.rows:
+        document["comparisons"] = told.rows
+    if told.reason:
+        document["reason"] = write_block(told.reason, 3000)
+    if told.rest:
+        document["details"] = write_pretty(told.rest)
+    votes = list_votes(verdict, words)
     if votes:
         document["votes"] = votes
     if verdict.pointers:

@@ -12,6 +12,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
+from proctor.report.catalogue import Catalogue, speak
 from proctor.report.neutral import to_lines, to_one_line
 
 MOST_TEXT = 6000
@@ -62,16 +63,17 @@ def write_tool_result(value: Json) -> str:
     return write_pretty(value) if texts is None else "\n".join(write_pretty(text) for text in texts)
 
 
-def duration_words(ms: float) -> str:
+def duration_words(ms: float, words: Catalogue | None = None) -> str:
     """Return a duration in words: `812 ms`, `1.5 s`, `2 min 5 s`."""
+    words = speak(words)
     if ms != ms or ms in (float("inf"), float("-inf")):
-        return "unknown"
+        return words.say("told.no_duration")
     if ms < 1000:
-        return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.3g} ms"
+        return words.write_figure(f"{ms:.0f} ms" if ms >= 10 else f"{ms:.3g} ms")
     if ms < 59_950:
-        return f"{ms / 1000:.1f} s"
+        return words.write_figure(f"{ms / 1000:.1f} s")
     minutes, seconds = divmod(round(ms / 1000), 60)
-    return f"{minutes:,} min {seconds} s" if seconds else f"{minutes:,} min"
+    return words.write_figure(f"{minutes:,} min {seconds} s" if seconds else f"{minutes:,} min")
 
 
 def list_tag_pairs(tags: Mapping[str, Json]) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, ToolCall, Usage
-from proctor.report.catalogue import DEFAULT, Catalogue, read_catalogue
+from proctor.report.catalogue import Catalogue, speak
 from proctor.report.html_text import MOST_TEXT, duration_words, write_block, write_label, write_pretty, write_tool_result
 from proctor.report.marked_text import Marks, Piece, select_marks, write_marked_text, write_marked_value
 from proctor.report.user_words import describe_user
@@ -26,7 +26,7 @@ Step = dict[str, Json]
 
 def build_timeline(evidence: Evidence, marks: Marks | None = None, words: Catalogue | None = None) -> list[Step]:
     """Return the steps of a run, in order; `marks` are the characters that verdicts are about, by place; in English without `words`."""
-    words = words or read_catalogue(DEFAULT)
+    words = speak(words)
     steps: list[Step] = []
     left_out = 0
     room = MOST_CHARACTERS
@@ -39,7 +39,9 @@ def build_timeline(evidence: Evidence, marks: Marks | None = None, words: Catalo
     if left_out:
         steps.append({"kind": "note", "text": words.say("report.more_steps", count=left_out)})
     if evidence.simulated_user is not None:
-        steps.append({"kind": "note", "text": write_block(words.say("report.simulated_user", told=describe_user(evidence.simulated_user)))})
+        steps.append(
+            {"kind": "note", "text": write_block(words.say("report.simulated_user", told=describe_user(evidence.simulated_user, words)))}
+        )
     if evidence.error:
         steps.append({"kind": "broken", "text": write_block(evidence.error), "at": ["$.error"]})
     return steps
@@ -77,7 +79,7 @@ def usage_words(usage: Usage | None, words: Catalogue | None = None) -> str:
     """Return tokens in words: `120 tokens in, 80 out`; empty where nothing was recorded."""
     if usage is None:
         return ""
-    words = words or read_catalogue(DEFAULT)
+    words = speak(words)
     if usage.input_tokens is not None and usage.output_tokens is not None:
         return words.say("report.tokens_both", given=usage.input_tokens, answered=usage.output_tokens)
     total = usage.total()
@@ -88,7 +90,7 @@ def list_facts(observed: Evidence | EvidenceTurn, words: Catalogue | None = None
     """List the status, time and tokens of a run or a turn, as far as they were recorded."""
     return [
         *([] if observed.http_status is None else [f"HTTP {observed.http_status}"]),
-        *([] if observed.duration_ms is None else [duration_words(observed.duration_ms)]),
+        *([] if observed.duration_ms is None else [duration_words(observed.duration_ms, words)]),
         *filter(None, [usage_words(observed.usage, words)]),
     ]
 
@@ -133,9 +135,9 @@ def _iterate_exchange(
                 # The same call is listed for the run as a whole; it is shown once.
                 root.remove(same)
                 places += _call_places(at, same[0], before)
-            yield _call_step(call, places, marks, inside=True)
+            yield _call_step(call, places, marks, words, inside=True)
     for index, call in root:
-        yield _call_step(call, _call_places(at, index, before), marks)
+        yield _call_step(call, _call_places(at, index, before), marks, words)
     roots = [at] if also is None else [at, also]
     if observed.text is not None and observed.text != "":
         yield _build_answer_step(observed.text, [f"{root}.{name}" for root in roots for name in ("text", "body")], marks)
@@ -158,7 +160,7 @@ def _call_places(at: str, index: int, before: int) -> list[str]:
     return [own] if at == "$" else [own, f"$.tool_calls[{before + index}]"]
 
 
-def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, inside: bool = False) -> Step:
+def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, words: Catalogue, *, inside: bool = False) -> Step:
     failure = call.failure()
     step: Step = {
         "kind": "call",
@@ -174,7 +176,7 @@ def _call_step(call: ToolCall, places: Sequence[str], marks: Marks, *, inside: b
     if call.server:
         step["server"] = write_label(call.server)
     if call.duration_ms is not None:
-        step |= {"ms": call.duration_ms, "took": duration_words(call.duration_ms)}
+        step |= {"ms": call.duration_ms, "took": duration_words(call.duration_ms, words)}
     if failure is not None:
         step["error"] = write_pretty(failure)
         if call.failure_kind():
@@ -191,7 +193,7 @@ def _build_node_step(node: Node, place: str, marks: Marks, words: Catalogue) -> 
     if node.type:
         step["type"] = write_label(node.type)
     if node.duration_ms is not None:
-        step |= {"ms": node.duration_ms, "took": duration_words(node.duration_ms)}
+        step |= {"ms": node.duration_ms, "took": duration_words(node.duration_ms, words)}
     if node.usage is not None:
         step["tokens"] = usage_words(node.usage, words)
     for name, value in (("input", node.input), ("parameters", node.parameters), ("output", node.output), ("error", node.error)):

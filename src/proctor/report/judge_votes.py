@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from proctor.model.evidence import Json
 from proctor.model.verdict import Verdict
+from proctor.report.catalogue import Catalogue, speak
 from proctor.report.detail_rows import find_part
 from proctor.report.html_text import write_block, write_label
 from proctor.report.wording import number_words
@@ -11,14 +12,14 @@ from proctor.report.wording import number_words
 _MOST_VOTES = 20
 
 
-def list_votes(verdict: Verdict) -> list[Json]:
+def list_votes(verdict: Verdict, words: Catalogue | None = None) -> list[Json]:
     """Return the answers of a judge: `outcome` of each, `who`, `score` and `reason` as far as they are known."""
-    samples = verdict.details.get("samples")
-    rows: list[Json] = [_write_vote(sample) for sample in samples[:_MOST_VOTES]] if isinstance(samples, (list, tuple)) else []
+    samples, words = verdict.details.get("samples"), speak(words)
+    rows: list[Json] = [_write_vote(sample, words) for sample in samples[:_MOST_VOTES]] if isinstance(samples, (list, tuple)) else []
     return [row for row in rows if row]
 
 
-def _write_vote(sample: Json) -> dict[str, Json]:
+def _write_vote(sample: Json, words: Catalogue) -> dict[str, Json]:
     said, code = find_part(sample, "passed"), find_part(sample, "code")
     if not isinstance(said, bool) and code is None:
         return {}
@@ -27,7 +28,7 @@ def _write_vote(sample: Json) -> dict[str, Json]:
     if isinstance(model, str) and model:
         vote["who"] = write_label(model, 80)
     if isinstance(score, (int, float)) and not isinstance(score, bool):
-        vote["score"] = number_words(score)
+        vote["score"] = words.write_figure(number_words(score))
     if isinstance(reason, str) and reason:
         vote["reason"] = write_block(reason, 2000)
     return vote

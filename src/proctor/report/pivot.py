@@ -16,6 +16,7 @@ from proctor.model.evidence import Json
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.show import nearest
 from proctor.model.variants import list_axes
+from proctor.report.catalogue import Catalogue
 from proctor.scoring.intervals import Counts, Interval, wilson
 from proctor.scoring.statistics import count_outcomes
 
@@ -35,13 +36,20 @@ class Cell(msgspec.Struct, frozen=True):
         """Wilson's interval of the pass rate."""
         return wilson(self.counts)
 
-    def tell(self) -> str:
+    def tell(self, words: Catalogue) -> str:
         """Return the rate, its interval and the numbers: `84.0% (71.5 to 91.7) 42/50`."""
         counts = self.counts
         if not counts.runs:
             return "-"
         low, high = self.interval.low, self.interval.high
-        return f"{counts.rate:.1%} ({low * 100:.1f} to {high * 100:.1f}) {counts.passes:,}/{counts.runs:,}"
+        return words.say(
+            "pivot.cell",
+            rate=words.write_figure(f"{counts.rate:.1%}"),
+            low=words.write_number(low * 100, 1),
+            high=words.write_number(high * 100, 1),
+            passed=counts.passes,
+            decided=counts.runs,
+        )
 
 
 class Pivot(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from proctor.report.catalogue import Catalogue
+from proctor.report.catalogue import Catalogue, speak
 from proctor.report.csv_text import write_csv
 from proctor.report.elements import Element, make, write_markup
 from proctor.report.html_text import write_label
 from proctor.report.markdown_text import write_plain
 from proctor.report.neutral import to_one_line
-from proctor.report.pivot import Pivot
+from proctor.report.pivot import NONE, Pivot
 from proctor.report.style import count_columns, cut_to_width, pad
 
 _WIDEST = 36
@@ -16,22 +16,32 @@ _WIDEST = 36
 _WIDEST_LINE = 120
 
 
-def _list_texts(pivot: Pivot) -> list[list[str]]:
+def _list_texts(pivot: Pivot, words: Catalogue) -> list[list[str]]:
     """Return the table as texts, with its header."""
-    head = [*pivot.row_axes, *("all" if column is None else f"{pivot.column_axis}={column}" for column in pivot.columns)]
-    return [head, *([*_name_line(pivot, names), *(cell.tell() for cell in cells)] for names, cells in pivot.lines)]
+    columns = [_name(column, words) if column is None else f"{pivot.column_axis}={_name(column, words)}" for column in pivot.columns]
+    rows = [[*_name_line(pivot, names, words), *(cell.tell(words) for cell in cells)] for names, cells in pivot.lines]
+    return [[*pivot.row_axes, *columns], *rows]
 
 
-def _name_line(pivot: Pivot, names: tuple[str, ...] | None) -> list[str]:
-    return list(names) if names is not None else ["all", *[""] * (len(pivot.row_axes) - 1)][: len(pivot.row_axes)]
+def _name(value: str | None, words: Catalogue) -> str:
+    """Return what readers call a value of an axis; None is everything."""
+    if value is None:
+        return words.say("filter.all")
+    return words.say("pivot.none") if value == NONE else value
 
 
-def _list_long_texts(pivot: Pivot) -> list[list[str]]:
+def _name_line(pivot: Pivot, names: tuple[str, ...] | None, words: Catalogue) -> list[str]:
+    if names is not None:
+        return [_name(name, words) for name in names]
+    return [_name(None, words), *[""] * (len(pivot.row_axes) - 1)][: len(pivot.row_axes)]
+
+
+def _list_long_texts(pivot: Pivot, words: Catalogue) -> list[list[str]]:
     """Return the table as texts with a line for each cell: of many columns nobody could follow a line."""
-    rows = [[*pivot.row_axes, pivot.column_axis, "pass rate"]]
+    rows = [[*pivot.row_axes, pivot.column_axis, words.say("pivot.rate")]]
     for names, cells in pivot.lines:
         rows += [
-            [*_name_line(pivot, names), "all" if column is None else column, cell.tell()]
+            [*_name_line(pivot, names, words), _name(column, words), cell.tell(words)]
             for column, cell in zip(pivot.columns, cells, strict=True)
         ]
     return rows
@@ -43,26 +53,27 @@ def _cut_rows(rows: list[list[str]]) -> tuple[list[list[str]], list[int]]:
     return cut, [max(count_columns(row[index]) for row in cut) for index in range(len(cut[0]))]
 
 
-def write_pivot_text(pivot: Pivot) -> str:
+def write_pivot_text(pivot: Pivot, words: Catalogue | None = None) -> str:
     """Return the table for a terminal: a line for each cell where the columns do not stand beside each other."""
-    rows, widths = _cut_rows(_list_texts(pivot))
+    words = speak(words)
+    rows, widths = _cut_rows(_list_texts(pivot, words))
     if sum(widths) + 2 * len(widths) > _WIDEST_LINE:
-        rows, widths = _cut_rows(_list_long_texts(pivot))
+        rows, widths = _cut_rows(_list_long_texts(pivot, words))
     lines = ["  ".join(pad(text, width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join(
-        ["", "pass rate (95% interval) passed/decided", lines[0], "-" * min(sum(widths) + 2 * len(widths), _WIDEST_LINE), *lines[1:], ""]
-    )
+    rule = "-" * min(sum(widths) + 2 * len(widths), _WIDEST_LINE)
+    return "\n".join(["", words.say("pivot.title"), lines[0], rule, *lines[1:], ""])
 
 
 def write_pivot_markdown(pivot: Pivot) -> str:
     """Return the table in Markdown."""
-    rows = [f"| {' | '.join(write_plain(text) for text in row)} |" for row in _list_texts(pivot)]
-    return "\n".join(["", rows[0], f"|{'---|' * len(_list_texts(pivot)[0])}", *rows[1:], ""])
+    texts = _list_texts(pivot, speak(None))
+    rows = [f"| {' | '.join(write_plain(text) for text in row)} |" for row in texts]
+    return "\n".join(["", rows[0], f"|{'---|' * len(texts[0])}", *rows[1:], ""])
 
 
 def write_pivot_html(pivot: Pivot, words: Catalogue) -> str:
     """Return the table as a piece of a page."""
-    head, *rows = [[write_label(text, 200) for text in row] for row in _list_texts(pivot)]
+    head, *rows = [[write_label(text, 200) for text in row] for row in _list_texts(pivot, words)]
     names = len(pivot.row_axes)
     title = words.say("report.pivot", axes=write_label(", ".join((*pivot.row_axes, pivot.column_axis)), 200))
     lines = [make("tr", "", [_make_cell(text, at < names) for at, text in enumerate(row)]) for row in rows]
@@ -84,5 +95,5 @@ def write_pivot_csv(pivot: Pivot) -> str:
         for column, cell in zip(pivot.columns, cells, strict=True):
             counts, interval = cell.counts, cell.interval
             figures = [round(counts.rate, 6), round(interval.low, 6), round(interval.high, 6)] if counts.runs else ["", "", ""]
-            rows.append([*_name_line(pivot, names), "all" if column is None else column, counts.passes, counts.runs, *figures])
+            rows.append([*_name_line(pivot, names, speak(None)), "all" if column is None else column, counts.passes, counts.runs, *figures])
     return write_csv(rows)

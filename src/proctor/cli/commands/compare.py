@@ -1,5 +1,6 @@
 """`proctor compare [BASE] [CANDIDATE]`"""
 
+import argparse
 import sys
 
 import msgspec
@@ -11,6 +12,7 @@ from proctor.cli.choosing import RUN_HELP, choose_run, choose_two_runs
 from proctor.cli.compare_markdown import write_comparison
 from proctor.cli.compare_terminal import describe_comparison
 from proctor.cli.exits import Exit
+from proctor.cli.language import add_language_flag, read_words
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
 from proctor.cli.renderers import wants_colour
@@ -48,11 +50,7 @@ def run(arguments: list[str]) -> int:
         "`run` and `check` (a list with commas; may be repeated)",
     )
     parser.add_argument("--alpha", type=float, default=0.05, metavar="P", help="the chance of a false alarm (default: 0.05)")
-    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
-    parser.add_argument("--output", metavar="FILE", help="write the result there instead of to standard output")
-    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
-    parser.add_argument("--quiet", action="store_true", help="do not say which runs were taken")
-    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    _add_output_flags(parser)
     options = parser.parse_args(arguments)
     if not LEAST_ALPHA <= options.alpha < 1:
         parser.error(f"--alpha: expected a number from {LEAST_ALPHA:g} to less than 1, found {options.alpha:g}")
@@ -66,13 +64,22 @@ def run(arguments: list[str]) -> int:
         base, candidate = choose_two_runs(home, options.base, options.candidate, quiet=options.quiet)
         found = compare(home, base, candidate, alpha=options.alpha)
     with Output(options.output) as output:
-        _write(found, options.format, output, colour=wants_colour(output, options.no_color))
+        _write(found, options.format, output, colour=wants_colour(output, options.no_color), language=options.language)
     if options.output is not None and not options.quiet:
         print(f"wrote {options.output}", file=sys.stderr)
     append_summary(lambda: write_comparison(found))
     if found.base_incomplete is not None or found.candidate_incomplete is not None:
         return Exit.INTERRUPTED
     return _decide(found, reasons)
+
+
+def _add_output_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
+    parser.add_argument("--output", metavar="FILE", help="write the result there instead of to standard output")
+    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    parser.add_argument("--quiet", action="store_true", help="do not say which runs were taken")
+    parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
+    add_language_flag(parser)
 
 
 def _read_gates(given: list[str]) -> tuple[str, ...]:
@@ -95,7 +102,7 @@ def _decide(found: RunComparison, reasons: tuple[str, ...]) -> Exit:
     return Exit.FAILED if fails else Exit.PASSED
 
 
-def _write(found: RunComparison, format: str, output: Output, *, colour: bool) -> None:
+def _write(found: RunComparison, format: str, output: Output, *, colour: bool, language: str | None) -> None:
     if format == "json":
         output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
     elif format == "markdown":
@@ -103,6 +110,6 @@ def _write(found: RunComparison, format: str, output: Output, *, colour: bool) -
     elif format == "html":
         from proctor.cli.compare_html import write_comparison_page  # only this format needs it
 
-        output.write_text(write_comparison_page(found))
+        output.write_text(write_comparison_page(found, read_words(language)))
     else:
-        output.write_text(describe_comparison(found, colour=colour))
+        output.write_text(describe_comparison(found, colour=colour, words=read_words(language)))

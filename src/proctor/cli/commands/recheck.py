@@ -16,6 +16,7 @@ from proctor.actions.variables import read_variables
 from proctor.cli.choosing import RUN_HELP, choose_run
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
+from proctor.cli.language import add_language_flag
 from proctor.cli.parser import add_output_flags, add_prices_flag, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.renderers import FORMATS
 from proctor.cli.showing import choose_exit_code, print_unmet, show_run, write_markdown
@@ -37,6 +38,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--suite", metavar="SUITE", help="another suite, instead of the one the run was started with")
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit, as in `proctor run`")
     add_output_flags(parser, FORMATS)
+    add_language_flag(parser)
     add_suite_flags(parser)
     add_strict_flag(parser)
     add_prices_flag(parser)
@@ -59,7 +61,7 @@ def run(arguments: list[str]) -> int:
         result = drop_exchanges(result)
     # A row of a table shows the answer, the calls and the tokens of the evidence, which the run has kept.
     entries = open_run(home, options.run)[1] if options.format in ("csv", "parquet") else None
-    show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries)
+    show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries, language=options.language)
     if options.format != "terminal" and not options.quiet:
         print_unmet(result)
     append_summary(lambda: write_markdown(result))

@@ -19,6 +19,7 @@ from proctor.cli.ending import end_by_signals
 from proctor.cli.exits import Exit
 from proctor.cli.gates import add_gate_flags, open_gate
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
+from proctor.cli.language import add_language_flag
 from proctor.cli.live_progress import make_listener, write_annotations
 from proctor.cli.naming import add_name_flags
 from proctor.cli.output import reserve_standard_output
@@ -66,7 +67,13 @@ def _run_suite(options: argparse.Namespace) -> int:
     if not options.quiet:
         print(f"kept in {live.folder}", file=sys.stderr)
     show_run(
-        live.result, format=options.format, output=options.output, no_color=options.no_color, entries=live.entries, pivot=options.pivot
+        live.result,
+        format=options.format,
+        output=options.output,
+        no_color=options.no_color,
+        entries=live.entries,
+        pivot=options.pivot,
+        language=options.language,
     )
     if options.format != "terminal" and not options.quiet:
         print_unmet(live.result)
@@ -191,6 +198,7 @@ def _make_parser() -> argparse.ArgumentParser:
     add_gate_flags(parser)
     add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
     add_output_flags(parser, FORMATS)
+    add_language_flag(parser)
     add_pivot_flag(parser)
     add_suite_flags(parser)
     return parser

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from proctor.model.evidence import Evidence
 from proctor.pages.pictures.svg import STRETCHED, frame_picture
+from proctor.report.catalogue import Catalogue
 from proctor.report.html_timeline import usage_words
 
 MOST_ROWS = 40
@@ -21,7 +22,7 @@ MOST_ROWS = 40
 Row = dict[str, Any]
 
 
-def lay_out_durations(steps: Sequence[Row], evidence: Evidence, find_page: Callable[[int], str]) -> Row | None:
+def lay_out_durations(steps: Sequence[Row], evidence: Evidence, find_page: Callable[[int], str], words: Catalogue) -> Row | None:
     """Return the rows of the picture, the whole they are part of, and how many were left out; nothing where no step was timed."""
     rows: list[Row] = []
     turn_start = turn_end = at = inside_at = 0.0
@@ -40,15 +41,14 @@ def lay_out_durations(steps: Sequence[Row], evidence: Evidence, find_page: Calla
             else:
                 rows.append({**link, "name": step["name"], "start": at, "ms": took})
                 inside_at, at = at, at + took
+    tokens = usage_words(evidence.usage, words)
     if evidence.duration_ms is not None and not evidence.turns:
-        rows.insert(
-            0, {"kind": "run", "name": "", "start": 0.0, "ms": max(0.0, evidence.duration_ms), "tokens": usage_words(evidence.usage)}
-        )
+        rows.insert(0, {"kind": "run", "name": "", "start": 0.0, "ms": max(0.0, evidence.duration_ms), "tokens": tokens})
     if not rows:
         return None
     total = max(row["start"] + row["ms"] for row in rows)
     shown = rows[:MOST_ROWS]
-    return {"rows": shown, "total": total, "tokens": usage_words(evidence.usage), "left_out": len(rows) - len(shown)}
+    return {"rows": shown, "total": total, "tokens": tokens, "left_out": len(rows) - len(shown)}
 
 
 def draw_span(start: float, length: float, total: float, title: str) -> Markup:

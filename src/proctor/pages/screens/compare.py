@@ -9,9 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.actions.compare_several import GROUPS, MOST_RUNS, CaseAcross, SeveralRuns
+from proctor.pages.compared_runs import list_run_figures, make_case_table
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import render_page
+from proctor.pages.rendering import find_catalogue, render_page
 from proctor.pages.words import quote_part, read_number
+from proctor.report.drawn_comparison import BAD, draw_case_table, draw_run_table
 from proctor.service.refusals import Refusal, not_found
 
 _CHOICE = 50
@@ -32,16 +34,19 @@ async def show_comparison(request: Request, source: Source) -> Response:
     found = await source.compare_several([run["id"] for run in runs])
     group = request.query_params.get("group", "")
     sections = _cut_sections(found, group, read_number(request.query_params.get("from")))
+    words, address = find_catalogue(request), _write_address(request, runs)
+    for section in sections:
+        section["table"] = draw_case_table(make_case_table(section["slug"], section["cases"], runs, address, words), words)
     values = {
         "project": project,
         "source": source,
         "base": runs[0],
         "candidates": runs[1:],
-        "found": found,
+        "run_table": draw_run_table(list_run_figures(runs, found, words), words),
         "pairs": list(zip(runs[1:], found.comparisons, strict=True)),
         "sections": sections,
         "group": group,
-        "address": _write_address(request, runs),
+        "address": address,
     }
     return render_page(request, "compare.html", values)
 
@@ -113,7 +118,7 @@ def _cut_sections(found: SeveralRuns, group: str, begin: int) -> list[dict[str, 
         # Every group shows at least something: that there are newly passing cases must not depend on how many fail.
         shown = cases[begin : begin + max(left, 3)]
         left -= len(shown)
-        kind = "bad" if slug in ("newly_failing", "regressed") else "other"
+        kind = "bad" if slug in BAD else "other"
         sections.append({"slug": slug, "kind": kind, "cases": shown, "total": len(cases), "begin": begin, "next": begin + len(shown)})
     assert all(section["slug"].replace("_", " ") in GROUPS for section in sections)
     return sections

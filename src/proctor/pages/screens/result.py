@@ -112,15 +112,15 @@ def _write_document(read: ReadResult, first: int, most: int, words: Catalogue) -
     written: Record = {**write_case(read.result.case), **write_attempt(read.result, read.entry, with_evidence=True, words=words)}
     document: Record = lay_out_attempt(written, first, most)
     if read.entry.evidence is not None and document.get("timeline"):
-        document["waterfall"] = _find_durations(read, document["timeline"], document["find_page"])
+        document["waterfall"] = _find_durations(read, document["timeline"], document["find_page"], words)
     return document
 
 
-def _find_durations(read: ReadResult, steps: Sequence[Record], find_page: Any) -> Record | None:
+def _find_durations(read: ReadResult, steps: Sequence[Record], find_page: Any, words: Catalogue) -> Record | None:
     assert read.entry.evidence is not None
-    found = lay_out_durations(steps, read.entry.evidence, find_page)
+    found = lay_out_durations(steps, read.entry.evidence, find_page, words)
     cost = read.result.cost
-    return None if found is None else {**found, "cost": "" if cost is None else cost_words(cost)}
+    return None if found is None else {**found, "cost": "" if cost is None else cost_words(cost, words)}
 
 
 def _compare_assertions(documents: Sequence[Record]) -> list[Record]:

@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from proctor.actions.run_names import LONGEST
+from proctor.report.catalogue import Language, choose_language
 from proctor.rest.route_parts import Body, PageMeta, PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.rest.streams import CountedStream
 from proctor.scoring.paired import LEAST_ALPHA
@@ -295,10 +296,13 @@ async def run_report(
     caller: TheCaller,
     run_id: str,
     format: Annotated[Format, Query(description="otlp: OpenTelemetry events, OTLP in lines of JSON")] = "json",
+    language: Annotated[Language | None, Query(description="of html; without it `Accept-Language` decides, as for the pages")] = None,
+    accept_language: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
     """Write a report of a run; while it goes on, of what is finished."""
-    report = await run_results.run_report(hub, caller, run_id, format)
-    headers = {"content-security-policy": _REPORT_POLICY} if format == "html" else None
+    chosen = language or choose_language(accept_language)
+    report = await run_results.run_report(hub, caller, run_id, format, chosen)
+    headers = {"content-security-policy": _REPORT_POLICY, "vary": "accept-language"} if format == "html" else None
     return Response(report, media_type=run_results.REPORTS[format], headers=headers)
 
 

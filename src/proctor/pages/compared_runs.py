@@ -1,0 +1,97 @@
+"""The rows of the tables of a comparison: runs and cases with their addresses, for the functions that draw them everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from proctor.actions.compare_several import CaseAcross, SeveralRuns
+from proctor.pages.ports import Record
+from proctor.pages.words import quote_part, show_text
+from proctor.report.catalogue import Catalogue
+from proctor.report.drawn_attempt import draw_time
+from proctor.report.drawn_comparison import CaseRow, CaseTable, RunFigures
+from proctor.report.elements import Child, Element, make
+
+
+def list_run_figures(runs: Sequence[Record], found: SeveralRuns, words: Catalogue) -> list[RunFigures]:
+    """Return a row for each run, the base first; where there are two, the base has the way to the other direction."""
+    first = found.comparisons[0].found
+    base = RunFigures(**_describe(runs[0]), latency=first.latency, tokens=first.tokens, cost=first.cost, beside=_draw_swap(runs, words))
+    return [
+        base,
+        *(
+            RunFigures(
+                **_describe(run),
+                comparison=against.found.comparison,
+                latency=against.found.latency,
+                tokens=against.found.tokens,
+                cost=against.found.cost,
+            )
+            for run, against in zip(runs[1:], found.comparisons, strict=True)
+        ),
+    ]
+
+
+def _describe(run: Record) -> dict[str, Any]:
+    address = f"{_find_runs_address(run)}/{quote_part(run['id'])}"
+    tags = [(" ", make("span", "note", "@", make("bdi", "", show_text(tag, 40)))) for tag in run["tags"] or ()]
+    return {
+        "name": make("a", "", draw_label(run), href=address),
+        "about": draw_time(run["started_at"] or run["created_at"]),
+        "tags": tags,
+        "counts": run["counts"],
+    }
+
+
+def _find_runs_address(run: Record) -> str:
+    return f"/ui/p/{quote_part(run['project_id'])}/runs"
+
+
+def draw_label(run: Record) -> Element:
+    """Return what a run is called."""
+    return make("bdi", "", show_text(run["name"] or run["note"] or run["suite_name"] or run["id"], 60))
+
+
+def _draw_swap(runs: Sequence[Record], words: Catalogue) -> Child:
+    if len(runs) != 2:
+        return None
+    address = f"?runs={quote_part(runs[1]['id'])},{quote_part(runs[0]['id'])}&as_given=1"
+    return make("a", "", words.say("compare.swap"), href=address)
+
+
+def make_case_table(slug: str, cases: Sequence[CaseAcross], runs: Sequence[Record], address: str, words: Catalogue) -> CaseTable:
+    """Return the table of one group; `address` is the part of an address that names these runs."""
+    of_run = runs[0] if slug == "only_in_the_base" else runs[1]
+    if len(runs) == 2:
+        columns: list[Child] = [words.say("compare.before_after")]
+        labels = [words.say("compare.before_after")]
+    else:
+        columns = [(words.say("several.base_to"), " ", draw_label(run)) for run in runs[1:]]
+        labels = [show_text(run["name"] or run["note"] or str(number), 20) for number, run in enumerate(runs[1:], 1)]
+    return CaseTable(
+        group=slug,
+        cases=[_make_row(case, of_run, address, words) for case in cases],
+        columns=columns,
+        labels=labels,
+        more=words.say("several.answers"),
+    )
+
+
+def _make_row(case: CaseAcross, of_run: Record, address: str, words: Catalogue) -> CaseRow:
+    quoted = quote_part(case.case)
+    project = quote_part(of_run["project_id"])
+    name = make("bdi", "", show_text(case.case or words.say("compare.no_id"), 100))
+    return CaseRow(
+        name=make("a", "", name, href=f"{_find_runs_address(of_run)}/{quote_part(of_run['id'])}?case={quoted}#all"),
+        base=case.base,
+        candidates=case.candidates,
+        reasons=[show_text(reason, 300) for reason in case.reasons],
+        more=make(
+            "a",
+            "",
+            words.say("several.difference"),
+            href=f"/ui/p/{project}/compare/answers?{address}&case={quoted}",
+            aria_label=words.say("several.answers_of", case=show_text(case.case, 60)),
+        ),
+    )
