@@ -18,6 +18,7 @@ from benchmarks import (
     reading,
     throughput,
     trace_page,
+    view_pages,
 )
 
 
@@ -38,6 +39,7 @@ def main() -> int:
         promptfoo,
         pages,
         trace_page,
+        view_pages,
     ):
         print((part.__doc__ or "").strip())
         for figure in part.figures():
