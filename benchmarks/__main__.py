@@ -19,6 +19,7 @@ from benchmarks import (
     reading,
     throughput,
     trace_page,
+    view_pages,
 )
 
 
@@ -40,6 +41,7 @@ def main() -> int:
         promptfoo,
         pages,
         trace_page,
+        view_pages,
     ):
         print((part.__doc__ or "").strip())
         for figure in part.figures():

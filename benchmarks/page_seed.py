@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from proctor.model.evidence import Evidence
 from proctor.model.run import RunEntry
@@ -21,6 +23,9 @@ from proctor.store.entry_digests import make_digest
 ATTEMPTS = int(os.environ.get("PROCTOR_BENCH_ATTEMPTS", "100000"))
 CASES = 1_000
 PROJECT, RUN, RUN_BEFORE = "proj_bench", "run_large", "run_large_before"
+RUN_WIDE = "run_wide"
+WIDE, WIDEST = 4, 10_000_000
+"""Attempts with a long answer, and about how many characters it has."""
 _AT_ONCE = 2_000
 _SMALL = 2_000
 """Attempts of the runs before them."""
@@ -51,6 +56,14 @@ def make_entry(number: int, *, failing: int) -> RunEntry:
     )
 
 
+def make_wide_entry(number: int) -> RunEntry:
+    """Return one attempt with a long answer."""
+    entry = make_entry(number, failing=3)
+    assert entry.evidence is not None
+    words = " ".join(f"word {at * 7919 % 100_003}" for at in range(WIDEST // 11))
+    return msgspec.structs.replace(entry, evidence=msgspec.structs.replace(entry.evidence, text=words))
+
+
 def _make_run(id: str, attempts: int, at: float, document: str, *, failing: int) -> dict[str, Any]:
     failed = sum(1 for number in range(attempts) if number % CASES % 20 == failing)
     settings = {"attempts": attempts, "repeat": max(1, attempts // CASES)}
@@ -62,9 +75,12 @@ def _make_run(id: str, attempts: int, at: float, document: str, *, failing: int)
     }  # fmt: skip
 
 
-def _list_entries(run_id: str, attempts: int, at: float, *, failing: int) -> Iterator[dict[str, Any]]:
-    for number in range(attempts):
-        entry = make_entry(number, failing=failing)
+def _make_entries(attempts: int, *, failing: int) -> Iterator[RunEntry]:
+    return (make_entry(number, failing=failing) for number in range(attempts))
+
+
+def _list_entries(run_id: str, entries: Iterable[RunEntry], at: float) -> Iterator[dict[str, Any]]:
+    for number, entry in enumerate(entries):
         yield {
             "id": f"att_{run_id[4:]}_{number:07}", "run_id": run_id, "case_id": entry.case, "attempt": entry.attempt,
             "outcome": entry.outcome, "digest": make_digest(to_json(entry)), "body": pack(entry), "created_at": stamp(at + number / 200),
@@ -98,12 +114,14 @@ async def fill(home: Path, attempts: int = ATTEMPTS) -> None:
                 at = now - day * 86_400
                 run = _make_run(f"run_small_{day}", _SMALL, at, document, failing=1 if day % 2 else 30)
                 await connection.execute(tables.runs.insert().values(run))
-            for id, at, failing in ((RUN_BEFORE, now - 7_200, 5), (RUN, now - 3_600, 3)):
-                await connection.execute(tables.runs.insert().values(_make_run(id, attempts, at, document, failing=failing)))
+            large = ((RUN_WIDE, WIDE, now - 90_000, 3), (RUN_BEFORE, attempts, now - 7_200, 5), (RUN, attempts, now - 3_600, 3))
+            for id, count, at, failing in large:
+                await connection.execute(tables.runs.insert().values(_make_run(id, count, at, document, failing=failing)))
         rows = (
-            (tables.run_entries, _list_entries("run_small_1", _SMALL, now - 86_400, failing=1)),
-            (tables.run_entries, _list_entries(RUN_BEFORE, attempts, now - 7_200, failing=5)),
-            (tables.run_entries, _list_entries(RUN, attempts, now - 3_600, failing=3)),
+            (tables.run_entries, _list_entries("run_small_1", _make_entries(_SMALL, failing=1), now - 86_400)),
+            (tables.run_entries, _list_entries(RUN_WIDE, map(make_wide_entry, range(WIDE)), now - 90_000)),
+            (tables.run_entries, _list_entries(RUN_BEFORE, _make_entries(attempts, failing=5), now - 7_200)),
+            (tables.run_entries, _list_entries(RUN, _make_entries(attempts, failing=3), now - 3_600)),
             (tables.results, _list_results(attempts, now)),
         )
         for table, listed in rows:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.evidence.span_rows import list_span_rows
-from proctor.evidence.spans import Span
+from proctor.evidence.span_rows import list_span_rows, merge_tree_spans, take_for_tree
+from proctor.evidence.spans import Span, merge_spans
 
 
 def make(*pairs: tuple[str, str | None]) -> list[Span]:
@@ -40,3 +40,25 @@ def test_what_was_not_timed_took_nobody_knows_how_long() -> None:
     assert row.took_ms is None
     (row,) = list_span_rows([Span(id="a", start_ns=5_000_000, end_ns=4_000_000)])
     assert row.took_ms is None
+
+
+def test_spans_of_a_tree_are_merged_as_whole_spans_are() -> None:
+    batches = [
+        [
+            Span(trace_id="t", id="a", name="first", start_ns=3, attributes={"x": 1, "y": 1}, message="m"),
+            Span(trace_id="u", id="a", name="of another trace"),
+        ],
+        [Span(trace_id="t", id="b", parent_id="a", start_ns=2), Span(trace_id="t", id="a", parent_id="b", end_ns=9, failed=True)],
+        [Span(trace_id="t", id="a", name="last", attributes={"y": 2})],
+    ]
+    whole = [take_for_tree(span) for spans in merge_spans(batches).values() for span in spans]
+    assert merge_tree_spans([[take_for_tree(span) for span in batch] for batch in batches]) == whole
+    assert (whole[0].name, whole[0].attributes, whole[0].failed, whole[0].parent_id) == ("last", {"x": 1, "y": 2}, True, "b")
+
+
+def test_the_earlier_one_comes_first_and_those_without_a_time_last() -> None:
+    spans = [
+        Span(id="r", start_ns=1),
+        *(Span(id=id, parent_id="r", start_ns=at) for id, at in (("late", 9), ("none", 0), ("early", 2), ("same", 2))),
+    ]
+    assert [row.id for row in list_span_rows(spans)] == ["r", "early", "same", "late", "none"]

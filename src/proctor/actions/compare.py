@@ -1,12 +1,13 @@
 """Two kept runs side by side: what changed, and whether it is more than chance."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from proctor.actions.gating import lacks_evidence, list_failing_cases
-from proctor.actions.history import suite_of, unmet_of
+from proctor.actions.gating import list_failing_cases
+from proctor.actions.history import suite_of
+from proctor.actions.run_tally import CaseTally, RunTally
 from proctor.errors import InputError
 from proctor.model.case import Case, Suite
 from proctor.model.result import Ending, Unmet
@@ -15,9 +16,7 @@ from proctor.model.show import nearest, shorten
 from proctor.model.variants import list_axes, strip_axis
 from proctor.scoring.amounts import AmountChange, compare_amounts
 from proctor.scoring.completeness import find_incomplete
-from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Comparison, compare_runs
-from proctor.scoring.statistics import count_outcomes
 from proctor.store.run_files import RunFiles
 
 MOST_REASON = 500
@@ -63,9 +62,9 @@ def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_e
     """Compare `candidate` with `base`, joined by case."""
     files = RunFiles(home)
     first, second = files.open(base), files.open(candidate)
-    before, after = list(first.entries()), list(second.entries())
+    before, after = RunTally.of(first.entries()), RunTally.of(second.entries())
     suite = suite_of(second)
-    found = compare_entries((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
+    found = compare_tallies((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
     return tell_incomplete(
         found,
         base=how_much(first.header, suite_of(first), before, first.find_ending()),
@@ -79,14 +78,15 @@ def compare_axis(home: Path, run: str, by: str, *, alpha: float = 0.05) -> RunCo
     suite, entries = suite_of(folder), list(folder.entries())
     axis, base, candidate = read_axis_pair(by, suite)
     cases = {case.id: case for case in suite.cases}
-    sides: list[tuple[RunHeader, list[RunEntry]]] = []
+    sides: list[tuple[RunHeader, RunTally]] = []
     for value in (base, candidate):
         own = [entry for entry in entries if entry.case in cases and str(cases[entry.case].tags.get(axis)) == value]
         renamed = [msgspec.structs.replace(entry, case=strip_axis(cases[entry.case], axis)) for entry in own]
-        sides.append((msgspec.structs.replace(folder.header, run_id=f"{folder.header.run_id}[{axis}={value}]"), renamed))
+        header = msgspec.structs.replace(folder.header, run_id=f"{folder.header.run_id}[{axis}={value}]")
+        sides.append((header, RunTally.of(renamed)))
     joined = [msgspec.structs.replace(case, id=strip_axis(case, axis)) for case in suite.cases if str(case.tags.get(axis)) == candidate]
-    found = compare_entries(sides[0], sides[1], msgspec.structs.replace(suite, cases=tuple(joined)), alpha=alpha)
-    much = how_much(folder.header, suite, entries, folder.find_ending())
+    found = compare_tallies(sides[0], sides[1], msgspec.structs.replace(suite, cases=tuple(joined)), alpha=alpha)
+    much = how_much(folder.header, suite, RunTally.of(entries), folder.find_ending())
     return tell_incomplete(found, base=much, candidate=much)
 
 
@@ -113,9 +113,9 @@ def tell_incomplete(found: RunComparison, *, base: HowMuch | None, candidate: Ho
     return msgspec.structs.replace(found, base_incomplete=base, candidate_incomplete=candidate)
 
 
-def how_much(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ended: Ending) -> HowMuch | None:
+def how_much(header: RunHeader, suite: Suite, tally: RunTally, ended: Ending) -> HowMuch | None:
     """Say how much there is of a run; nothing where every planned attempt is there."""
-    found = find_incomplete(suite.cases, header.repeat, ((entry.case, entry.attempt) for entry in entries), ended)
+    found = find_incomplete(suite.cases, header.repeat, tally.iterate_attempts(), ended)
     if found is None:
         return None
     return HowMuch(
@@ -128,47 +128,43 @@ def how_much(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ended
     )
 
 
-def compare_entries(
-    base: tuple[RunHeader, Sequence[RunEntry]],
-    candidate: tuple[RunHeader, Sequence[RunEntry]],
-    suite: Suite,
-    *,
-    alpha: float = 0.05,
-    min_effect: float = 0.0,
+def compare_tallies(
+    base: tuple[RunHeader, RunTally], candidate: tuple[RunHeader, RunTally], suite: Suite, *, alpha: float = 0.05, min_effect: float = 0.0
 ) -> RunComparison:
     """Compare what was kept of two runs; `suite` is the candidate's."""
-    first, second = base[0], candidate[0]
     order = {case.id: number for number, case in enumerate(suite.cases)}
     # Attempts are kept as they end: two comparisons of the same runs must not differ by that.
-    before, after = (sorted(entries, key=lambda entry: order.get(entry.case, len(order))) for _, entries in (base, candidate))
+    before, after = (tally.put_in_order(order) for _, tally in (base, candidate))
     thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
-    counts = count_by_case(after)
-    comparison = compare_runs(count_by_case(before), counts, alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds)
+    counts = after.count_by_case()
+    comparison = compare_runs(before.count_by_case(), counts, alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds)
+
+    def compare_by(amounts: Callable[[CaseTally], list[float]]) -> AmountChange:
+        first, second = ({case: amounts(one) for case, one in tally.cases.items() if amounts(one)} for tally in (before, after))
+        return compare_amounts(first, second, alpha=alpha)
+
     return RunComparison(
-        base=first,
-        candidate=second,
+        base=base[0],
+        candidate=candidate[0],
         comparison=comparison,
         reasons=_find_reasons(after, suite, set(comparison.newly_failing)),
         failing=tuple(list_failing_cases(counts, thresholds)),
-        latency=compare_amounts(_amounts(before, RunEntry.find_agent_ms), _amounts(after, RunEntry.find_agent_ms), alpha=alpha),
-        lacking=tuple(dict.fromkeys(entry.case for entry in after if lacks_evidence(entry.verdicts))),
-        unmet=unmet_of(suite, after),
-        tokens=compare_amounts(_amounts(before, _tokens), _amounts(after, _tokens), alpha=alpha),
-        cost=compare_amounts(_amounts(before, _cost), _amounts(after, _cost), alpha=alpha)
-        if any(entry.cost is not None for entry in (*before, *after))
-        else None,
+        latency=compare_by(lambda one: one.times_ms),
+        lacking=tuple(case for case, one in after.cases.items() if one.lacks),
+        unmet=after.find_unmet(suite),
+        tokens=compare_by(lambda one: one.tokens),
+        cost=compare_by(lambda one: one.costs) if before.has_costs or after.has_costs else None,
     )
 
 
-def _find_reasons(entries: Iterable[RunEntry], suite: Suite, wanted: set[str]) -> dict[str, str]:
-    cases = {case.id: case for case in suite.cases}
-    found: dict[str, str] = {}
-    for entry in entries:
-        if entry.case in wanted and entry.case not in found and entry.outcome in ("fail", "error"):
-            reason = find_reason(entry, cases.get(entry.case))
-            if reason:
-                found[entry.case] = reason
-    return found
+def _find_reasons(tally: RunTally, suite: Suite, wanted: set[str]) -> dict[str, str]:
+    cases = {case.id: case for case in suite.cases if case.id in wanted}
+    told = {
+        case: next(filter(None, (find_reason(entry, cases.get(case)) for entry in one.failed)), "")
+        for case, one in tally.cases.items()
+        if case in wanted
+    }
+    return {case: reason for case, reason in told.items() if reason}
 
 
 def find_reason(entry: RunEntry, case: Case | None) -> str:
@@ -179,30 +175,3 @@ def find_reason(entry: RunEntry, case: Case | None) -> str:
             label = f"{assertion.label or assertion.check}: " if assertion is not None else ""
             return f"{label}{shorten(verdict.reason, MOST_REASON)}"
     return shorten(entry.reason or "", MOST_REASON)
-
-
-def count_by_case(entries: Iterable[RunEntry]) -> dict[str, Counts]:
-    """Return how many attempts of each case were decided, and how many of them passed."""
-    by_case: dict[str, dict[str, int]] = {}
-    for entry in entries:
-        outcomes = by_case.setdefault(entry.case, {})
-        outcomes[entry.outcome] = outcomes.get(entry.outcome, 0) + 1
-    return {case: count_outcomes(outcomes) for case, outcomes in by_case.items()}
-
-
-def _amounts(entries: Iterable[RunEntry], amount: Callable[[RunEntry], float | None]) -> dict[str, list[float]]:
-    by_case: dict[str, list[float]] = {}
-    for entry in entries:
-        value = amount(entry)
-        if value is not None:
-            by_case.setdefault(entry.case, []).append(value)
-    return by_case
-
-
-def _tokens(entry: RunEntry) -> float | None:
-    usage = entry.evidence.usage if entry.evidence is not None else None
-    return usage.total() if usage is not None else None
-
-
-def _cost(entry: RunEntry) -> float | None:
-    return entry.cost.total() if entry.cost is not None else None

@@ -32,6 +32,8 @@ TARGET = "target"
 
 Entries = Mapping[tuple[str, int], RunEntry]
 """What was kept of each attempt, by case and attempt."""
+Count = Callable[[RunFolder], tuple[dict[str, int], str | None]]
+"""How many attempts of a run ended in each outcome, and what of its log cannot be read."""
 
 
 class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,18 +74,22 @@ def list_runs(home: Path, meant: str | None = None) -> Iterable[KeptRun]:
     files = RunFiles(home)
     baselines = set(Baselines(home).read().values())
     for run_id in files.list_ids() if meant is None else files.list_meant(meant):
-        yield _kept_run(files, run_id, is_baseline=run_id in baselines)
+        yield describe_kept_run(files, run_id, is_baseline=run_id in baselines)
 
 
-def _kept_run(files: RunFiles, run_id: str, *, is_baseline: bool) -> KeptRun:
+def describe_kept_run(files: RunFiles, run_id: str, *, is_baseline: bool, count: Count | None = None) -> KeptRun:
+    """Return a run in a line; `count` tells what its log has, where somebody has read it already."""
     header, ending, problem, planned = None, None, None, None
     counts: dict[str, int] = {}
     try:
         run = files.open(run_id)
         header, ending = run.header, run.find_ending()
         planned = _count_planned_attempts(run, ending)
-        for entry in run.entries():
-            counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
+        if count is not None:
+            counts, problem = count(run)
+        else:
+            for entry in run.entries():
+                counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
     except ProctorError as error:
         problem = str(error)
     finished = sum(counts.values())
@@ -203,14 +209,14 @@ def _make_result(header: RunHeader, suite: Suite, parts: Parts) -> RunResult:
 def unmet_of(suite: Suite, entries: Sequence[RunEntry]) -> Unmet:
     """Of a kept run: the cases of which no attempt left anything to decide on, and the attempts of cases that the suite does not have."""
     known = {case.id for case in suite.cases}
-    answered = {entry.case for entry in entries if not _left_nothing(entry)}
+    answered = {entry.case for entry in entries if not left_nothing(entry)}
     return Unmet(
         cases_without_evidence=sum(case.skip is None and case.id not in answered for case in suite.cases),
         records_without_case=sum(entry.case not in known for entry in entries),
     )
 
 
-def _left_nothing(entry: RunEntry) -> bool:
+def left_nothing(entry: RunEntry) -> bool:
     """Whether the agent could not be driven, so that every assertion ended as the attempt did; evidence may not have been loaded."""
     return entry.outcome in ("error", "skip") and entry.code is not None and all(told.code == entry.code for told in entry.verdicts)
 

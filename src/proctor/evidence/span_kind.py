@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 from proctor.evidence import vocabulary as names
 from proctor.evidence.shape import find_first, text_or_none
@@ -30,15 +31,34 @@ _LOGFIRE_KINDS = (
     ("Handoff", "task"),
 )
 _TEMPLATE = "logfire.msg_template"
+_COMPONENT = "haystack.component.type"
+_TELLING = names.KIND_NAMES | names.TOOL_MARKS | names.MODEL_MARKS | _SPEAKING | {_TEMPLATE, _COMPONENT, "tool.name"}
+"""Every name by which a span may say what it is: most spans of a large trace have none of them."""
 
 
-def find_kind(span: Span) -> str | None:
+class KindTelling(Protocol):
+    """What of a span says what it is."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def attributes(self) -> dict[str, Json]:
+        """What it carries."""
+        ...
+
+
+def find_kind(span: KindTelling) -> str | None:
     """Return `tool`, `agent`, `model` or another word of ours, or None if a span does not say what it is."""
     attributes = span.attributes
     if not attributes:
         return None
     if span.name in _HAYSTACK_KINDS:
         return _HAYSTACK_KINDS[span.name]
+    if _TELLING.isdisjoint(attributes):
+        return _find_kind_by_name(span.name)
     if not names.KIND_NAMES.isdisjoint(attributes):
         told = _read_kind(attributes)
         # A general word (`chain`, `step`) beside the attributes of a tool: the attributes are the more particular telling.
@@ -56,16 +76,23 @@ def find_kind(span: Span) -> str | None:
         for start, kind in _LOGFIRE_KINDS:
             if str(attributes[_TEMPLATE]).startswith(start) or span.name.startswith(start):
                 return kind
-    if span.name.endswith(".mcp"):
-        return "tool" if span.name.startswith("tools/call") else "mcp"  # Traceloop
+    by_name = _find_kind_by_name(span.name)
+    if by_name is not None:
+        return by_name
     if not names.MODEL_MARKS.isdisjoint(attributes):
         return "model"
-    component = text_or_none(attributes.get("haystack.component.type"))
+    component = text_or_none(attributes.get(_COMPONENT))
     if component is not None:
         return "model" if component.endswith(("Generator", "GeneratorAdapter")) else "step"
     if not _SPEAKING.isdisjoint(attributes):
         return "agent"
     return None
+
+
+def _find_kind_by_name(name: str) -> str | None:
+    if not name.endswith(".mcp"):
+        return None
+    return "tool" if name.startswith("tools/call") else "mcp"  # Traceloop
 
 
 def _read_kind(attributes: dict[str, Json]) -> str | None:

@@ -6,12 +6,13 @@ first is. A row knows how many are below it, so that whoever shows a part of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from proctor.evidence.span_kind import find_kind
 from proctor.evidence.spans import Span
+from proctor.model.evidence import Json
 
 
 class SpanRow(msgspec.Struct, frozen=True, gc=False):
@@ -36,48 +37,106 @@ class SpanRow(msgspec.Struct, frozen=True, gc=False):
         return (self.end_ns - self.start_ns) / 1e6 if self.start_ns and self.end_ns >= self.start_ns else None
 
 
-def list_span_rows(spans: Sequence[Span]) -> list[SpanRow]:
+class TreeSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a tree is made of: fields of `Span`. A hundred thousand of them are read, and what else they carry is passed over."""
+
+    trace_id: str = ""
+    id: str
+    parent_id: str | None = None
+    name: str = ""
+    start_ns: int = 0
+    end_ns: int = 0
+    attributes: dict[str, Json] = {}
+    failed: bool = False
+    message: str | None = None
+
+
+def take_for_tree(span: Span) -> TreeSpan:
+    """Return of a span what its tree needs."""
+    return TreeSpan(**{name: getattr(span, name) for name in TreeSpan.__struct_fields__})
+
+
+def merge_tree_spans(batches: Iterable[Iterable[TreeSpan]]) -> list[TreeSpan]:
+    """Merge the spans of several requests as `merge_spans` does, trace after trace."""
+    traces: dict[str, dict[str, TreeSpan]] = {}
+    for batch in batches:
+        for span in batch:
+            known = traces.get(span.trace_id)
+            if known is None:
+                known = traces[span.trace_id] = {}
+            before = known.setdefault(span.id, span)
+            if before is not span:
+                known[span.id] = _merge_two(before, span)
+    return [span for spans in traces.values() for span in spans.values()]
+
+
+def _merge_two(before: TreeSpan, after: TreeSpan) -> TreeSpan:
+    return TreeSpan(
+        trace_id=after.trace_id,
+        id=after.id,
+        parent_id=after.parent_id or before.parent_id,
+        name=after.name or before.name,
+        start_ns=after.start_ns or before.start_ns,
+        end_ns=after.end_ns or before.end_ns,
+        attributes={**before.attributes, **after.attributes},
+        failed=before.failed or after.failed,
+        message=after.message or before.message,
+    )
+
+
+def list_span_rows(spans: Sequence[TreeSpan] | Sequence[Span]) -> list[SpanRow]:
     """Return the rows of a tree of spans."""
     known = {span.id: number for number, span in enumerate(spans)}
     children: dict[int, list[int]] = {}
     roots: list[int] = []
-    for number, span in enumerate(spans):
-        parent = None if span.parent_id is None else known.get(span.parent_id)
+    # The earlier one first, those without a time last: in this order everything finds its place among its neighbours.
+    order = sorted(range(len(spans)), key=[span.start_ns or 2**64 for span in spans].__getitem__)
+    for number in order:
+        above = spans[number].parent_id
+        parent = None if above is None else known.get(above)
         if parent is None or parent == number:
             roots.append(number)
+        elif parent in children:
+            children[parent].append(number)
         else:
-            children.setdefault(parent, []).append(number)
-    order = sorted(range(len(spans)), key=lambda number: (spans[number].start_ns or 2**64, number))
-    place = {number: rank for rank, number in enumerate(order)}
-    for below in children.values():
-        below.sort(key=place.__getitem__)
-    # From the roots; then from whatever nobody has come by, which hangs in a circle.
+            children[parent] = [number]
     walk = _Walk(spans, children)
-    for number in (*sorted(roots, key=place.__getitem__), *order):
+    for number in roots:
         walk.visit(number)
+    if walk.has_unseen():
+        # From whatever nobody has come by, which hangs in a circle.
+        for number in order:
+            walk.visit(number)
     return walk.list_rows()
 
 
 class _Walk:
     """Goes through a tree without recursion: traces are nested as deep as somebody likes."""
 
-    def __init__(self, spans: Sequence[Span], children: dict[int, list[int]]) -> None:
+    def __init__(self, spans: Sequence[TreeSpan] | Sequence[Span], children: dict[int, list[int]]) -> None:
         self._spans = spans
         self._children = children
         self._seen = bytearray(len(spans))
         self._found: list[tuple[int, int, int]] = []
         """Span, depth, and the position of the row above."""
 
+    def has_unseen(self) -> bool:
+        return len(self._found) < len(self._spans)
+
     def visit(self, root: int) -> None:
+        seen, found, children = self._seen, self._found, self._children
         waiting = [(root, 0, -1)]
         while waiting:
-            number, depth, above = waiting.pop()
-            if self._seen[number]:
+            row = waiting.pop()
+            number, depth, _ = row
+            if seen[number]:
                 continue
-            self._seen[number] = 1
-            here = len(self._found)
-            self._found.append((number, depth, above))
-            waiting.extend((child, depth + 1, here) for child in reversed(self._children.get(number, ())))
+            seen[number] = 1
+            below = children.get(number)
+            if below is not None:
+                here = len(found)
+                waiting += [(child, depth + 1, here) for child in reversed(below)]
+            found.append(row)
 
     def list_rows(self) -> list[SpanRow]:
         below = [0] * len(self._found)
@@ -86,8 +145,9 @@ class _Walk:
             if above >= 0:
                 below[above] += below[place] + 1
         rows: list[SpanRow] = []
-        for place, (number, depth, above) in enumerate(self._found):
+        for (number, depth, above), under in zip(self._found, below, strict=True):
             span = self._spans[number]
-            times = (span.start_ns, span.end_ns)
-            rows.append(SpanRow(span.id, span.name, find_kind(span), depth, above, below[place], *times, span.failed, span.message))
+            rows.append(
+                SpanRow(span.id, span.name, find_kind(span), depth, above, under, span.start_ns, span.end_ns, span.failed, span.message)
+            )
         return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from markupsafe import Markup
@@ -22,8 +23,7 @@ from proctor.report.drawn_comparison import KINDS
 from proctor.report.drawn_comparison import draw_verdict as verdict
 from proctor.report.drawn_outcomes import draw_counts as counts
 from proctor.report.drawn_outcomes import draw_dumbbell as dumbbell
-from proctor.report.drawn_outcomes import draw_mark as mark
-from proctor.report.drawn_outcomes import draw_outcome as outcome
+from proctor.report.drawn_outcomes import draw_mark, draw_outcome
 from proctor.report.drawn_outcomes import draw_rate as rate
 from proctor.report.drawn_outcomes import draw_sprite as sprite
 from proctor.report.elements import Element, Node, write_markup
@@ -54,6 +54,18 @@ def markup(drawn: Node | list[Node] | None, prefix: str = "") -> Markup:
     """Return what was drawn as HTML; `prefix` keeps the names of attempts side by side apart."""
     nodes = [] if drawn is None else [drawn] if isinstance(drawn, (str, Element)) else drawn
     return Markup("".join(write_markup(node, prefix) for node in nodes))
+
+
+@functools.lru_cache(maxsize=64)
+def mark(word: str) -> Markup:
+    """Return the shape of an outcome. Every row of a list has one, and there are a handful of them."""
+    return markup(draw_mark(word))
+
+
+@functools.lru_cache(maxsize=64)
+def outcome(word: str, words: Catalogue) -> Markup:
+    """Return an outcome as its shape and its word, as above."""
+    return markup(draw_outcome(word, words))
 
 
 def steps(shown: Sequence[tuple[int, Json]], words: Catalogue, whole: str | None = None) -> Element:

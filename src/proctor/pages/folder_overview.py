@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
-from proctor.actions.compare import count_by_case, find_reason
-from proctor.actions.history import suite_of
+from proctor.actions.compare import find_reason
 from proctor.actions.overview import (
     MOST_TREND,
     Overview,
@@ -17,11 +16,12 @@ from proctor.actions.overview import (
     find_turned,
     make_trend_point,
 )
-from proctor.model.case import Suite
+from proctor.actions.run_tally import RunTally
 from proctor.model.run import RunEntry
+from proctor.pages.folder_comparisons import IndexedRun
+from proctor.pages.folder_suites import ReadSuite
 from proctor.pages.ports import Record
 from proctor.service.refusals import Refusal
-from proctor.store.run_files import RunFolder
 
 _MOST_SUITES = 5
 _NOTHING = TurnedCases(total=0, cases=())
@@ -33,7 +33,7 @@ def make_trend(runs: Sequence[Record]) -> tuple[TrendPoint, ...]:
     return tuple(make_trend_point(run, run["counts"]) for run in reversed(completed[:MOST_TREND]))
 
 
-def make_folder_overview(project_id: str, runs: Sequence[Record], since: str | None, open_run: Callable[[str], RunFolder]) -> Overview:
+def make_folder_overview(project_id: str, runs: Sequence[Record], since: str | None, open_run: Callable[[str], IndexedRun]) -> Overview:
     """Return what is going on: `runs` are those of the folder, newest first."""
     moment = _read_moment(since)
     new = [run for run in runs if _is_since(run, moment)]
@@ -71,7 +71,7 @@ def _is_since(run: Record, moment: datetime) -> bool:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)) >= moment
 
 
-def _find_changes(new: Sequence[Record], old: Sequence[Record], open_run: Callable[[str], RunFolder]) -> tuple[SuiteChange, ...]:
+def _find_changes(new: Sequence[Record], old: Sequence[Record], open_run: Callable[[str], IndexedRun]) -> tuple[SuiteChange, ...]:
     completed = [run for run in new if run["status"] == "completed"]
     newest = {run["suite_name"]: run["id"] for run in reversed(completed)}
     oldest = {run["suite_name"]: run["id"] for run in completed}
@@ -83,15 +83,12 @@ def _find_changes(new: Sequence[Record], old: Sequence[Record], open_run: Callab
     return tuple(changes)
 
 
-def _compare_suite(suite_name: str, id: str, before_id: str | None, open_run: Callable[[str], RunFolder]) -> SuiteChange:
-    if before_id is None:
-        turned = (_NOTHING, _NOTHING, _NOTHING)
-    else:
-        run = open_run(id)
-        entries, suite = list(run.entries()), suite_of(run)
-        thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
-        turned = find_turned(count_by_case(open_run(before_id).entries()), count_by_case(entries), thresholds)
-        turned = (_add_reasons(turned[0], entries, suite), *turned[1:])
+def _compare_suite(suite_name: str, id: str, before_id: str | None, open_run: Callable[[str], IndexedRun]) -> SuiteChange:
+    turned = (_NOTHING, _NOTHING, _NOTHING)
+    if before_id is not None:
+        run, before = open_run(id), open_run(before_id)
+        key = ("turned", before_id, before.log.stamp)
+        turned = run.log.remember(key, lambda: _find_turned(before, run))
     return SuiteChange(
         suite_name=suite_name,
         run_id=id,
@@ -102,13 +99,26 @@ def _compare_suite(suite_name: str, id: str, before_id: str | None, open_run: Ca
     )
 
 
-def _add_reasons(turned: TurnedCases, entries: Sequence[RunEntry], suite: Suite) -> TurnedCases:
-    failed = {entry.case: entry for entry in reversed(entries) if entry.outcome in ("fail", "error")}
-    cases = {case.id: case for case in suite.cases}
-    told = tuple(
-        TurnedCase(case=one.case, before=one.before, after=one.after, reason=find_reason(failed[one.case], cases.get(one.case)))
-        if one.case in failed
-        else one
-        for one in turned.cases
-    )
+def _find_turned(before: IndexedRun, run: IndexedRun) -> tuple[TurnedCases, TurnedCases, TurnedCases]:
+    thresholds = {case.id: case.pass_threshold for case in run.suite.suite.cases if case.pass_threshold is not None}
+    earlier, counts = (RunTally.of(one.log.iterate_digests()).count_by_case() for one in (before, run))
+    turned = find_turned(earlier, counts, thresholds)
+    return (_add_reasons(turned[0], run), *turned[1:])
+
+
+def _add_reasons(turned: TurnedCases, run: IndexedRun) -> TurnedCases:
+    told = tuple(_add_reason(one, _find_failed(run, one.case), run.suite) for one in turned.cases)
     return TurnedCases(total=turned.total, cases=told)
+
+
+def _find_failed(run: IndexedRun, case: str) -> RunEntry | None:
+    """Return the first attempt of a case that did not pass."""
+    numbers = sorted(number for outcome in ("fail", "error") for number in run.log.find_numbers(outcome=outcome, case=case))
+    entries = (run.log.read_digest(number) for number in numbers)
+    return next((entry for entry in entries if entry.case == case), None)
+
+
+def _add_reason(turned: TurnedCase, failed: RunEntry | None, suite: ReadSuite) -> TurnedCase:
+    if failed is None:
+        return turned
+    return TurnedCase(case=turned.case, before=turned.before, after=turned.after, reason=find_reason(failed, suite.find_case(turned.case)))

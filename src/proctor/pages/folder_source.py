@@ -1,48 +1,40 @@
 """Screens over the runs of a folder, as `proctor run` keeps them: for `proctor view`.
 
-There is one project, the folder itself. Runs are read from their files when they are asked for; a run that is still being written is read
-again from time to time. An attempt goes by its number in the file, which only grows.
+There is one project, the folder itself. The log of a run is read once (`store/log_index.py`), and of a run that is still being written what
+was added; a page reads the attempts that it shows. An attempt goes by the number of its line in the log, which only grows.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from proctor.actions.answers import Answer
 from proctor.actions.compare_several import SeveralRuns
 from proctor.actions.failures import MOST_LOOKED_AT, Failures, group_failures
-from proctor.actions.history import KeptRun, case_result, list_runs, open_run, suite_of
-from proctor.actions.latency import Latency, describe_latency, find_ms
+from proctor.actions.history import case_result
+from proctor.actions.latency import Latency, describe_latency
 from proctor.actions.overview import Overview, TrendPoint
 from proctor.errors import ProctorError
 from proctor.model.case import Case
 from proctor.model.run import RunEntry
-from proctor.pages.folder_comparisons import check_runs, compare_folders, read_folder_answers
+from proctor.pages.folder_comparisons import IndexedRun, check_runs, compare_folders, read_folder_answers
 from proctor.pages.folder_overview import make_folder_overview, make_trend
+from proctor.pages.folder_runs import PROJECT, FolderRuns, make_page, read_place
 from proctor.pages.ports import EVERY_RUN, FIRST, Page, Place, Record, RunFilter
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.results import EVERY_ATTEMPT, AttemptFilter, ReadResult
 from proctor.store.entry_texts import fold_text, make_search_text
-from proctor.store.run_files import RESULTS, RunFiles, RunFolder
+from proctor.store.log_index import LogIndex
 
 T = TypeVar("T")
-PROJECT = "local"
 _MOST_RUNS = 1_000
 """Runs that an overview looks at, the newest first."""
-_STATUSES = {
-    "completed": "completed",
-    "running": "running",
-    "interrupted": "cancelled",
-    "cancelled": "cancelled",
-    "budget": "cancelled",
-    "not_ended": "failed",
-    "failed": "failed",
-}
-"""How a kept run ended, in the words of a run of the service."""
+_LARGE = 1_000_000
+"""Bytes of an attempt from which on what is shown of it is remembered."""
 _SHOWN = ("attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms")
 
 
@@ -54,10 +46,16 @@ class FolderSource:
 
     def __init__(self, home: Path) -> None:
         self._home = home
+        self._runs = FolderRuns(home)
+
+    def warm_up(self, run_id: str | None) -> None:
+        """Read what the first page will ask for: of the run that is opened, or of the newest; what cannot be read is told by its page."""
+        with contextlib.suppress(ProctorError, OSError):
+            self._runs.warm_up(run_id)
 
     async def list_projects(self, cursor: str | None) -> Page:
         """Return the folder as the only project."""
-        return _make_page([await self.get_project(PROJECT)], None, 1)
+        return make_page([await self.get_project(PROJECT)], 0, 1, more=False)
 
     async def get_project(self, id: str) -> Record:
         """Return the folder."""
@@ -73,7 +71,7 @@ class FolderSource:
     async def read_overview(self, project_id: str, since: str | None) -> Overview:
         """Return what is going on in the folder."""
         shown = (await self.list_runs(project_id, limit=_MOST_RUNS))["data"]
-        return await _read(lambda: make_folder_overview(project_id, shown, since, self._open))
+        return await _read(lambda: make_folder_overview(project_id, shown, since, self._runs.open_indexed))
 
     async def read_trend(self, project_id: str) -> tuple[TrendPoint, ...]:
         """Return the latest completed runs."""
@@ -81,12 +79,17 @@ class FolderSource:
 
     async def list_runs(self, project_id: str, wanted: RunFilter = EVERY_RUN, *, cursor: str | None = None, limit: int = 50) -> Page:
         """Return a page of the kept runs, newest first."""
-        shown = await _read(lambda: [_show_run(self._home, kept) for kept in list_runs(self._home)])
-        return _make_page([run for run in shown if _is_wanted(run, wanted)], cursor, limit)
+        at = read_place(cursor)
+        shown, more = await _read(lambda: self._runs.list_page(wanted, at, limit))
+        return make_page(shown, at, limit, more=more)
 
     async def get_run(self, id: str) -> Record:
         """Return one kept run."""
-        return await _read(lambda: _show_run(self._home, self._read_line(id)))
+        return await _read(lambda: self._runs.show(id))
+
+    async def find_run_before(self, run: Record) -> Record | None:
+        """Return the run that this one is compared with first."""
+        return await _read(lambda: self._runs.find_before(run))
 
     async def cancel_run(self, id: str) -> None:
         """Refuse: a run of a folder is ended where it was started."""
@@ -94,22 +97,31 @@ class FolderSource:
 
     async def list_results(self, run_id: str, wanted: AttemptFilter = EVERY_ATTEMPT, *, place: Place = FIRST, limit: int = 50) -> Page:
         """Return a page of the attempts of a run, newest first."""
+        at = read_place(place.cursor if place.position is None else str(place.position))
 
-        def read() -> list[Record]:
-            entries = enumerate(self._open(run_id).entries())
-            return [_show_entry(run_id, number, entry) for number, entry in entries if _is_like(entry, wanted)][::-1]
+        def read() -> tuple[list[Record], int]:
+            log = self._runs.open_log(run_id)
+            numbers = _find_numbers(log, wanted)
+            total = len(numbers)
+            shown = (numbers[row] for row in range(total - 1 - at, max(-1, total - 1 - at - limit), -1))
+            return [_show_entry(run_id, number, log.read_digest(number)) for number in shown], total
 
-        rows = await _read(read)
-        page = _make_page(rows, place.cursor if place.position is None else str(place.position), limit)
+        rows, total = await _read(read)
+        page = make_page(rows, at, limit, more=at + limit < total)
         begin = place.position if place.position is not None else 0 if place.cursor is None else None
-        return {**page, "_meta": {**page["_meta"], "position": begin, "total": len(rows)}}
+        return {**page, "_meta": {**page["_meta"], "position": begin, "total": total}}
 
     async def measure_latency(self, run_id: str) -> Latency:
         """Return how long attempts took."""
 
         def read() -> Latency:
-            durations = [find_ms(entry) for entry in self._open(run_id).entries()]
-            return describe_latency(durations, len(durations))
+            log = self._runs.open_log(run_id)
+
+            def describe() -> Latency:
+                durations = log.list_durations()
+                return describe_latency(durations, len(durations))
+
+            return log.remember("latency", describe)
 
         return await _read(read)
 
@@ -117,53 +129,55 @@ class FolderSource:
         """Return what went wrong in a run."""
 
         def read() -> Failures:
-            run = self._open(run_id)
-            failed = [(str(number), entry) for number, entry in enumerate(run.entries()) if entry.outcome in ("fail", "error")]
-            newest = failed[::-1][:MOST_LOOKED_AT]
-            return group_failures(newest, {case.id: case for case in suite_of(run).cases}, more=len(failed) > len(newest))
+            _, log, suite = self._runs.open_indexed(run_id)
+
+            def group() -> Failures:
+                numbers = sorted([*log.find_numbers(outcome="fail"), *log.find_numbers(outcome="error")], reverse=True)
+                newest = [(str(number), log.read_digest(number)) for number in numbers[:MOST_LOOKED_AT]]
+                cases = suite.find_cases(entry.case for _, entry in newest)
+                return group_failures(newest, cases, more=len(numbers) > len(newest))
+
+            return log.remember("failures", group)
 
         return await _read(read)
 
     async def read_result(self, run_id: str, result_id: str) -> ReadResult:
         """Return one attempt."""
+        return await _read(lambda: self._read_attempt(run_id, self._runs.open_indexed(run_id), result_id))
 
-        def read() -> ReadResult:
-            run = self._open(run_id)
-            for number, entry in enumerate(run.entries()):
-                if str(number) == result_id:
-                    case = next((case for case in suite_of(run).cases if case.id == entry.case), None) or Case(id=entry.case)
-                    return ReadResult(summary=_show_entry(run_id, number, entry), result=case_result(case, entry), entry=entry)
-            raise not_found("result", result_id)
+    async def show_result(self, run_id: str, result_id: str, view: Hashable, write: Callable[[ReadResult], Record]) -> Record:
+        """Return what is shown of one attempt; of a large one it is remembered."""
 
-        return await _read(read)
+        def show() -> Record:
+            found = self._runs.open_indexed(run_id)
+
+            def make() -> Record:
+                return write(self._read_attempt(run_id, found, result_id))
+
+            is_large = found.log.measure(_read_number(found.log, result_id)) > _LARGE
+            return found.log.remember(("shown", result_id, view, found.suite), make) if is_large else make()
+
+        return await _read(show)
+
+    def _read_attempt(self, run_id: str, found: IndexedRun, result_id: str) -> ReadResult:
+        number = _read_number(found.log, result_id)
+        entry = found.log.read(number)
+        case = found.suite.find_case(entry.case) or Case(id=entry.case)
+        return ReadResult(summary=_show_entry(run_id, number, entry), result=case_result(case, entry), entry=entry)
 
     async def compare_several(self, ids: Sequence[str]) -> SeveralRuns:
         """Return runs side by side."""
         check_runs(ids)
-        return await _read(lambda: compare_folders(self._home, [self._open(id).folder.name for id in ids]))
+        return await _read(lambda: compare_folders([self._runs.open_indexed(id) for id in ids]))
 
     async def read_answers(self, ids: Sequence[str], case: str, *, attempt: int | None = None) -> tuple[Answer, ...]:
         """Return what was answered to a case."""
         check_runs(ids)
-        return await _read(lambda: read_folder_answers([self._open(id) for id in ids], case, attempt))
+        return await _read(lambda: read_folder_answers([self._runs.open_indexed(id) for id in ids], case, attempt))
 
     async def find_event_address(self, run_id: str) -> str | None:
         """Return nothing: the page looks again from time to time."""
         return None
-
-    def _open(self, id: str) -> RunFolder:
-        """Return a run of the folder by its whole id. Raises `Refusal`: an address may name any path."""
-        files = RunFiles(self._home)
-        if id not in files.list_ids():
-            raise not_found("run", id)
-        return files.open(id)
-
-    def _read_line(self, id: str) -> KeptRun:
-        self._open(id)
-        found = next(iter(list_runs(self._home, id)), None)
-        if found is None:
-            raise not_found("run", id)
-        return found
 
 
 async def _read(read: Callable[[], T]) -> T:
@@ -176,74 +190,26 @@ async def _read(read: Callable[[], T]) -> T:
         raise Refusal("BAD_REQUEST", str(error), hint="`proctor list` says which runs cannot be read, and why") from error
 
 
-@functools.lru_cache(maxsize=512)
-def _find_outcome(home: Path, run_id: str, size: int) -> str:
-    """Return how a run came out as `proctor show` says it; `size` of its results tells when it has changed."""
-    return open_run(home, run_id)[0].outcome
+def _read_number(log: LogIndex, result_id: str) -> int:
+    """Return the number of an attempt by its id. Raises `Refusal`."""
+    number = read_place(result_id)
+    if str(number) != result_id or not log.has_attempt(number):
+        raise not_found("result", result_id)
+    return number
 
 
-def _show_run(home: Path, kept: KeptRun) -> Record:
-    """Return a kept run in the shape of a run of the service."""
-    header = kept.header
-    counts = {outcome: kept.counts.get(outcome, 0) for outcome in ("pass", "fail", "error", "skip")}
-    status = "failed" if kept.problem is not None else _STATUSES.get(kept.ended or "not_ended", "failed")
-    started = "" if header is None else header.started_at
-    outcome = None
-    if status == "completed" and kept.problem is None:
-        results = RunFiles(home).folder / kept.run_id / RESULTS
-        outcome = _find_outcome(home, kept.run_id, results.stat().st_size if results.exists() else 0)
-    return {
-        "id": kept.run_id,
-        "project_id": PROJECT,
-        "suite_name": kept.run_id if header is None else header.suite_name,
-        "dialect": "" if header is None else header.dialect,
-        "target": "" if header is None else header.target,
-        "status": status,
-        "outcome": outcome,
-        "error": kept.problem,
-        "note": "" if header is None else header.note,
-        "name": "" if header is None else header.name,
-        "tags": [*(() if header is None else header.tags), *(("baseline",) if kept.is_baseline else ())],
-        "cancel_requested": False,
-        "created_at": started,
-        "started_at": started,
-        "completed_at": None,
-        "repeat": 1 if header is None else header.repeat,
-        "selection": None,
-        "attempts": kept.finished if kept.planned is None else kept.planned,
-        "finished": kept.finished,
-        "counts": counts,
-    }
-
-
-def _is_wanted(run: Record, wanted: RunFilter) -> bool:
-    """Return whether a run is one of those that somebody looks for."""
-    if wanted.status not in (None, run["status"]) or wanted.name not in (None, run["name"]):
-        return False
-    if wanted.tag is not None and wanted.tag not in run["tags"]:
-        return False
-    low = (wanted.query or "").lower()
-    return any(low in run[name].lower() for name in ("name", "suite_name", "note"))
-
-
-def _is_like(entry: RunEntry, wanted: AttemptFilter) -> bool:
-    """Return whether an attempt is one of those that somebody looks for."""
-    if wanted.outcome not in (None, entry.outcome) or wanted.case not in (None, entry.case):
-        return False
-    return not wanted.text or fold_text(wanted.text) in make_search_text(entry)
+def _find_numbers(log: LogIndex, wanted: AttemptFilter) -> Sequence[int]:
+    """Return the numbers of the attempts that somebody looks for, in order."""
+    numbers = log.find_numbers(outcome=wanted.outcome, case=wanted.case)
+    if not wanted.text:
+        return numbers
+    text = fold_text(wanted.text)
+    # What was found is remembered: every attempt has to be read for it, and the next page asks for the same.
+    return log.remember(
+        ("text", text, wanted.outcome, wanted.case), lambda: [number for number in numbers if text in make_search_text(log.read(number))]
+    )
 
 
 def _show_entry(run_id: str, number: int, entry: RunEntry) -> Record:
     shown = {name: getattr(entry, name) for name in _SHOWN}
     return {"id": str(number), "run_id": run_id, "case": entry.case, **shown, "created_at": entry.started_at}
-
-
-def _make_page(rows: list[Any], cursor: str | None, limit: int) -> Page:
-    """Return the page of a list that begins at a row; the cursor is its number."""
-    at = int(cursor) if cursor and cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else 0
-    following = at + limit
-    before = None if at == 0 else str(max(0, at - limit))
-    return {
-        "data": rows[at:following],
-        "_meta": {"next": str(following) if following < len(rows) else None, "prev": before, "limit": limit},
-    }

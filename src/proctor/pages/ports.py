@@ -6,7 +6,7 @@ is refused (`Refusal`) by the verbs below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -85,6 +85,10 @@ class Source(Protocol):
         """Return one run."""
         ...
 
+    async def find_run_before(self, run: Record) -> Record | None:
+        """Return the latest completed run of the same suite that was made before this one, among the newest of the project."""
+        ...
+
     async def cancel_run(self, id: str) -> None:
         """End a run."""
         ...
@@ -99,6 +103,10 @@ class Source(Protocol):
 
     async def read_result(self, run_id: str, result_id: str) -> ReadResult:
         """Return one attempt with its verdicts and evidence."""
+        ...
+
+    async def show_result(self, run_id: str, result_id: str, view: Hashable, write: Callable[[ReadResult], Record]) -> Record:
+        """Return what `write` makes of one attempt, which may be remembered by the name of `view`."""
         ...
 
     async def compare_several(self, ids: Sequence[str]) -> SeveralRuns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import cast
 
 import msgspec
@@ -21,6 +21,9 @@ from proctor.service.hub import Hub
 from proctor.service.overview import read as overview
 from proctor.service.runs import answers, comparisons, events, failures, latency, requests, results
 from proctor.service.runs.results import ReadResult
+
+_EARLIER = 100
+"""Runs among which the one before is looked for."""
 
 
 class ServiceSource:
@@ -72,6 +75,12 @@ class ServiceSource:
         """Return one run."""
         return await requests.get_run(self._hub, self._caller, id)
 
+    async def find_run_before(self, run: Record) -> Record | None:
+        """Return the run that this one is compared with first."""
+        page = await self.list_runs(run["project_id"], RunFilter(status="completed"), limit=_EARLIER)
+        older = (other for other in page["data"] if (other["created_at"], other["id"]) < (run["created_at"], run["id"]))
+        return next((other for other in older if other["suite_name"] == run["suite_name"]), None)
+
     async def cancel_run(self, id: str) -> None:
         """End a run."""
         await requests.cancel_run(self._hub, self._caller, id)
@@ -91,6 +100,10 @@ class ServiceSource:
     async def read_result(self, run_id: str, result_id: str) -> ReadResult:
         """Return one attempt."""
         return await results.read_run_result(self._hub, self._caller, run_id, result_id)
+
+    async def show_result(self, run_id: str, result_id: str, view: Hashable, write: Callable[[ReadResult], Record]) -> Record:
+        """Return what is shown of one attempt."""
+        return await results.show_run_result(self._hub, self._caller, run_id, result_id, view=view, write=write)
 
     async def compare_several(self, ids: Sequence[str]) -> SeveralRuns:
         """Return runs side by side."""

@@ -25,9 +25,9 @@ _LOOK_AGAIN_S = 2.0
 """How often evidence that is shown is looked for again."""
 
 
-def make_view_app(home: Path) -> FastAPI:
+def make_view_app(home: Path, source: FolderSource | None = None) -> FastAPI:
     """Return the pages over the runs kept in a workspace."""
-    source = FolderSource(home)
+    source = source or FolderSource(home)
 
     def give_source(request: Request) -> FolderSource:
         return source
@@ -56,7 +56,8 @@ async def view(
     `shown` is what the reader asked for, where it is not `home`; `refresh` brings it up to date from time to time.
     """
     with open_socket(HOST, port) as sock:
-        app = make_view_app(home)
+        source = FolderSource(home)
+        app = make_view_app(home, source)
         config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False, proxy_headers=False, lifespan="off", ws="none")
         server = QuietServer(config)
         running = asyncio.create_task(server.serve(sockets=[sock]))
@@ -65,9 +66,12 @@ async def view(
                 await asyncio.sleep(0.01)
             address = f"http://{HOST}:{sock.getsockname()[1]}/ui/p/{PROJECT}" + (f"/runs/{quote_part(run)}" if run else "")
             say(f"proctor shows {shown or home} on {address}; Ctrl-C ends it")
+            # While the browser starts, what its first page needs is read: of a long run that takes a moment.
+            warming = asyncio.create_task(asyncio.to_thread(source.warm_up, run))
             show(address)
             looking = None if refresh is None else asyncio.create_task(_refresh_again(refresh, say))
             await running
+            await warming
             if looking is not None:
                 looking.cancel()
 

@@ -43,6 +43,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """Trees of the traces that somebody has just looked at, by spans."""
     run_facts: RecentValues = msgspec.field(default_factory=lambda: RecentValues(300))
     """What went wrong in runs that have ended, and how long they took, by runs."""
+    shown_results: RecentValues = msgspec.field(default_factory=lambda: RecentValues(32))
+    """What pages show of large attempts, by pages: some hundred kilobytes at most, made of megabytes."""
     comparisons: RecentValues = msgspec.field(default_factory=lambda: RecentValues(200_000))
     """Comparisons of runs that have ended, by cases."""
     decisions: Decisions = msgspec.field(default_factory=ThreadDecisions)

@@ -8,7 +8,7 @@ very long reason: theirs is made of the body, each time it is asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -34,7 +34,7 @@ class _SeenEvidence(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Usage | None = None
 
 
-class _EntryDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EntryDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Fields of `RunEntry`; everything else in its JSON is passed over."""
 
     case: str
@@ -50,8 +50,13 @@ class _EntryDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     duration_ms: float | None = None
     cost: Cost | None = None
 
+    def find_agent_ms(self) -> float | None:
+        """Return how long the agent took, as `RunEntry` does."""
+        recorded = self.evidence.duration_ms if self.evidence is not None else None
+        return recorded if recorded is not None else self.duration_ms
 
-_DIGEST = msgspec.json.Decoder(_EntryDigest)
+
+_DIGEST = msgspec.json.Decoder(EntryDigest)
 _ENTRY = msgspec.json.Decoder(RunEntry)
 
 DIGEST: tuple[sa.ColumnElement[Any], ...] = (
@@ -63,20 +68,24 @@ DIGEST: tuple[sa.ColumnElement[Any], ...] = (
 
 def make_digest(entry: bytes) -> bytes | None:
     """Return the digest of an entry that is given as JSON; nothing where it would be too long. Raises `StoreError`."""
-    digest = _shorten_entry(entry)
+    digest = shorten_entry(entry)
     return digest if len(digest) <= LARGEST_DIGEST else None
 
 
 def read_digest(row: Row) -> RunEntry:
     """Return what is kept of an attempt for lists and comparisons; the row has what `DIGEST` selects. Raises `StoreError`."""
+    return _decode_kept(row["digest"], row["body"])
+
+
+def _decode_kept(digest: bytes | None, body: bytes) -> RunEntry:
     try:
-        return _ENTRY.decode(row["digest"] if row["digest"] is not None else _shorten_entry(expand_bytes(row["body"])))
+        return _ENTRY.decode(digest if digest is not None else shorten_entry(expand_bytes(body)))
     except msgspec.MsgspecError as error:
         raise StoreError(f"a stored result cannot be read: {error}") from error
 
 
-async def iterate_digests(connection: AsyncConnection, run_id: str) -> AsyncIterator[RunEntry]:
-    """Yield every attempt of a run, in the order in which they ended."""
+async def tally_digests(connection: AsyncConnection, run_id: str, add: Callable[[Iterable[RunEntry]], None]) -> None:
+    """Hand every attempt of a run to `add`, many at once, in the order in which they ended."""
     at, key = run_entries.c.created_at, run_entries.c.id
     edge: tuple[str, str] | None = None
     size = _FEW
@@ -84,25 +93,26 @@ async def iterate_digests(connection: AsyncConnection, run_id: str) -> AsyncIter
         query = sa.select(at, key, *DIGEST).where(run_entries.c.run_id == run_id)
         if edge is not None:
             query = query.where(sa.tuple_(at, key) > sa.tuple_(*map(sa.literal, edge)))
-        found = (await connection.execute(query.order_by(at, key).limit(size))).mappings().all()
+        found = (await connection.execute(query.order_by(at, key).limit(size))).all()
         # Beside the event loop, many at once: a thread for each attempt takes longer than reading it.
-        for entry in await asyncio.to_thread(_read_digests, found):
-            yield entry
+        await asyncio.to_thread(lambda rows=found: add(_decode_kept(digest, body) for _, _, digest, body in rows))
         if len(found) < size:
             return
-        edge = (found[-1]["created_at"], found[-1]["id"])
-        size = _FEW if any(row["body"] is not None for row in found) else _MANY
+        edge = (found[-1].created_at, found[-1].id)
+        size = _FEW if any(row.body is not None for row in found) else _MANY
 
 
-def _read_digests(rows: Sequence[Any]) -> list[RunEntry]:
-    return [read_digest(row) for row in rows]
-
-
-def _shorten_entry(entry: bytes) -> bytes:
+def decode_digest(entry: bytes) -> EntryDigest:
+    """Return of an entry, or of its digest, what digests have. Raises `StoreError`."""
     try:
-        told = _DIGEST.decode(entry)
-    except msgspec.MsgspecError as error:
+        return _DIGEST.decode(entry)
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise StoreError(f"a result cannot be read: {error}") from error
+
+
+def shorten_entry(entry: bytes) -> bytes:
+    """Return the digest of an entry, whatever its length. Raises `StoreError`."""
+    told = decode_digest(entry)
     failed = next((number for number, verdict in enumerate(told.verdicts) if verdict.outcome in ("fail", "error")), None)
     verdicts: tuple[Verdict, ...] = ()
     if failed is not None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -18,7 +19,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.runs.comparisons import compare_runs, read_several
 from proctor.service.runs.failures import group_run_failures
 from proctor.service.runs.latency import measure_latency
-from proctor.service.runs.results import AttemptFilter, list_run_results
+from proctor.service.runs.results import AttemptFilter, ReadResult, list_run_results, show_run_result
 from proctor.store.bodies import pack, to_json
 from proctor.store.entry_digests import make_digest
 from proctor.store.entry_texts import make_search_text
@@ -132,6 +133,36 @@ def test_a_run_that_goes_on_is_looked_at_each_time(database: TestDatabase) -> No
         _, _, compared, failures, latency = await read_all(hub, "run_a", "run_b")
         assert compared["comparison"]["only_in_base"] == ["case-0"]
         assert failures.looked_at == 8 and latency.looked_at == 36
+
+    database.run_hub(use)
+
+
+def test_what_is_shown_of_a_large_attempt_is_made_once(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await add_run(hub, "run_a", 2, failing=0)
+        large = msgspec.structs.replace(make_entry(0, failing=0), evidence=Evidence(text="".join(f"{n * n:x} " for n in range(60_000))))
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.update(run_entries).where(run_entries.c.id == "att_run_a_000000").values(body=pack(large)))
+        made: list[str] = []
+
+        async def show(id: str, view: str) -> Any:
+            def write(read: ReadResult) -> dict[str, Any]:
+                made.append(f"{id[-1]} {view}")
+                return {"case": read.entry.case, "length": len((read.entry.evidence or Evidence()).text or "")}
+
+            return await show_run_result(hub, LOCAL, "run_a", id, view=view, write=write)
+
+        first = [await show("att_run_a_000000", view) for view in ("en", "en", "de", "en")]
+        assert first == [{"case": "case-0", "length": first[0]["length"]}] * 4 and first[0]["length"] > 400_000
+        for _ in range(2):
+            assert (await show("att_run_a_000001", "en"))["case"] == "case-1"
+        assert made == ["0 en", "0 de", "1 en", "1 en"], "small ones are not remembered"
+        with pytest.raises(Refusal):
+            await show("att_none", "en")
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.delete(run_entries).where(run_entries.c.run_id == "run_a"))
+        with pytest.raises(Refusal):
+            await show("att_run_a_000000", "en")
 
     database.run_hub(use)
 

@@ -35,31 +35,38 @@ _STEP_OF_PATH = re.compile(r"\.(\w+)|\[(\d{1,6})\]")
 async def show_result(request: Request, source: Source) -> Response:
     """Show an attempt, or several side by side (`?with=ID`, up to three times)."""
     project, run = await find_run(request, source)
-    read = await source.read_result(run["id"], request.path_params["result"])
-    others = await source.list_results(run["id"], AttemptFilter(case=read.summary["case"]), limit=_MOST_ATTEMPTS)
+    words = find_catalogue(request)
+    first, given = _read_number(request.query_params.get("step")), request.query_params.getlist("with")
+    # As if others were beside it: where they are none, it is written once more, which is rare.
+    most = _STEPS_BESIDE if given else _STEPS
+    shown = await _show(source, run["id"], request.path_params["result"], first, most, words)
+    others = await source.list_results(run["id"], AttemptFilter(case=shown["summary"]["case"]), limit=_MOST_ATTEMPTS)
     attempts = sorted(others["data"], key=lambda other: other["attempt"])
-    wanted = _choose_beside(request.query_params.getlist("with"), attempts, read.summary["id"])
-    most = _STEPS_BESIDE if wanted else _STEPS
-    first, words = _read_number(request.query_params.get("step")), find_catalogue(request)
-    document = await asyncio.to_thread(_write_document, read, first, most, words)
-    beside: list[Record] = []
-    for id in wanted:
-        other = await source.read_result(run["id"], id)
-        beside.append({"summary": other.summary, "doc": await asyncio.to_thread(_write_document, other, 1, most, words)})
+    wanted = _choose_beside(given, attempts, shown["summary"]["id"])
+    if given and not wanted:
+        shown = await _show(source, run["id"], request.path_params["result"], first, _STEPS, words)
+    beside = [await _show(source, run["id"], id, 1, most, words) for id in wanted]
     values = {
         "project": project,
         "source": source,
         "run": run,
-        "summary": read.summary,
-        "name": read.result.case.name,
         "attempts": attempts,
-        "doc": document,
+        **shown,
         "beside": beside,
-        "shown_beside": [read.summary["id"], *wanted],
-        "assertion_rows": _compare_assertions([document, *(other["doc"] for other in beside)]),
-        **_find_neighbours(attempts, read.summary),
+        "shown_beside": [shown["summary"]["id"], *wanted],
+        "assertion_rows": _compare_assertions([shown["doc"], *(other["doc"] for other in beside)]),
+        **_find_neighbours(attempts, shown["summary"]),
     }
     return render_page(request, "result.html", values)
+
+
+async def _show(source: Source, run_id: str, result_id: str, first: int, most: int, words: Catalogue) -> Record:
+    """Return what the page shows of an attempt: a line about it, the name of its case, and everything else."""
+
+    def write(read: ReadResult) -> Record:
+        return {"summary": read.summary, "name": read.result.case.name, "doc": _write_document(read, first, most, words)}
+
+    return await source.show_result(run_id, result_id, (first, most, words.language), write)
 
 
 async def show_json(request: Request, source: Source) -> Response:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.actions.failures import Failures
 from proctor.pages.forms import read_form
-from proctor.pages.ports import FIRST, Place, Record, RunFilter, Source
+from proctor.pages.ports import FIRST, Place, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.words import OUTCOMES, quote_part, read_number
 from proctor.report.html_text import duration_words
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.runs.results import LONGEST_TEXT, AttemptFilter
 
+T = TypeVar("T")
 PAGE = 50
 """Attempts on one page."""
-_EARLIER = 100
-"""Runs among which the one before is looked for."""
 _NOTHING = Failures(groups=(), looked_at=0, more=False)
 
 
@@ -30,13 +31,19 @@ async def show_run(request: Request, source: Source) -> Response:
     project, run = await find_run(request, source)
     wanted = _read_filter(request)
     place = _read_place(request)
-    page = await source.list_results(run["id"], wanted, place=place)
+    went_wrong = run["counts"].get("fail", 0) + run["counts"].get("error", 0)
+    is_live = run["status"] in ("queued", "running")
+    # Together: each of them waits for its own connection most of the time.
+    page, failures, before, latency = await asyncio.gather(
+        source.list_results(run["id"], wanted, place=place),
+        source.group_failures(run["id"]) if went_wrong else _give(_NOTHING),
+        _give(None) if is_live else source.find_run_before(run),
+        _give(None) if is_live else source.measure_latency(run["id"]),
+    )
     if not page["data"] and place.position and page["_meta"]["total"]:
         # Behind the last row: the last page is what somebody meant.
         place = Place(position=(page["_meta"]["total"] - 1) // PAGE * PAGE)
         page = await source.list_results(run["id"], wanted, place=place)
-    went_wrong = run["counts"].get("fail", 0) + run["counts"].get("error", 0)
-    is_live = run["status"] in ("queued", "running")
     values = {
         "project": project,
         "source": source,
@@ -47,14 +54,18 @@ async def show_run(request: Request, source: Source) -> Response:
         "text": wanted.text,
         "outcomes": OUTCOMES,
         "is_live": is_live,
-        "failures": await source.group_failures(run["id"]) if went_wrong else _NOTHING,
+        "failures": failures,
         "went_wrong": went_wrong,
-        "before": None if is_live else await _find_run_before(source, run),
-        "latency": None if is_live else await source.measure_latency(run["id"]),
+        "before": before,
+        "latency": latency,
         "events": events,
         "pace": _find_pace(run, datetime.now(UTC)) if is_live else None,
     }
     return render_page(request, "run.html", values)
+
+
+async def _give(value: T) -> T:
+    return value
 
 
 async def show_rows(request: Request, source: Source) -> Response:
@@ -111,10 +122,3 @@ def _find_pace(run: Record, now: datetime) -> Record | None:
         return None
     left_s = max(0, run["attempts"] - run["finished"]) * seconds / run["finished"]
     return {"rate": f"{run['finished'] / seconds * 60:.0f}", "left": duration_words(left_s * 1000)}
-
-
-async def _find_run_before(source: Source, run: Record) -> Record | None:
-    """Return the latest completed run of the same suite that was made before this one, among the newest of the project."""
-    page = await source.list_runs(run["project_id"], RunFilter(status="completed"), limit=_EARLIER)
-    older = (other for other in page["data"] if (other["created_at"], other["id"]) < (run["created_at"], run["id"]))
-    return next((other for other in older if other["suite_name"] == run["suite_name"]), None)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from proctor.actions.compare import RunComparison, compare_entries, how_much, tell_incomplete
+from proctor.actions.compare import RunComparison, compare_tallies, how_much, tell_incomplete
 from proctor.actions.compare_several import MOST_RUNS, SeveralRuns, join_comparisons
+from proctor.actions.run_tally import RunTally
 from proctor.model.evidence import Json
-from proctor.model.run import RunEntry
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
@@ -17,7 +17,7 @@ from proctor.service.runs.building import ending_of, header_of
 from proctor.service.runs.finished import find_finished_key
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run, write_plain
-from proctor.store.entry_digests import iterate_digests
+from proctor.store.entry_digests import tally_digests
 from proctor.store.pages import Row
 
 
@@ -68,35 +68,36 @@ def _check_alpha(alpha: float) -> None:
 async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunComparison]:
     """Return each run compared with the first; what was compared before and has ended since is remembered."""
     first = rows[0]
-    before: list[RunEntry] | None = None
+    before: RunTally | None = None
     found: list[RunComparison] = []
-    # One after the other: never more than two runs are held in memory.
+    # One after the other: never more than the figures of two runs are held in memory.
     for row in rows[1:]:
         key = (find_finished_key(first, row), alpha)
         known: RunComparison | None = None if key[0] is None else hub.comparisons.get(key)
         if known is None:
             # Without a turn to wait for: a comparison of somebody else's large runs would hold up everybody's small ones.
-            before = await _read_digests(hub, first["id"]) if before is None else before
-            known = await _compare_with(hub, first, before, row, alpha)
+            if before is None:
+                # Both at once: while the rows of one are fetched, those of the other are added up.
+                before, after = await asyncio.gather(_tally_run(hub, first["id"]), _tally_run(hub, row["id"]))
+            else:
+                after = await _tally_run(hub, row["id"])
+            known = await asyncio.to_thread(_compare_with, first, before, row, after, alpha)
             if key[0] is not None:
                 hub.comparisons.put(key, known, len(known.comparison.changes) + 100)
         found.append(known)
     return found
 
 
-async def _read_digests(hub: Hub, id: str) -> list[RunEntry]:
+async def _tally_run(hub: Hub, id: str) -> RunTally:
     """Return what two runs are compared by: outcomes, times, tokens, and of what failed the first reason."""
+    tally = RunTally()
     async with hub.database.reading() as connection:
-        return [entry async for entry in iterate_digests(connection, id)]
+        await tally_digests(connection, id, tally.add_all)
+    return tally
 
 
-async def _compare_with(hub: Hub, first: Row, before: Sequence[RunEntry], candidate: Row, alpha: float) -> RunComparison:
-    after = await _read_digests(hub, candidate["id"])
-
-    def work() -> RunComparison:
-        base_header, header, suite = header_of(first), header_of(candidate), suite_of_run(candidate)
-        found = compare_entries((base_header, before), (header, after), suite, alpha=alpha)
-        missing_before = how_much(base_header, suite_of_run(first), before, ending_of(first))
-        return tell_incomplete(found, base=missing_before, candidate=how_much(header, suite, after, ending_of(candidate)))
-
-    return await asyncio.to_thread(work)
+def _compare_with(first: Row, before: RunTally, candidate: Row, after: RunTally, alpha: float) -> RunComparison:
+    base_header, header, suite = header_of(first), header_of(candidate), suite_of_run(candidate)
+    found = compare_tallies((base_header, before), (header, after), suite, alpha=alpha)
+    missing_before = how_much(base_header, suite_of_run(first), before, ending_of(first))
+    return tell_incomplete(found, base=missing_before, candidate=how_much(header, suite, after, ending_of(candidate)))

@@ -21,11 +21,13 @@ from proctor.store.tables import run_entries
 async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:
     """Return what went wrong in a run so far; of very many failures the newest."""
     async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id)
+        run = await find_run(connection, caller, id, document=False)
         key = ("failures", find_finished_key(run))
         known: Failures | None = None if key[1] is None else hub.run_facts.get(key)
         if known is not None:
             return known
+        # Only now with the suite, which may be megabytes.
+        run = await find_run(connection, caller, run["id"])
         found: list[Row] = []
         for outcome in ("error", "fail"):
             query = sa.select(run_entries.c.id, run_entries.c.created_at, *DIGEST)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 import msgspec
 import sqlalchemy as sa
@@ -60,6 +60,8 @@ LONGEST_TEXT = 200
 """Characters of a text that is looked for."""
 LARGEST_REMEMBERED = 1_000_000
 """Characters of a suite that is remembered once it was read."""
+LARGE_RESULT = 100_000
+"""Bytes of an attempt, compressed, from which on what a page shows of it is remembered."""
 _SHOWN = ("case", "attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms")
 _LISTED = (run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, *DIGEST)
 """What is read for a list of attempts."""
@@ -167,6 +169,25 @@ def _read_result(run: Row, row: Row) -> ReadResult:
     entry = read_entry(row["body"])
     case = next((case for case in suite_of_run(run).cases if case.id == entry.case), None) or Case(id=entry.case)
     return ReadResult(summary=_show_result(row), result=case_result(case, entry), entry=entry)
+
+
+async def show_run_result(
+    hub: Hub, caller: Caller, id: str, result_id: str, *, view: Hashable, write: Callable[[ReadResult], dict[str, Json]]
+) -> dict[str, Json]:
+    """What `write` makes of one attempt, by the name of `view`. An attempt does not change, so that of a large one it is made once."""
+    async with hub.database.reading() as connection:
+        run = await find_run(connection, caller, id, document=False)
+        size = sa.select(sa.func.length(run_entries.c.body)).where(run_entries.c.run_id == run["id"], run_entries.c.id == result_id)
+        length = (await connection.execute(size)).scalar()
+    if length is None:
+        raise not_found("result", result_id)
+    key = (run["id"], run["created_at"], result_id, length, view)
+    known: dict[str, Json] | None = hub.shown_results.get(key)
+    if known is None:
+        known = await asyncio.to_thread(write, await read_run_result(hub, caller, id, result_id))
+        if length > LARGE_RESULT:
+            hub.shown_results.put(key, known, 1)
+    return known
 
 
 async def get_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> dict[str, Json]:

@@ -14,8 +14,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proctor.errors import EvidenceError, StoreError
-from proctor.evidence.span_rows import SpanRow, list_span_rows
-from proctor.evidence.spans import Span, SpanGroup, merge_spans, read_span
+from proctor.evidence.span_rows import SpanRow, TreeSpan, list_span_rows, merge_tree_spans, take_for_tree
+from proctor.evidence.spans import Span, merge_spans, read_span
 from proctor.model.evidence import Evidence, Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, require_reader
@@ -31,7 +31,6 @@ from proctor.store.traces import list_pieces
 MOST_EXPLAINED = 5_000
 """Spans of a trace whose evidence is shown beside its tree; of larger ones it takes seconds to read."""
 _MOST_FOUND = 50
-_GROUPS = msgspec.json.Decoder(list[SpanGroup])
 
 
 class SpanTree(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +88,11 @@ class _UnreadGroup(msgspec.Struct, frozen=True):
     spans: list[msgspec.Raw]
 
 
+class _TreeGroup(msgspec.Struct, frozen=True):
+    spans: list[TreeSpan]
+
+
+_TREE_GROUPS = msgspec.json.Decoder(list[_TreeGroup])
 _RAW = msgspec.json.Decoder(list[_RawGroup])
 _UNREAD = msgspec.json.Decoder(list[_UnreadGroup])
 _SPAN = msgspec.json.Decoder(Span)
@@ -220,16 +224,22 @@ def _build_tree(pieces: list[bytes], agent: Row | None) -> SpanTree:
     )
 
 
-def _read_spans(pieces: list[bytes]) -> tuple[list[Span], dict[str, int]]:
+def _read_spans(pieces: list[bytes]) -> tuple[list[TreeSpan], dict[str, int]]:
     """Return the spans of a trace, and in which piece each came; -1: in several."""
-    batches: list[list[Span]] = []
+    batches: list[list[TreeSpan]] = []
     homes: dict[str, int] = {}
     for number, data in enumerate(expand_pieces(pieces)):
-        groups = [group.spans for group in _GROUPS.decode(data)] if data[:1] == b"[" else [_read_body_spans(from_json(data))]
+        groups = [group.spans for group in _TREE_GROUPS.decode(data)] if data[:1] == b"[" else [_take_body_spans(data)]
         batches += groups
-        for span in (span for group in groups for span in group):
-            homes[span.id] = number if homes.get(span.id, number) == number else -1
-    return [span for merged in merge_spans(batches).values() for span in merged], homes
+        for group in groups:
+            for span in group:
+                if homes.setdefault(span.id, number) != number:
+                    homes[span.id] = -1
+    return merge_tree_spans(batches), homes
+
+
+def _take_body_spans(data: bytes) -> list[TreeSpan]:
+    return [take_for_tree(span) for span in _read_body_spans(from_json(data))]
 
 
 def _read_body_spans(document: Json) -> list[Span]:
