@@ -37,7 +37,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     ("returned", "repeats", "told"),
-    [("'hello'", 1, True), ("{'text': 'hello', 'tool_calls': []}", 1, False), ("'hello'", 4, False), ("1 / 0", 1, False)],
+    [("'hello'", 1, True), ("{'text': 'hello', 'tool_calls': []}", 1, False), ("'hello'", 4, False), ("''", 1, False), ("1 / 0", 1, False)],
 )
 def test_a_first_run_says_that_nothing_tells_of_tools(place: Path, returned: str, repeats: int, told: bool) -> None:
     (place / "agent.py").write_text(f"def answer(message):\n    return {returned}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import inspect
 import json
 import zipfile
 from decimal import Decimal
@@ -72,6 +73,49 @@ def test_a_sheet_tells_its_name_and_the_numbers_of_its_rows(tmp_path: Path) -> N
         read(tmp_path, "rows.xlsx", sheet="Order")
     with pytest.raises(proctor.InputError, match=r"rows\.xlsx:2: the cell A2 shows the error #N/A"):
         read(tmp_path, "rows.xlsx", sheet="Broken")
+
+
+def make_shared(path: Path, texts: list[str], index: int | None = None) -> None:
+    """A sheet as Excel writes it: its texts in a table of their own, each in two runs; `index` is the number in the last cell."""
+    make_sheet(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    items = "".join(f"<si><r><t>{text[:1]}</t></r><r><t xml:space='preserve'>{text[1:]}</t></r></si>" for text in texts)
+    space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    parts["xl/sharedStrings.xml"] = f"<sst xmlns='{space}' count='{len(texts)}'>{items}</sst>".encode()
+    kind = "application/vnd.openxmlformats-officedocument.spreadsheetml.sharedStrings+xml"
+    listed = parts["[Content_Types].xml"].decode()
+    if kind not in listed:
+        listed = listed.replace("</Types>", f'<Override PartName="/xl/sharedStrings.xml" ContentType="{kind}"/></Types>')
+    parts["[Content_Types].xml"] = listed.encode()
+    cells = [*range(len(texts) - 1), len(texts) - 1 if index is None else index]
+    rows = "".join(f"<row r='{n}'><c r='A{n}' t='s'><v>{cell}</v></c></row>" for n, cell in enumerate(cells, 1))
+    parts["xl/worksheets/sheet1.xml"] = f"<worksheet xmlns='{space}'><sheetData>{rows}</sheetData></worksheet>".encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+
+
+def test_texts_that_excel_keeps_apart_are_those_of_their_cells(tmp_path: Path) -> None:
+    texts = ["question", "Wo ist \u00fc?", " two  spaces ", "x" * 3000, "\U0001f600"]
+    make_shared(tmp_path / "rows.xlsx", texts)
+    whole = openpyxl.load_workbook(tmp_path / "rows.xlsx")["Orders"]
+    assert [row.values["question"] for row in read(tmp_path, "rows.xlsx")] == texts[1:] == [cell.value for cell in whole["A"][1:]]
+
+
+@pytest.mark.parametrize("index", [-1, 99])
+def test_a_cell_that_has_a_text_which_is_not_there_is_refused(tmp_path: Path, index: int) -> None:
+    make_shared(tmp_path / "rows.xlsx", ["q", "a", "b"], index)
+    with pytest.raises(proctor.InputError, match=r"rows\.xlsx: this Excel file cannot be read on"):
+        read(tmp_path, "rows.xlsx")
+
+
+def test_a_sheet_is_read_row_by_row_and_again_from_the_first(tmp_path: Path) -> None:
+    make_sheet(tmp_path / "rows.xlsx")
+    table = DataFiles(tmp_path).open("rows.xlsx", TableOptions(sheet="Orders"))
+    rows = table.rows()
+    assert next(rows).values == {"q": "a", "n": 1} and len(list(rows)) == 2 == len(list(table.rows())) - 1
+    assert inspect.isgenerator(table.rows())
 
 
 def test_a_sheet_that_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Says after a small run what was not seen of the agent: a first pass must not be taken for more than it is."""
+"""Says after a small run that passed what was not seen of the agent: a first pass must not be taken for more than it is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 3
 
 def tell_unrecorded(entries: Mapping[tuple[str, int], RunEntry], target: str | None) -> str | None:
     """Return a line about tool calls that nothing tells of; None for every other run."""
-    if not 0 < len(entries) <= _MOST:
+    if not 0 < len(entries) <= _MOST or any(entry.outcome != "pass" for entry in entries.values()):
         return None
     seen = [entry.evidence for entry in entries.values()]
     if not all(evidence is not None and evidence.error is None and not _tells_calls(evidence) for evidence in seen):

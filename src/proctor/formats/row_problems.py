@@ -38,7 +38,7 @@ class RowProblems:
 
     def _was_warned(self, problem: Problem) -> bool:
         """Return whether a row before has had the same warning: what stands in the template is worth one for all of them."""
-        told = (problem.message, problem.origin.path if problem.origin is not None else None)
+        told = (problem.message, problem.origin.path)
         if told in self._warned:
             return True
         if len(self._warned) < MOST_PROBLEMS:

@@ -1,12 +1,14 @@
 """Rows of an Excel file: the first row of a sheet names the columns, every other is a row, told by sheet and number.
 
 Values are those that were kept beside the formulas when the file was last saved; a formula that was never computed has none, and its cell
-is read as empty. A cell that shows an error is refused. Blank rows are passed over.
+is read as empty. A cell that shows an error is refused. Blank rows are passed over. One row is in memory at a time.
 """
 
 from __future__ import annotations
 
+import itertools
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.show import nearest
 from proctor.sources.cells import make_json
+from proctor.sources.sheet_strings import load_workbook
 from proctor.sources.table_text import MAX_FIELD, MAX_ROWS, check_size, refuse_at, refuse_more_rows
 
 MAX_PACKED = 64 * 1024 * 1024
@@ -31,16 +34,20 @@ class SheetTable:
     def __init__(self, path: Path, file: str, options: TableOptions) -> None:
         check_size(path, file, MAX_PACKED)
         self.file, self.stem = file, path.stem
+        self._path, self._options = path, options
         self._sheet = ""
         self.columns: tuple[str, ...] = ()
-        self._rows = list(self._read(path, options))
+        # Up to the first row, which has the header above it; opening the file again would unpack all its texts again.
+        begun = self._read(path, options)
+        self._begun: Iterator[Row] | None = itertools.chain([first], begun) if (first := next(begun, None)) is not None else iter(())
 
     def choose_columns(self, names: Sequence[str]) -> None:
-        """Do nothing: the sheet has been read."""
+        """Do nothing: a row of a sheet is read whole."""
 
     def rows(self) -> Iterator[Row]:
         """Yield every row below the header."""
-        return iter(self._rows)
+        begun, self._begun = self._begun, None
+        return begun if begun is not None else self._read(self._path, self._options)
 
     def _read(self, path: Path, options: TableOptions) -> Iterator[Row]:
         workbook = _load(path, self.file)
@@ -51,13 +58,13 @@ class SheetTable:
                 close = nearest(self._sheet, names)
                 told = f"; nearest: {close[0]!r}" if close else ""
                 raise refuse_at(self.file, None, f"there is no sheet {self._sheet!r}{told}; the file has {', '.join(map(repr, names))}")
-            count = 0
-            for number, cells in enumerate(workbook[self._sheet].iter_rows(), 1):
+            count, has_header = 0, False
+            for number, cells in enumerate(self._list_rows(workbook[self._sheet]), 1):
                 values = [self._read_cell(cell, number) for cell in cells]
                 if not any(value not in ("", None) for value in values):
                     continue
-                if not self.columns:
-                    self.columns = self._read_header(values, number)
+                if not has_header:
+                    self.columns, has_header = self._read_header(values, number), True
                     continue
                 if options.limit is not None and count >= options.limit:
                     return
@@ -67,8 +74,23 @@ class SheetTable:
                 yield self._make_row(values, number)
         finally:
             workbook.close()
-        if not self.columns:
+        if not has_header:
             raise refuse_at(self.file, None, f"the sheet {self._sheet!r} is empty; its first row is to name the columns")
+
+    def _list_rows(self, sheet: Any) -> Iterator[Any]:
+        """Yield the cells of each row. Raises `InputError` where the file is broken further down."""
+        try:
+            yield from sheet.iter_rows()
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            SyntaxError,
+            LookupError,
+            ValueError,
+            TypeError,
+        ) as error:  # a parser's error is a syntax error
+            told = f"this Excel file cannot be read on: {error}"
+            raise refuse_at(self.file, None, told, hint="save it again as .xlsx or .csv") from error
 
     def _read_cell(self, cell: Any, number: int) -> Json:
         if cell.value is None:
@@ -110,17 +132,15 @@ class SheetTable:
 
 def _load(path: Path, file: str) -> Any:
     try:
-        import openpyxl  # an optional part
-    except ImportError as error:
-        raise MissingExtra("reading Excel files", "data") from error
-    try:
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(entry.file_size for entry in archive.infolist())
         if unpacked > MAX_UNPACKED:
             told = f"{unpacked / 2**20:,.0f} MB when unpacked; the limit is {MAX_UNPACKED // 2**20} MB"
             raise refuse_at(file, None, told, hint="save it as .csv", code="too_large")
-        return openpyxl.load_workbook(path, read_only=True, data_only=True, keep_links=False)
-    except (zipfile.BadZipFile, KeyError, ValueError, OSError) as error:
+        return load_workbook(path)
+    except ImportError as error:
+        raise MissingExtra("reading Excel files", "data") from error
+    except (zipfile.BadZipFile, zlib.error, SyntaxError, KeyError, ValueError, OSError) as error:
         raise refuse_at(
             file, None, f"no Excel file that can be read: {error}", hint="an old .xls is saved as .xlsx or .csv first"
         ) from error

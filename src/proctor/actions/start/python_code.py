@@ -198,10 +198,10 @@ def _list_described_tools(node: ast.Dict) -> Iterator[str]:
     """Yield the name of a tool that is described as providers want it: `{"name": ..., "parameters": {...}}`."""
     members = {key.value: value for key, value in zip(node.keys, node.values, strict=True) if isinstance(key, ast.Constant)}
     name = members.get("name")
-    described = not {"parameters", "input_schema"}.isdisjoint(members) and isinstance(name, ast.Constant)
+    word = name.value if isinstance(name, ast.Constant) else None
     # What becomes a line of a suite is one word.
-    if described and isinstance(name.value, str) and re.fullmatch(r"[\w.-]{1,64}", name.value):
-        yield name.value
+    if isinstance(word, str) and re.fullmatch(r"[\w.-]{1,64}", word) and not {"parameters", "input_schema"}.isdisjoint(members):
+        yield word
 
 
 def _starts_with(path: str, roots: Iterable[str]) -> bool:
