@@ -15,13 +15,14 @@ import pyarrow
 import pyarrow.parquet
 
 import proctor
+from benchmarks.measure import child_peak_bytes
 from benchmarks.report import Figure
 from benchmarks.traces import SUITE, traces
 
 COUNT = int(os.environ.get("PROCTOR_BENCH_BATCH", "200000"))
 """Traces of six tool calls; 1,000,000 take some minutes."""
 GROUP = 10_000
-"""Rows of a row group, some 9 MB."""
+"""Rows of a row group, some 10 MB."""
 ROUNDS = 2
 
 BY_HAND = """\
@@ -64,6 +65,17 @@ def figures() -> Iterator[Figure]:
                 note=f"{COUNT / ours:,.0f} against {COUNT / hand:,.0f} traces/s, {COUNT:,} traces",
             )
         yield Figure("batch: two workers / one", best["batch 1"] / best["batch 2"], at_least=1.7)
+        yield _compare_memory(folder, path)
+
+
+def _compare_memory(folder: Path, path: Path) -> Figure:
+    """The largest process of a batch, the driver among them, over all traces and over a tenth."""
+    small = folder / "tenth.parquet"
+    write_traces(small, COUNT // 10)
+    command = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "-j", "2", "--quiet", "--output"]
+    peaks = [child_peak_bytes([*command, f"memory-{file.stem}", file.name], folder, allowed=(1,)) for file in (small, path)]
+    note = f"{peaks[0] / 2**20:.0f} and {peaks[1] / 2**20:.0f} MB"
+    return Figure(f"batch: peak memory of a process, {COUNT:,} / {COUNT // 10:,} traces", peaks[1] / peaks[0], at_most=1.2, note=note)
 
 
 def write_traces(path: Path, count: int) -> None:

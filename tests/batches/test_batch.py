@@ -96,6 +96,60 @@ def test_any_split_of_the_data_gives_the_verdicts_of_check(
     assert told[0] == told[1]
 
 
+EXAMPLES = Path(proctor.__file__).parent / "examples"
+
+
+@pytest.mark.parametrize(
+    ("suite", "evidence"),
+    [
+        ("native/suite.yaml", "native/evidence.jsonl"),
+        ("mcplab/orders.yaml", "mcplab/trace.jsonl"),
+        ("mcpjam/calculator.yaml", "mcpjam/messages.json"),
+        ("mibo/calculator.json", "mibo/n8n-execution.json"),
+    ],
+)
+def test_every_dialect_and_its_evidence_gives_the_verdicts_of_check(suite: str, evidence: str, tmp_path: Path) -> None:
+    text = (EXAMPLES / evidence).read_text()
+    records = [line for line in text.splitlines() if line.strip()] if evidence.endswith(".jsonl") else [json.loads(text)]
+    lines = write_lines(tmp_path / "a.jsonl", records)
+    table = write_parquet(tmp_path / "a.parquet", records)
+    expected = decide_by_check(EXAMPLES / suite, lines)
+    assert expected
+    for name, place in (("lines", lines), ("table", table)):
+        evaluate(EXAMPLES / suite, [place], tmp_path / name)
+        assert [tell(row, row["row"]) for row in read_results(tmp_path / name)] == expected
+
+
+def test_what_a_trace_cost_is_in_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "proctor.yaml").write_text("prices: {small: {input: 1, output: 2, currency: EUR}}\n")
+    usage = {"input_tokens": 1_000_000, "output_tokens": 500_000}
+    lines = write_lines(tmp_path / "a.jsonl", [make_trace(1, model="small", usage=usage), make_trace(2)])
+    evaluate(write_suite(tmp_path), [lines], tmp_path / "out")
+    priced, unknown = (row for row in read_results(tmp_path / "out") if row["case"] == "short")
+    assert (priced["cost"], priced["currency"], priced["model"], priced["output_tokens"]) == (2.0, "EUR", "small", 500_000)
+    assert unknown["cost"] is None and unknown["model"] is None
+
+
+def test_a_line_that_is_too_long_is_an_error_and_the_next_ones_keep_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from proctor.sources import dataset_cells, records
+
+    monkeypatch.setattr(records, "MAX_LINE_BYTES", 2_000)
+    monkeypatch.setattr(dataset_cells, "_BLOCK", 100)
+    lines = write_lines(tmp_path / "a.jsonl", [make_trace(1), {"text": "x" * 9_000}, make_trace(2), {"text": "y" * 9_000}])
+    starts = [0]
+    for line in lines.read_bytes().splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for number, size in enumerate((10**6, 500)):
+        output = tmp_path / f"out{number}"
+        evaluate(write_suite(tmp_path), [lines], output, partition_bytes=size)
+        assert sorted((row["offset"], row["code"]) for row in read_errors(output)) == [
+            (starts[1], "line_too_long"),
+            (starts[3], "line_too_long"),
+        ]
+        assert sorted({(row["offset"], row["trace"]) for row in read_results(output)}) == [(starts[0], "t1"), (starts[2], "t2")]
+
+
 def test_every_trace_has_a_row_for_every_case_with_its_place_and_figures(tmp_path: Path) -> None:
     table = write_parquet(tmp_path / "day=2026-10-01" / "a.parquet", [make_trace(number) for number in range(25)])
     summary, tasks = evaluate(write_suite(tmp_path), [tmp_path / "day=2026-10-01"], tmp_path / "out", partition_bytes=1)
@@ -109,6 +163,8 @@ def test_every_trace_has_a_row_for_every_case_with_its_place_and_figures(tmp_pat
     assert (refund.rate.passed, refund.rate.decided, refund.checks[1].rate.passed) == (20, 25, 25)
     assert refund.rate.low < 0.8 < refund.rate.high
     assert refund.reasons[0].count == 5 and [place.trace for place in refund.reasons[0].samples] == ["t0", "t5", "t10"]
+    assert summary.latency is not None and summary.latency.traces == 25
+    assert (summary.latency.p50, summary.latency.p99) == (pytest.approx(112, rel=0.01), pytest.approx(124, rel=0.01))
     assert open_batch(tmp_path / "out").cases == summary.cases
 
 
@@ -134,7 +190,8 @@ def test_a_struct_and_the_fields_of_a_record_are_read_as_the_same_json(tmp_path:
     (tmp_path / "data").mkdir()
     pq.write_table(pa.table({"key": list(range(8)), "trace": traces, "id": [f"own{n}" for n in range(8)]}), tmp_path / "data" / "a.parquet")
     fields = pa.Table.from_pylist([{**trace, "tool_calls": json.dumps(trace["tool_calls"]), "note": None} for trace in traces])
-    pq.write_table(fields, tmp_path / "data" / "b.parquet")
+    told = pa.array([[("trace_id", f"t{number}")] for number in range(8)], pa.map_(pa.string(), pa.string()))
+    pq.write_table(fields.set_column(fields.schema.get_field_index("metadata"), "metadata", told), tmp_path / "data" / "b.parquet")
     evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out")
     rows = read_results(tmp_path / "out")
     struct, table = ([row for row in rows if row["file"].endswith(name)] for name in ("a.parquet", "b.parquet"))
@@ -240,6 +297,23 @@ def test_a_bad_record_is_one_row_of_errors(tmp_path: Path) -> None:
     assert (summary.errors, summary.has_passed, sum(fault.count for fault in summary.faults)) == (5, False, 5)
 
 
+def test_a_record_that_is_too_large_is_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from proctor.sources import dataset_columns
+
+    monkeypatch.setattr(dataset_columns, "MAX_LINE_BYTES", 500)
+    write_parquet(tmp_path / "a.parquet", [make_trace(1), {"text": "x" * 600}, make_trace(2)])
+    evaluate(write_suite(tmp_path), [tmp_path / "a.parquet"], tmp_path / "out")
+    assert [(row["row"], row["code"]) for row in read_errors(tmp_path / "out")] == [(2, "too_large")]
+    assert {row["row"] for row in read_results(tmp_path / "out")} == {1, 3}
+
+
+def test_a_batch_that_was_killed_before_it_had_begun_is_begun_anew(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".manifest.json.77.tmp").write_text("{")
+    assert evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out")[0].is_complete
+
+
 def test_broken_files_do_not_keep_anybody_from_the_others(tmp_path: Path) -> None:
     good = write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
     (tmp_path / "data" / "b.parquet").write_bytes(good.read_bytes()[:-20])
@@ -306,6 +380,8 @@ def test_a_file_that_changes_after_the_plan_is_told_and_left_for_the_next_batch(
         ({"places": ["none/*.parquet"]}, "no data set at"),
         ({"places": ["ftp://host/a.parquet"]}, "ftp:// cannot be read"),
         ({"places": ["s3://key:secret@bucket/a"]}, "a key does not belong into an address"),
+        ({"places": ["s3://bucket/a?secret_key=secret"]}, "a key does not belong into an address"),
+        ({"places": ["rowless"]}, "no row in 2 files"),
         ({"column": "recrd"}, "no column 'recrd'; nearest: 'record'"),
         ({"evidence_format": "mibbo"}, "unknown evidence format"),
         ({"output": "s3://bucket/out"}, "folder of this machine"),
@@ -316,11 +392,13 @@ def test_a_file_that_changes_after_the_plan_is_told_and_left_for_the_next_batch(
 def test_what_cannot_be_begun_is_told_at_once(wrong: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    write_parquet(tmp_path / "rowless" / "a.parquet", [])
+    write_lines(tmp_path / "rowless" / "b.jsonl", [])
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
     options: dict[str, Any] = {"places": ["data"], "output": "out", **wrong}
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=told) as caught:
         evaluate(write_suite(tmp_path), options.pop("places"), Path(options.pop("output")), **options)
-    assert "secret" not in told
+    assert "secret" not in str(caught.value)
 
 
 def test_the_folder_of_another_batch_is_refused_with_the_way_on(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Every suite that a committed result may be of, by its digest."""
     started_at: str
     finished: bool = False
+    partition_bytes: int
     partitions: tuple[Partition, ...] = ()
 
 
@@ -97,7 +98,7 @@ class OutputFolder:
         """Return the plan of the folder, or None where nothing is there. Raises `InputError` for anything else than a batch."""
         file = self.path / MANIFEST
         if not file.exists():
-            if self.path.is_file() or (self.path.is_dir() and any(entry.name != ".lock" for entry in self.path.iterdir())):
+            if self.path.is_file() or (self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir())):
                 raise InputError(f"{str(self.path)!r} is no output of a batch: it holds something else; name a new folder with --output")
             return None
         try:

@@ -21,14 +21,16 @@ from proctor.actions.suites import load_suite
 from proctor.batches.output_folder import Manifest, OutputFolder, Reading
 from proctor.batches.suite_identity import SuiteIdentity, identify_suite
 from proctor.batches.summary import summarize_batch
-from proctor.batches.worker import SETUP, Evaluated, Settings, Task
+from proctor.batches.worker import SETUP, Evaluated, Settings, Task, Written
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
+from proctor.model.lazy_cases import is_lazy
 from proctor.processes.executor import Executor, StopWork, Work
 from proctor.processes.local_executor import LocalExecutor
+from proctor.report.wording import count_noun
 from proctor.sources.dataset_files import import_arrow, list_files, name_places
-from proctor.sources.dataset_plan import PARTITION_BYTES, Partition, plan_partitions
+from proctor.sources.dataset_plan import Partition, choose_partition_bytes, plan_partitions
 from proctor.sources.records import require_format
 
 
@@ -44,7 +46,8 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     now: str | None = None
     """The clock of every expression."""
     resume: bool = False
-    partition_bytes: int = PARTITION_BYTES
+    partition_bytes: int | None = None
+    """About how large a partition is; left out: by the size of the data set."""
 
 
 class BatchProgress(msgspec.Struct, kw_only=True):
@@ -101,8 +104,9 @@ def run_batch(suite: Suite, options: BatchOptions, executor: Executor, on_progre
         before = folder.read_manifest()
         _refuse_other_batch(folder, before, identity, options)
         planned = _make_plan(folder, before, identity, options)
-        folder.write_suite(suite, identity.digest)
+        # The manifest first: a folder without one is not taken for a batch.
         folder.write_manifest(planned.manifest)
+        folder.write_suite(suite, identity.digest)
         folder.sweep(planned.manifest)
         failures = _evaluate(planned, suite, options, executor, on_progress)
         if not failures:
@@ -128,6 +132,8 @@ class _Planned(NamedTuple):
 def _identify(suite: Suite, options: BatchOptions) -> SuiteIdentity:
     if not suite.cases:
         raise InputError("nothing to decide: the suite has no cases")
+    if suite.unselected:
+        raise InputError("a batch takes a whole suite, not a selection; put these cases into a suite of their own")
     registry = find_registry()
     stream = CheckStream(suite, now=options.now, registry=registry)
     if stream.judged:
@@ -170,7 +176,12 @@ def _describe_reading(options: BatchOptions) -> Reading:
 
 def _make_plan(folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions) -> _Planned:
     files = list_files(options.places, leave_out=folder.path)
-    partitions = plan_partitions(files, column=options.column, partition_bytes=options.partition_bytes)
+    # A data set that has grown is split as it was before: otherwise nothing of it would be known.
+    known_size = None if before is None else before.partition_bytes
+    partition_bytes = options.partition_bytes or known_size or choose_partition_bytes(files)
+    partitions = plan_partitions(files, column=options.column, partition_bytes=partition_bytes)
+    if not partitions:
+        raise InputError(f"nothing to evaluate: no row in {count_noun(len(files), 'file')} of the data set")
     known = {**before.suites, before.suite.digest: before.suite} if before is not None else {}
     digest = identity.digest
     tasks: list[Task] = []
@@ -188,6 +199,7 @@ def _make_plan(folder: OutputFolder, before: Manifest | None, identity: SuiteIde
         suite=identity,
         suites={**known, digest: identity},
         started_at=started_at,
+        partition_bytes=partition_bytes,
         partitions=tuple(partitions),
     )
     return _Planned(manifest, tasks)
@@ -204,6 +216,7 @@ def _evaluate(planned: _Planned, suite: Suite, options: BatchOptions, executor: 
         column=options.column,
         evidence_format=options.evidence_format,
         prices=suite.prices,
+        written=() if is_lazy(suite.cases) else tuple(Written(case.own_id, case.origin) for case in suite.cases),
     )
     progress = BatchProgress(partitions=len(tasks), carried=len(manifest.partitions) - len(tasks))
     failures: list[str] = []

@@ -107,6 +107,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     faults: dict[str, Reason] = {}
     """Why records could not be read, by code and shape."""
     cases: dict[str, CaseSketch] = {}
+    durations: dict[int, int] = {}
+    """How long the runs took in milliseconds, as buckets of `amount_sketch.py`."""
 
     def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
         """Add so many traces with this result."""
@@ -137,6 +139,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.records += other.records
         self.traces += other.traces
         self.errors += other.errors
+        for bucket, number in other.durations.items():
+            self.durations[bucket] = self.durations.get(bucket, 0) + number
         for key, fault in other.faults.items():
             self._merge_fault(key, fault)
         for id, case in other.cases.items():

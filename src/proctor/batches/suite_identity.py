@@ -19,6 +19,7 @@ from proctor.checks.registry import Registry
 from proctor.formats.native_text import write_case_lines
 from proctor.formats.workspace import read_workspace
 from proctor.model.case import Case, Suite
+from proctor.model.origin import Origin
 from proctor.model.variants import is_variant
 from proctor.sources.texts import read_suite_text
 
@@ -70,15 +71,16 @@ def hash_parts(parts: Iterable[bytes]) -> str:
 
 def _describe_matching(suite: Suite) -> str:
     names: set[str] = set()
-    clear = not len(suite.unselected)
+    clear = True
     told: list[bytes] = []
-    for case in (*suite.cases, *suite.unselected):
-        own = {case.id, case.name} - {""}
+    # Cases that are written at one place are one test case, which a record may name.
+    first: dict[Origin, int] = {}
+    for position, case in enumerate(suite.cases):
+        own = {case.id, case.name, case.own_id or ""} - {""}
         clear = clear and not _says_something(case) and not is_variant(case) and names.isdisjoint(own)
         names |= own
-        told.append(
-            msgspec.json.encode((case.id, case.own_id, case.name, case.input, case.custom_body, [turn.input for turn in case.turns]))
-        )
+        said = (case.input, case.custom_body, [turn.input for turn in case.turns])
+        told.append(msgspec.json.encode((case.id, case.own_id, case.name, said, first.setdefault(case.origin, position))))
     return BY_NAME if clear else hash_parts(told)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.sketch import CaseSketch, Reason, Sketch
-from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, PassRate
+from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, Latency, PassRate
+from proctor.scoring.amount_sketch import find_percentile
 from proctor.scoring.intervals import wilson
 from proctor.scoring.statistics import count_outcomes
 
@@ -35,6 +36,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         traces=whole.traces,
         errors=whole.errors,
         cases=tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch()) for id in manifest.suite.cases),
+        latency=_find_latency(whole.durations),
         faults=_rank_reasons(whole.faults.values())[:MOST_REASONS],
         failures=tuple(failures),
     )
@@ -45,6 +47,13 @@ def _summarize_case(id: str, found: CaseSketch) -> CaseBatch:
     rest = sum(reason.count for reason in ranked[MOST_REASONS:]) + found.other_reasons
     checks = tuple(CheckSummary(check=label, rate=_make_rate(counts)) for label, counts in zip(found.labels, found.checks, strict=True))
     return CaseBatch(id=id, name=found.name, rate=_make_rate(found.counts), checks=checks, reasons=ranked[:MOST_REASONS], more_reasons=rest)
+
+
+def _find_latency(durations: dict[int, int]) -> Latency | None:
+    p50, p95, p99 = (find_percentile(durations, share) for share in (0.5, 0.95, 0.99))
+    if p50 is None or p95 is None or p99 is None:
+        return None
+    return Latency(traces=sum(durations.values()), p50=round(p50, 3), p95=round(p95, 3), p99=round(p99, 3))
 
 
 def _make_rate(outcomes: dict[str, int]) -> PassRate:

@@ -22,8 +22,10 @@ from proctor.errors import EvidenceError
 from proctor.model.batch import TracePlace
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Source
+from proctor.model.origin import Origin
 from proctor.model.result import CaseResult
 from proctor.processes.executor import DoTask, StopWork
+from proctor.scoring.amount_sketch import count_amounts
 from proctor.sources.dataset_cells import Cells, read_cells
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.dataset_plan import Partition
@@ -31,6 +33,13 @@ from proctor.sources.records import RecordReader
 
 SETUP = "proctor.batches.worker:open_worker"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+
+class Written(msgspec.Struct, frozen=True, array_like=True):
+    """Where a case was written, and under which id: a record may mean it by that."""
+
+    own_id: str | None
+    origin: Origin
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     column: str | None = None
     evidence_format: str | None = None
     prices: PriceList | None = None
+    written: tuple[Written, ...] = ()
+    """Of each case what its kept text does not tell; nothing for cases that are made when they are asked for."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +100,10 @@ class Evaluator:
         self._settings = settings
         self._folder = OutputFolder(Path(settings.output))
         registry = find_registry()
-        suite = msgspec.structs.replace(self._folder.read_suite(settings.suite, registry), prices=settings.prices)
+        suite = self._folder.read_suite(settings.suite, registry)
+        told = zip(suite.cases, settings.written, strict=True) if settings.written else ()
+        cases = tuple(msgspec.structs.replace(case, own_id=place.own_id, origin=place.origin) for case, place in told)
+        suite = msgspec.structs.replace(suite, prices=settings.prices, cases=cases or suite.cases)
         self.stream = CheckStream(suite, now=settings.now, registry=registry, clock=lambda: settings.started_at)
         self.reader = RecordReader(settings.evidence_format, repeated_keys=not self.stream.only_presence, holds_spans=False)
         self._case_ids = [case.id for case in suite.cases]
@@ -152,6 +166,7 @@ class _Deciding:
         self._counts_rows = partition.broken is None and (file.kind == "parquet" or partition.start == 0)
         self._errors = errors
         self._id: str | None = None
+        self._durations: list[float] = []
 
     def decide_cells(self, cells: Cells) -> None:
         """Decide every record of some."""
@@ -171,6 +186,8 @@ class _Deciding:
                 self._read_record(record, row, offset, results)
                 self._sketch.records += 1
         self._row = row + max(0, cells.lost - 1)
+        count_amounts(self._durations, self._sketch.durations)
+        self._durations.clear()
 
     def _read_record(self, data: bytes, row: int, offset: int | None, results: list[CaseResult]) -> None:
         """Decide every run of a record that is not plain evidence in our own spelling."""
@@ -182,6 +199,8 @@ class _Deciding:
 
     def _decide(self, evidence: Evidence, row: int, offset: int | None, run: int, results: list[CaseResult]) -> None:
         self._sketch.traces += 1
+        if evidence.duration_ms is not None:
+            self._durations.append(evidence.duration_ms)
         known = self._stream.unmet.records_without_case if self._only is not None else 0
         self._stream.decide_evidence(evidence, Source(self._file, row), results, self._only)
         shown = row if self._counts_rows else None

@@ -71,6 +71,16 @@ class CaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Verdicts with reasons that are not among them."""
 
 
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the runs took, in milliseconds, within one in a hundred."""
+
+    traces: int
+    """Of how many that was recorded."""
+    p50: float
+    p95: float
+    p99: float
+
+
 class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a batch came to."""
 
@@ -89,6 +99,8 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
     """Rows of `errors`."""
     cases: tuple[CaseBatch, ...]
+    latency: Latency | None = None
+    """Nothing where it was recorded nowhere."""
     faults: tuple[CommonReason, ...] = ()
     """Why records could not be read, the commonest first."""
     failures: tuple[str, ...] = ()
@@ -101,5 +113,10 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_passed(self) -> bool:
-        """Whether everything was read, decided and passed."""
-        return not self.errors and all(case.rate.passed == case.rate.decided for case in self.cases)
+        """Whether everything was read, something was decided, and all of that passed."""
+        return not self.errors and self.has_decided and all(case.rate.passed == case.rate.decided for case in self.cases)
+
+    @property
+    def has_decided(self) -> bool:
+        """Whether any case was decided on any trace."""
+        return any(case.rate.decided for case in self.cases)

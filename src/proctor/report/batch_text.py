@@ -27,6 +27,9 @@ def render_batch(summary: BatchSummary, *, colour: bool = False) -> str:
 def _paint_head(summary: BatchSummary, style: Style) -> Iterator[str]:
     name = style.paint(to_one_line(summary.suite, 80), "bold")
     yield f"{name} on {count_noun(summary.traces, 'trace')} in {count_noun(summary.partitions, 'partition')}"
+    if summary.latency is not None:
+        shares = (("half", summary.latency.p50), ("95 %", summary.latency.p95), ("99 %", summary.latency.p99))
+        yield "latency: " + ", ".join(f"{name} within {_tell_ms(ms)}" for name, ms in shares)
     yield ""
 
 
@@ -67,6 +70,10 @@ def _paint_rate(name: str, rate: PassRate, width: int, style: Style) -> str:
         f"{rate.counts[outcome]:,} {word}" for outcome, word in (("error", "in error"), ("skip", "skipped")) if rate.counts.get(outcome)
     ]
     return f"{told}  {share}  {', '.join(more)}"
+
+
+def _tell_ms(ms: float) -> str:
+    return f"{ms / 1000:,.2f} s" if ms >= 1000 else f"{ms:.0f} ms"
 
 
 def _percent(share: float) -> str:

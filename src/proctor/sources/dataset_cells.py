@@ -20,6 +20,8 @@ from proctor.sources.records import MAX_LINE_BYTES, iterate_whole_lines
 
 ROWS_AT_ONCE = 1_024
 """Rows of Parquet that are decoded together."""
+BYTES_AT_ONCE = 16 * 1024 * 1024
+"""About how many bytes of them: of larger records fewer are decoded together."""
 _BLOCK = 1 << 20
 _TOO_LONG = EvidenceError(f"a line longer than {MAX_LINE_BYTES // 2**20} MB", code="line_too_long")
 
@@ -69,14 +71,16 @@ def _read_parquet(partition: Partition, column: str | None) -> Iterator[Cells]:
         opened = stack.enter_context(parquet.ParquetFile(source, memory_map=False, pre_buffer=bool(file.root)))
         columns = choose_columns(opened.schema_arrow, column)
         for group in range(partition.start, partition.end):
-            left: int = opened.metadata.row_group(group).num_rows
+            told = opened.metadata.row_group(group)
+            left: int = told.num_rows
+            rows = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE * left // max(1, told.total_byte_size)))
             try:
-                for batch in opened.iter_batches(ROWS_AT_ONCE, row_groups=[group], columns=columns.list_read(), use_threads=False):
+                for batch in opened.iter_batches(rows, row_groups=[group], columns=columns.list_read(), use_threads=False):
                     left -= batch.num_rows
                     yield Cells(make_cells(batch, columns), ids=list_ids(batch, columns))
-            except (OSError, ValueError) as error:
-                told = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
-                yield Cells([EvidenceError(told, code="unreadable_rows")], lost=left)
+            except (OSError, ValueError, KeyError) as error:  # the last one for a map with a key twice
+                why = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
+                yield Cells([EvidenceError(why, code="unreadable_rows")], lost=left)
 
 
 def _read_lines(partition: Partition) -> Iterator[Cells]:

@@ -18,6 +18,7 @@ from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.sources.cells import make_json
 from proctor.sources.dataset_files import import_arrow
+from proctor.sources.records import MAX_LINE_BYTES
 
 ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
 """What the id of a trace is called, the clearest first."""
@@ -102,7 +103,7 @@ def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
 def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
     """Return the record of each row of a batch as JSON, or why there is none."""
     if not columns.whole:
-        return [_make_row(row) for row in batch.to_pylist()]
+        return [_make_row(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
     arrow = import_arrow("pyarrow")
     array = batch.column(columns.names[0])
     if arrow.types.is_dictionary(array.type):
@@ -111,10 +112,12 @@ def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
         # As bytes, so that text which is not UTF-8 is a fault of its own row and of no other.
         wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
         found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
-        return found if array.null_count == 0 else [_NO_RECORD if cell is None else cell for cell in found]
-    return [_NO_RECORD if value is None else _write_value(value) for value in array.to_pylist()]
+        plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES
+        return found if plain else [_NO_RECORD if cell is None else cell if len(cell) <= MAX_LINE_BYTES else _TOO_LARGE for cell in found]
+    return [_NO_RECORD if value is None else _write_value(value) for value in array.to_pylist(maps_as_pydicts="strict")]
 
 
+_TOO_LARGE = EvidenceError(f"a record larger than {MAX_LINE_BYTES // 2**20} MB", code="too_large")
 _NO_RECORD = EvidenceError("the row has no record: its column is null")
 
 

@@ -7,12 +7,13 @@ keys: they are found where the libraries of these stores look for them.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -98,16 +99,14 @@ def _is_at(file: DataFile, place: str) -> bool:
 def _list_place(place: str) -> Iterator[DataFile]:
     if not place.strip() or "\0" in place:
         raise InputError(f"{show(place)} is no place of a data set")
-    pattern = None
-    if _WILDCARD.search(place.partition("?")[0] if "://" in place else place):
-        pattern, place = place, _cut_before_wildcard(place)
     if "://" in place:
-        yield from _list_store(place, pattern)
+        yield from _list_store(place)
         return
-    if not os.path.exists(place):
-        raise InputError(f"no data set at {(pattern or place)!r}: no such file or folder")
-    listed = [place] if os.path.isfile(place) else _walk_folder(place)
-    parts = None if pattern is None else compile_glob(os.path.abspath(pattern))
+    base = _cut_before_wildcard(place)
+    if not os.path.exists(base):
+        raise InputError(f"no data set at {place!r}: no such file or folder")
+    listed = [place] if os.path.isfile(place) else _walk_folder(base)
+    parts = None if base == place else compile_glob(os.path.abspath(place))
     for name in listed:
         path = os.path.abspath(name)
         if parts is None or matches_glob(parts, path):
@@ -122,8 +121,12 @@ def _walk_folder(folder: str) -> Iterator[str]:
         yield from (os.path.join(here, name) for name in sorted(files) if _is_data(name))
 
 
-def _list_store(place: str, pattern: str | None) -> Iterator[DataFile]:
-    files, path = _open_store(place)
+def _list_store(place: str) -> Iterator[DataFile]:
+    # What stands behind a question mark is for the file system: `?endpoint_override=...`.
+    address, mark, query = place.partition("?")
+    base = _cut_before_wildcard(address)
+    root = f"{base}{mark}{query}"
+    files, path = _open_store(root)
     arrow = import_arrow("pyarrow.fs")
     try:
         found = files.get_file_info(path)
@@ -133,13 +136,12 @@ def _list_store(place: str, pattern: str | None) -> Iterator[DataFile]:
     except OSError as error:
         raise InputError(f"cannot list {place!r}: {error}") from error
     scheme = urlsplit(place).scheme
-    parts = None if pattern is None else compile_glob(_open_store(_cut_before_wildcard(pattern))[1].rstrip("/") + _cut_behind_base(pattern))
+    parts = None if base == address else compile_glob(path.rstrip("/") + address[len(base) :])
     for one in sorted((one for one in inside if one.is_file), key=lambda one: one.path):
         below = one.path[len(path) :].strip("/")
         hidden = any(part.startswith((".", "_")) for part in below.split("/"))
-        if not (hidden and found != one) and (parts is None or matches_glob(parts, one.path)):
-            told = f"{scheme}://{one.path.lstrip('/') if scheme != 'file' else one.path}"
-            yield from _make_file(told, one.path, place, one.size, one.mtime_ns or 0, named=one is found)
+        if not hidden and (parts is None or matches_glob(parts, one.path)):
+            yield from _make_file(f"{scheme}://{one.path}", one.path, root, one.size, one.mtime_ns or 0, named=one is found)
 
 
 def _make_file(name: str, path: str, root: str, size: int, modified_ns: int, *, named: bool) -> Iterator[DataFile]:
@@ -158,23 +160,23 @@ def _is_data(name: str) -> bool:
 
 
 def _cut_before_wildcard(place: str) -> str:
+    """Return the folder in which a pattern begins to be one; a place without wildcards as it is."""
     first = _WILDCARD.search(place)
-    assert first is not None
+    if first is None or os.path.exists(place):
+        return place
     return place[: first.start()].rpartition("/")[0] or ("/" if place.startswith("/") else ".")
 
 
-def _cut_behind_base(pattern: str) -> str:
-    return pattern[len(_cut_before_wildcard(pattern)) :]
-
-
+@functools.lru_cache(maxsize=64)
 def _open_store(address: str) -> tuple[Any, str]:
     """Return the file system of an address and the path in it. Raises `InputError`."""
     parts = urlsplit(address)
     if parts.scheme not in SCHEMES:
         raise InputError(f"{parts.scheme}:// cannot be read; expected a path, or an address of {', '.join(f'{s}://' for s in SCHEMES)}")
-    if parts.username is not None or parts.password is not None:
+    named = any(re.search("key|secret|token|password|credential", name, re.IGNORECASE) for name, _ in parse_qsl(parts.query))
+    if parts.username is not None or parts.password is not None or named:
         # What stands in a command stands in its manifest and in the history of a shell, too.
-        raise InputError(f"a key does not belong into an address ({parts.scheme}://…@…); set it in the environment")
+        raise InputError(f"a key does not belong into an address ({parts.scheme}://…); set it in the environment")
     try:
         return import_arrow("pyarrow.fs").FileSystem.from_uri(address)
     except (OSError, ValueError) as error:

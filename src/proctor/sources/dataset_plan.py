@@ -20,6 +20,10 @@ from proctor.sources.dataset_files import DataFile, import_arrow, open_file
 
 PARTITION_BYTES = 64 * 1024 * 1024
 """About how many bytes a partition has: some seconds of work, and little to repeat where a process dies."""
+LEAST_BYTES = 8 * 1024 * 1024
+"""How small the partitions of a small data set become, so that there is work for every core."""
+_WANTED = 32
+"""Partitions that a data set should at least have."""
 AT_ONCE = 8
 """Footers that are read at the same time: of an object store each takes a round trip or two."""
 
@@ -38,6 +42,11 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many rows of the file stand before it (Parquet)."""
     broken: str | None = None
     """Why nothing of the file can be read, if so."""
+
+
+def choose_partition_bytes(files: Sequence[DataFile]) -> int:
+    """Return how large the partitions of a data set are to be."""
+    return max(LEAST_BYTES, min(PARTITION_BYTES, sum(file.size for file in files) // _WANTED))
 
 
 def plan_partitions(files: Sequence[DataFile], *, column: str | None = None, partition_bytes: int = PARTITION_BYTES) -> list[Partition]:

@@ -12,7 +12,7 @@ from proctor.actions.suites import STANDARD_INPUT, load_suite
 from proctor.batches.run import BatchOptions, BatchProgress, open_batch, run_batch
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import add_prices_flag, add_suite_flags, add_trust_flag, make_parser, parse_positive
+from proctor.cli.parser import add_prices_flag, add_trust_flag, make_parser, parse_positive
 from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
@@ -33,14 +33,21 @@ def run(arguments: list[str]) -> int:
         if len(options.dataset) != 1 or options.output is not None:
             parser.error("show: expected the folder of one batch: proctor batch show DIR")
         summary = open_batch(options.dataset[0])
-    else:
-        if options.output is None:
-            parser.error("the following arguments are required: --output")
-        summary = _evaluate(options)
+        _show_summary(summary, options)
+        return Exit.PASSED if summary.is_complete else Exit.INTERRUPTED
+    if options.output is None:
+        parser.error("the following arguments are required: --output")
+    summary = _evaluate(options)
     _show_summary(summary, options)
+    return _choose_exit(summary)
+
+
+def _choose_exit(summary: BatchSummary) -> Exit:
     if not summary.is_complete:
         return Exit.INTERRUPTED
-    return Exit.PASSED if summary.has_passed else Exit.FAILED
+    if summary.has_passed:
+        return Exit.PASSED
+    return Exit.FAILED if summary.errors or summary.has_decided else Exit.NOTHING
 
 
 def _evaluate(options: argparse.Namespace) -> BatchSummary:
@@ -133,7 +140,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
     parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
-    add_suite_flags(parser)
+    parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
     add_prices_flag(parser)
     add_trust_flag(parser, "let it name files of data outside its folder")
     parser.add_argument("--format", choices=FORMATS, default="terminal", metavar="FORMAT", help="terminal, json (default: terminal)")

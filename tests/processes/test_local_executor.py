@@ -1,0 +1,80 @@
+"""The local executor: every task has one result, whatever becomes of the processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from proctor.processes.executor import DoTask, StopWork, Work
+from proctor.processes.local_executor import LocalExecutor
+
+pytestmark = pytest.mark.timeout(60)
+ROOT = Path(__file__).parents[2]
+
+
+def open_work(payload: bytes) -> DoTask:
+    """What the processes do: `payload` says how it goes wrong."""
+    if payload == b"no setup":
+        raise ValueError("nothing to work with")
+
+    def do_task(task: bytes) -> bytes:
+        print("what a library prints is no reply")
+        if task == b"raise":
+            raise RuntimeError("this one")
+        if task == b"die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if task == b"stop":
+            raise StopWork("nothing more")
+        if task == b"sleep":
+            time.sleep(60)
+        return b"%d %s" % (os.getpid(), task)
+
+    return do_task
+
+
+def make_work(payload: bytes = b"") -> Work:
+    return Work(setup=f"{__name__}:open_work", payload=payload)
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def test_tasks_are_done_by_processes_that_are_prepared_once() -> None:
+    done = list(LocalExecutor(2).map(make_work(), [b"%d" % number for number in range(20)]))
+    assert sorted(int(one.result.split()[1]) for one in done) == list(range(20))
+    assert sorted(one.task for one in done) == list(range(20))
+    processes = {one.result.split()[0] for one in done}
+    assert len(processes) <= 2 and str(os.getpid()).encode() not in processes
+
+
+def test_a_task_that_fails_or_kills_is_told_and_the_others_are_done() -> None:
+    done = {one.task: one for one in LocalExecutor(1, tries=2).map(make_work(), [b"a", b"raise", b"die", b"b"])}
+    assert done[0].error is None and done[3].error is None
+    assert done[1].error == "RuntimeError: this one"
+    assert done[2].error is not None and "2 times: killed" in done[2].error and done[2].deaths == 2
+
+
+@pytest.mark.parametrize(("payload", "task", "told"), [(b"no setup", b"a", "nothing to work with"), (b"", b"stop", "nothing more")])
+def test_what_cannot_go_on_at_all_stops(payload: bytes, task: bytes, told: str) -> None:
+    with pytest.raises(StopWork, match=told):
+        list(LocalExecutor(2).map(make_work(payload), [task, task, task]))
+
+
+def test_cancelling_ends_the_processes_and_the_wait() -> None:
+    executor = LocalExecutor(2)
+
+    def cancel_when_at_work() -> None:
+        while len(executor.list_processes()) < 2:
+            time.sleep(0.01)
+        executor.cancel()
+
+    threading.Thread(target=cancel_when_at_work, daemon=True).start()
+    assert list(executor.map(make_work(), [b"sleep"] * 4)) == []
+    assert executor.list_processes() == []
