@@ -23,10 +23,10 @@ from proctor.checks.portal import PortalRecord
 from proctor.checks.voice import VoiceSaid
 from proctor.checks.x12 import X12Response
 from proctor.formats.located import Located, Reading
+from proctor.formats.verial_system_claims import SYSTEM_CLAIMS, find_entity_field, read_spec, write_plain_text
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
 from proctor.model.show import nearest, show
-from proctor.paths.dotted import find_dotted
 
 _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLACEHOLDER = re.compile(r"\{entity\.([A-Za-z0-9_.-]{1,200})\}")
@@ -209,7 +209,7 @@ def _replace(value: Json, node: Located, entity: Entity | None, depth: int) -> J
     whole = _PLACEHOLDER.fullmatch(value)
     if whole is not None:
         return _read_entity_field(whole.group(1), node, entity)
-    return _PLACEHOLDER.sub(lambda match: _as_text(_read_entity_field(match.group(1), node, entity)), value)
+    return _PLACEHOLDER.sub(lambda match: write_plain_text(_read_entity_field(match.group(1), node, entity)), value)
 
 
 def _read_entity_field(name: str, node: Located, entity: Entity | None) -> Json:
@@ -219,20 +219,6 @@ def _read_entity_field(name: str, node: Located, entity: Entity | None) -> Json:
     if value is MISSING:
         raise Malformed(f"{{entity.{name}}}: the entity has no field {name!r}", node, nearest(name, entity))
     return value
-
-
-def find_entity_field(entity: Entity, name: str) -> Json:
-    """Return a field of an entity by dot path: beside its id, or inside `data` or `fields`; `MISSING` when it has none."""
-    for holder in (entity, entity.get("data"), entity.get("fields")):
-        if isinstance(holder, dict):
-            found = find_dotted(holder, name)
-            if found is not MISSING:
-                return found
-    return MISSING
-
-
-def _as_text(value: Json) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _translate_fhir(parts: _Parts) -> Translated:
@@ -258,7 +244,7 @@ def _translate_fhir(parts: _Parts) -> Translated:
         value = parts.resolve(node)
         if value is None or isinstance(value, (dict, list)):
             raise Malformed(f"search.{key}: expected text, found {node.kind}", node)
-        search[key] = _as_text(value)
+        search[key] = write_plain_text(value)
     return parts.finish(
         "fhir_resource",
         FhirResource(
@@ -358,6 +344,14 @@ def _translate_x12(parts: _Parts) -> Translated:
     )
 
 
+def _translate_system_claim(parts: _Parts) -> Translated:
+    check, spec = SYSTEM_CLAIMS[parts.kind]
+    try:
+        return parts.finish(check, read_spec(parts, spec))
+    except ValueError as error:
+        raise Malformed(f"{parts.kind}: {error}", parts.node) from None
+
+
 KINDS: dict[str, Callable[[_Parts], Translated]] = {
     "fhir-resource-state": _translate_fhir,
     "hl7-structural": _translate_hl7,
@@ -365,8 +359,9 @@ KINDS: dict[str, Callable[[_Parts], Translated]] = {
     "sftp-file-present": _translate_file,
     "voice-transcript": _translate_voice,
     "x12-response": _translate_x12,
+    **dict.fromkeys(SYSTEM_CLAIMS, _translate_system_claim),
 }
-"""The six kinds of assertion there are."""
+"""The kinds of assertion there are."""
 
 
 def report(reading: Reading, problem: Malformed) -> None:
