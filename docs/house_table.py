@@ -13,10 +13,10 @@ SRC = ROOT / "src/proctor"
 FLOORS = {
     "errors": 0, "model": 0, "work": 0,
     "expressions": 1, "patterns": 1, "paths": 1, "matchers": 1, "codecs": 1,
-    "checks": 2, "evidence": 2, "scoring": 2, "validators": 2,
+    "checks": 2, "evidence": 2, "scoring": 2, "validators": 2, "simulators": 2,
     "formats": 3, "report": 3, "expectations": 3, "decide": 3,
     "llm": 4, "cassettes": 4, "sources": 4, "network": 4, "processes": 4,
-    "runner": 5, "targets": 5, "store": 5, "judge": 5, "users": 5,
+    "runner": 5, "targets": 5, "store": 5, "judge": 5, "users": 5, "sandboxes": 5,
     "actions": 6, "batches": 6, "evals": 6, "service": 6,
     "cli": 7, "pytest_plugin": 7, "rest": 7, "mcp_server": 7, "pages": 7,
 }  # fmt: skip

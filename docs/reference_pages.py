@@ -37,6 +37,7 @@ FAMILIES = {
     "Status, time, tokens, cost, turns, models": ("limits", "cost", "model"),
     "Anything, in one line": ("that",),
     "End state of health systems": ("fhir", "hl7", "x12", "portal", "files", "voice"),
+    "What was done to simulated systems": ("requests", "unchanged"),
     "Widgets": ("widget",),
     "Judged in plain language": ("semantic",),
     "Rubrics": (

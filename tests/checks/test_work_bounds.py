@@ -61,6 +61,14 @@ def patients(count: int, **more: Any) -> dict[str, Any]:
     return {"state": {"fhir": {"resources": resources}}}
 
 
+def requests(count: int, path: str) -> dict[str, Any]:
+    return {"state": {"requests": [{"system": "s", "method": "GET", "path": path.format(n), "status": 200} for n in range(count)]}}
+
+
+def changes(count: int, place: str) -> dict[str, Any]:
+    return {"state": {"changes": [{"system": "s", "change": "added", "place": place.format(n)} for n in range(count)]}}
+
+
 ATTACKS: dict[str, tuple[str, Callable[[], dict[str, Any]], Callable[[], dict[str, Any]]]] = {
     "arguments by values of a list": (
         "that",
@@ -91,6 +99,16 @@ ATTACKS: dict[str, tuple[str, Callable[[], dict[str, Any]], Callable[[], dict[st
         "file_present",
         lambda: {"path": "**/a*b*c*d*e*f*g*h*i*j*k*l*m*n*z"},
         lambda: files(20_000, "abcdefghijklmn/abcdefghijklmn/abcdefghijklmn{}/abcdefghijklmn"),
+    ),
+    "a pattern of a path by requests": (
+        "request_made",
+        lambda: {"path": "**/a*b*c*d*e*f*g*h*i*j*k*l*m*n*z"},
+        lambda: requests(20_000, "abcdefghijklmn/abcdefghijklmn/abcdefghijklmn{}/abcdefghijklmn"),
+    ),
+    "patterns of places by changes": (
+        "unchanged",
+        lambda: {"besides": [f"**/a*b*c*d*e*f*g*h*{number}z" for number in range(100)]},
+        lambda: changes(20_000, "abcdefghijklmn/abcdefghijklmn/abcdefghijklmn{}/abcdefghijklmn"),
     ),
     "fields by files": ("file_present", lambda: {"path": "out/*.json", "fields": fields(500)}, lambda: files(5_000)),
     "fields by segments of HL7": (
@@ -392,7 +410,12 @@ def test_a_long_list_in_any_field_of_any_check_is_bounded(check: str, field: str
 def test_every_check_that_multiplies_is_attacked() -> None:
     marked = {entry.name for entry in default_registry() if entry.product is not False}
     attacked = {check for check, _, _ in ATTACKS.values()}
-    same_code = {"tool_not_called": "tool_called", "tool_argument": "tool_called", "portal_record": "json_field"}
+    same_code = {
+        "tool_not_called": "tool_called",
+        "tool_argument": "tool_called",
+        "portal_record": "json_field",
+        "request_not_made": "request_made",
+    }
     assert marked <= attacked | {name for name, twin in same_code.items() if twin in attacked}
 
 

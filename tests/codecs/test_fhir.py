@@ -41,7 +41,11 @@ def test_places_lead_into_the_store():
     ("search", "said"),
     [
         ({"pateint": "1"}, "search parameter 'pateint' of Appointment is not supported; nearest: patient"),
-        ({"patient.name": "x"}, "'patient.name'"),
+        ({"patient.shoe": "x"}, "'shoe'"),
+        ({"status.name": "x"}, "'status' of Appointment is no reference"),
+        ({"actor.shoe": "x"}, "no resource type has the search parameter 'shoe'"),
+        ({"patient.link.link.link.name": "x"}, "at most 3 references"),
+        ({"_include": "Appointment:status"}, "'status' is no reference parameter of Appointment"),
         ({"_has": "x"}, "'_has'"),
         ({"_sort": "colour"}, "'colour'"),
         ({"status:in": "x"}, "modifier ':in'"),

@@ -230,3 +230,16 @@ def test_who_decides_whether_a_goal_is_reached_depends_on_the_user() -> None:
 def test_a_goal_that_a_script_can_never_reach_is_told() -> None:
     suite = proctor.parse_suite("proctor: 1\ncases: [{id: a, user: {script: [hello]}, expect: [goal_reached]}]")
     assert [(warning.code, "can never hold" in warning.message) for warning in suite.warnings] == [("never_holds", True)]
+
+
+def test_systems_are_written_as_they_are_read() -> None:
+    text = """
+proctor: 1
+systems: {clinic: {kind: FHIR, seed: [{resourceType: Patient, id: ann}]}}
+cases:
+  - {id: a, input: hello, systems: {files: {scenario: [{drop_file_inbox: {path: a.txt, content: hi}}]}}}
+"""
+    suite = proctor.parse_suite(text)
+    assert [(system.name, system.kind) for system in suite.cases[0].systems] == [("clinic", "fhir"), ("files", "files")]
+    again = proctor.parse_suite(write_native(suite))
+    assert again.cases[0].systems == suite.cases[0].systems

@@ -174,7 +174,16 @@ class _TargetBuilder:
         with self._policy.blame("suite"):
             require_axes_used(group, driven, section)
             check_cases(driven, group.suite)
-        return driven
+            return self._give_systems(driven, group.suite)
+
+    def _give_systems(self, target: Target, suite: Suite) -> Target:
+        """Return the target with the simulated systems of its cases; one that plays recordings has what was recorded of them."""
+        if hasattr(target, "learn_cases") or not any(case.systems for case in suite.cases):
+            return target
+        self._policy.admit_systems()
+        from proctor.actions.sandboxed_target import SandboxedTarget  # few suites simulate systems
+
+        return SandboxedTarget(target)
 
     def _find_target(self, suite: Suite, target: TargetLike) -> Target:
         if isinstance(target, Mapping):

@@ -124,6 +124,9 @@ class Policy:
         """Refuse a suite that is not trusted and names something itself, before anything of that is looked at."""
         refuse_untrusted(self.list_named(suite, target, own_agents=own_agents), self._trust)
 
+    def admit_systems(self) -> None:
+        """Let cases have simulated systems: they are served on this machine, to an agent that can reach it."""
+
     def list_named(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> list[tuple[Suite, list[Named]]]:
         """Return what each suite that is not trusted names itself. In a replay no model is asked; functions are imported all the same."""
         found = [] if self.offline else name_direct_calls(suite, self._trust)

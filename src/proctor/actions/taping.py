@@ -20,10 +20,15 @@ _WHY = "a Python function or a program has no wire to record"
 
 
 def tell_untaped(built: BuiltRun, options: RunOptions) -> None:
-    """Announce of which targets nothing is recorded. Raises `InputError` for a replay that would play nothing back."""
+    """Announce of which targets nothing is recorded. Raises `InputError` for a replay that would play nothing back, or the wrong thing."""
     if options.record is None and options.replay is None:
         return
     targets = _list_targets(built.target)
+    if any(getattr(target, "has_systems", False) for target in targets):
+        raise InputError(
+            f"{options.record or options.replay}: cases with simulated systems cannot be recorded or replayed: what the agent does there "
+            "is on no tape; `proctor recheck latest` decides again on what was kept of a run"
+        )
     untaped = [target for target in targets if not getattr(target, "has_wire", True)]
     if not untaped:
         return

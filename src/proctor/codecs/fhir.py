@@ -1,91 +1,39 @@
 """FHIR R4 search over resources held in memory: what `GET Appointment?patient=Patient/1&status=booked` would find.
 
 Parameters are joined by AND, values between commas by OR. Bundles are opened (their entries are searched), contained resources
-are not. Results keep the order of the store unless `_sort` says otherwise; `_count` keeps that many. What is not
+are not. Results keep the order of the store unless `_sort` says otherwise; `_count` keeps that many. `patient.family=Smith` follows a
+reference; `_include` and `_revinclude` bring along what matches point at, or what points at them (`fhir_links.py`). What is not
 implemented is refused with `unsupported_search`, never ignored: a search that leaves out a condition finds too much.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 import msgspec
 
 from proctor.codecs.fhir_dates import iterate_ranges
+from proctor.codecs.fhir_elements import Found, iterate_reference_names, iterate_values, open_store
+from proctor.codecs.fhir_links import Include, compile_include, find_included
 from proctor.codecs.fhir_matching import (
     MODIFIERS,
     Test,
     compile_value,
     find_reference_text,
-    find_reference_type,
     fold,
     iterate_strings,
     iterate_tokens,
     split_unescaped,
 )
-from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters
+from proctor.codecs.fhir_parameters import Parameter, list_parameters, list_resource_types
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.work import spend
 
-_MOST_VALUES = 10_000
-"""Values of one search parameter in one resource; lists inside lists multiply."""
-_MOST_BUNDLES = 100
-"""Bundles inside each other that are opened."""
-# The types a choice element (`effective[x]`) ends in.
-_CHOICES = (
-    "DateTime",
-    "Period",
-    "Timing",
-    "Instant",
-    "Date",
-    "CodeableConcept",
-    "Reference",
-    "Quantity",
-    "String",
-    "Boolean",
-    "Integer",
-    "Decimal",
-    "Age",
-    "Range",
-    "Uri",
-)
-
-
-class Found(msgspec.Struct, frozen=True):
-    """One resource and where it stands in the store: `resources[3]`, `resources[0].entry[1].resource`."""
-
-    place: str
-    resource: dict[str, Json]
-
-    @property
-    def name(self) -> str:
-        """`Appointment/17`, or the type alone."""
-        kind, key = self.resource.get("resourceType"), self.resource.get("id")
-        return f"{kind}/{key}" if isinstance(key, str) else str(kind)
-
-
-def open_store(resources: Iterable[Json]) -> Iterator[Found]:
-    """Yield every resource in order, Bundles replaced by their entries (also a Bundle inside a Bundle, to a depth)."""
-    # A stack in place of recursion, as bundles may hold bundles; reversed, so that resources come out in the order of the store.
-    waiting = [(f"resources[{index}]", resource, 0) for index, resource in enumerate(resources)]
-    waiting.reverse()
-    while waiting:
-        place, resource, depth = waiting.pop()
-        if not isinstance(resource, dict):
-            continue
-        entries = resource.get("entry")
-        if resource.get("resourceType") != "Bundle" or not isinstance(entries, list) or depth >= _MOST_BUNDLES:
-            yield Found(place, resource)
-            continue
-        inner = [
-            (f"{place}.entry[{index}].resource", entry.get("resource"), depth + 1)
-            for index, entry in enumerate(entries)
-            if isinstance(entry, dict)
-        ]
-        waiting.extend(reversed(inner))
-
+_MOST_LINKS = 3
+"""References that one search parameter may follow, one after the other."""
 
 Filter = Callable[[dict[str, Json]], bool]
 
@@ -98,27 +46,64 @@ class Search(msgspec.Struct, frozen=True):
     order: tuple[tuple[Parameter, bool], ...] = ()
     """Parameters to sort by, each with whether it descends."""
     most: int | None = None
+    chains: tuple[Chain, ...] = ()
+    includes: tuple[Include, ...] = ()
 
     def find(self, resources: Iterable[Json]) -> list[Found]:
-        """Return the resources that fit, in order."""
+        """Return the resources that fit, in order, as many as the search asks for."""
+        found = self.list_matches(resources)
+        return found if self.most is None else found[: self.most]
+
+    def list_matches(self, resources: Iterable[Json]) -> list[Found]:
+        """Return all resources that fit, in order."""
+        held = resources if not self.chains or isinstance(resources, Sequence) else tuple(resources)
+        linked = [(chain, chain.find_names(held)) for chain in self.chains]
         found = [
             entry
-            for entry in open_store(resources)
-            if entry.resource.get("resourceType") == self.resource_type and all(fits(entry.resource) for fits in self.filters)
+            for entry in open_store(held)
+            if entry.resource.get("resourceType") == self.resource_type
+            and all(fits(entry.resource) for fits in self.filters)
+            and all(chain.fits(entry.resource, names) for chain, names in linked)
         ]
         # The last key first: sorting is stable, so the first key decides in the end.
         for parameter, descending in reversed(self.order):
             found = _sort_found(found, parameter, descending)
-        return found if self.most is None else found[: self.most]
+        return found
+
+    def find_included(self, matches: Sequence[Found], resources: Iterable[Json]) -> list[Found]:
+        """Return what `_include` and `_revinclude` bring along beside these matches."""
+        return find_included(self.includes, matches, resources) if self.includes else []
 
 
-def compile_search(resource_type: str, search: Mapping[str, str], *, field: str = "search") -> Search:
-    """Compile a search. Raises `CheckFault` for what is not implemented, `SpecError` for a value of the wrong form."""
+class Chain(msgspec.Struct, frozen=True):
+    """A condition on what a reference points at: `patient.family=Smith`."""
+
+    parameter: Parameter
+    inner: tuple[Search, ...]
+    """One search for each type that the reference may point at."""
+
+    def find_names(self, resources: Iterable[Json]) -> frozenset[str]:
+        """Return the resources that the reference must point at."""
+        return frozenset(entry.name for search in self.inner for entry in search.list_matches(resources))
+
+    def fits(self, resource: dict[str, Json], names: frozenset[str]) -> bool:
+        """Return whether a resource points at one of `names`."""
+        return any(name in names for name in iterate_reference_names(resource, self.parameter))
+
+
+def compile_search(resource_type: str, search: Mapping[str, str] | Iterable[tuple[str, str]], *, field: str = "search") -> Search:
+    """Compile a search; pairs may repeat a name, and then all of them must hold.
+
+    Raises `CheckFault` for what is not implemented, `SpecError` for a value of the wrong form.
+    """
     known = list_parameters(resource_type)
     filters: list[Filter] = []
+    chains: list[Chain] = []
+    includes: list[Include] = []
     order: list[tuple[Parameter, bool]] = []
     most: int | None = None
-    for name, value in search.items():
+    pairs: Iterable[tuple[str, str]] = cast("Mapping[str, str]", search).items() if isinstance(search, Mapping) else search
+    for name, value in pairs:
         if name == "_sort":
             for key in filter(None, value.split(",")):
                 order.append((_find_parameter(resource_type, key.lstrip("-"), known), key.startswith("-")))
@@ -126,9 +111,30 @@ def compile_search(resource_type: str, search: Mapping[str, str], *, field: str 
             if not (value.isascii() and value.isdigit()) or len(value) > 9:
                 raise SpecError(f"_count: expected a whole number, found {show(value)}", field=f"{field}._count")
             most = int(value)
+        elif name in ("_include", "_revinclude"):
+            includes.append(compile_include(name, value, field=f"{field}.{name}"))
+        elif "." in name:
+            chains.append(_compile_chain(resource_type, name, value, f"{field}.{name}"))
         else:
             filters.append(_compile_parameter(resource_type, name, value, known, f"{field}.{name}"))
-    return Search(resource_type, tuple(filters), tuple(order), most)
+    return Search(resource_type, tuple(filters), tuple(order), most, tuple(chains), tuple(includes))
+
+
+def _compile_chain(resource_type: str, name: str, value: str, field: str) -> Chain:
+    if name.count(".") > _MOST_LINKS:
+        raise CheckFault("unsupported_search", f"a search parameter follows at most {_MOST_LINKS} references, {name!r} more")
+    head, _, rest = name.partition(".")
+    head, _, of_type = head.partition(":")
+    parameter = _find_parameter(resource_type, head, list_parameters(resource_type))
+    if parameter.kind != "reference":
+        raise CheckFault("unsupported_search", f"search parameter {head!r} of {resource_type} is no reference, so {name!r} leads nowhere")
+    wanted = rest.partition(".")[0].partition(":")[0]
+    targets = {place.target for place in parameter.places if place.target is not None}
+    # Where nothing says which type is meant, every type that can be asked for it is.
+    types = [of_type] if of_type else sorted(targets) or [each for each in list_resource_types() if wanted in list_parameters(each)]
+    if not types:
+        raise CheckFault("unsupported_search", f"no resource type has the search parameter {wanted!r} of {name!r}")
+    return Chain(parameter, tuple(compile_search(each, [(rest, value)], field=field) for each in types))
 
 
 def _find_parameter(resource_type: str, name: str, known: Mapping[str, Parameter]) -> Parameter:
@@ -176,41 +182,6 @@ def _weigh_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
             tests * (1 + sum(len(part) if isinstance(part, list) else len(part) // 16 for part in parts if isinstance(part, (list, str))))
         )
         yield element
-
-
-def iterate_values(resource: dict[str, Json], parameter: Parameter) -> Iterator[Json]:
-    """Yield the elements a parameter looks at, lists opened, null left out."""
-    for place in parameter.places:
-        for element in _find_elements(resource, place):
-            # A reference that names no type may point at the right one, so it is kept.
-            if place.target is not None and find_reference_type(element) not in (place.target, None):
-                continue
-            if place.member is not None and not (isinstance(element, dict) and element.get(place.member[0]) == place.member[1]):
-                continue
-            yield element
-
-
-def _find_elements(resource: dict[str, Json], place: Place) -> list[Json]:
-    current: list[Json] = [resource]
-    for step in place.steps:
-        following: list[Json] = []
-        for element in current:
-            if isinstance(element, dict):
-                value = _find_member(element, step)
-                following.extend(entry for entry in (value if isinstance(value, list) else (value,)) if entry is not None)
-        if len(following) > _MOST_VALUES:
-            raise CheckFault("search_limit", f"more than {_MOST_VALUES} values of {'.'.join(place.steps)} in one resource")
-        current = following
-    return current
-
-
-def _find_member(element: dict[str, Json], name: str) -> Json:
-    if name in element:
-        return element[name]
-    for choice in _CHOICES:
-        if name + choice in element:
-            return element[name + choice]
-    return None
 
 
 def _sort_found(found: list[Found], parameter: Parameter, descending: bool) -> list[Found]:

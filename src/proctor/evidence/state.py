@@ -10,8 +10,11 @@ has both, and a resource, row or utterance of which something is not understood,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import describe_unknown_member, list_unknown_members, split_words
 from proctor.evidence.shape import find_first, list_at, read_object, read_text, wrong_kind_error
@@ -23,13 +26,17 @@ from proctor.model.evidence import (
     Json,
     MessagesState,
     State,
+    StateChange,
     StateFile,
+    StateRequest,
     VoiceState,
     VoiceTurn,
     X12State,
 )
 
-FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12", "fax", "messages", "cds", "records")
+_T = TypeVar("_T", StateRequest, StateChange)
+
+FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12", "fax", "messages", "cds", "records", "requests", "changes")
 
 _BUNDLE_DEPTH = 16
 """Bundles inside each other; they are opened by recursion."""
@@ -60,6 +67,8 @@ def read_state(value: Json, path: str, doubts: Doubts) -> tuple[State, dict[str,
         messages=_read_messages(given["messages"], f"{path}.messages", doubts) if "messages" in given else None,
         cds=_read_cds(given["cds"], f"{path}.cds", doubts) if "cds" in given else None,
         records=_read_tables(given["records"], f"{path}.records", doubts) if "records" in given else None,
+        requests=_read_entries(given["requests"], StateRequest, f"{path}.requests") if "requests" in given else None,
+        changes=_read_entries(given["changes"], StateChange, f"{path}.changes") if "changes" in given else None,
     )
     for key in list_unknown_members(document, FAMILIES):
         doubts.note(describe_unknown_member(path, key, FAMILIES))
@@ -157,6 +166,17 @@ def _read_texts(value: Json, key: str, path: str, doubts: Doubts) -> tuple[str, 
         return (value,)
     texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
     return tuple(text for text in texts if text is not None)
+
+
+def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
+    """Read requests or changes as a run keeps them; one of another form is refused, as a claim about them would look at half of them."""
+    entries: list[_T] = []
+    for index, entry in enumerate(list_at(value, path)):
+        try:
+            entries.append(msgspec.convert(read_object(entry, f"{path}[{index}]"), kind))
+        except msgspec.ValidationError as error:
+            raise EvidenceError(f"{path}[{index}]: {error}") from None
+    return tuple(entries)
 
 
 def _read_fax(value: Json, path: str, doubts: Doubts) -> FaxState | None:

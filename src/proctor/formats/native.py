@@ -28,6 +28,7 @@ from proctor.formats.foreign_names import find_counterpart
 from proctor.formats.located import Located, Reading
 from proctor.formats.native_cases import CasesReader
 from proctor.formats.native_ports import Shared
+from proctor.formats.native_systems import join_systems, read_systems
 from proctor.formats.native_user import UserReader
 from proctor.formats.rows import DataSource
 from proctor.formats.vacuous import find_vacuous, find_vacuous_scoring
@@ -40,9 +41,12 @@ from proctor.patterns.engine import compile_pattern
 VERSION = 1
 """The version of the native format that this release reads."""
 SETTINGS_KEYS = ("targets", "default_target", "models", "judge")
-SUITE_KEYS = ("proctor", "name", "description", "context", "timezone", "scoring", "tags", "matrix", "cases", *SETTINGS_KEYS, "settings")
+SUITE_KEYS = (
+    *("proctor", "name", "description", "context", "systems", "timezone", "scoring", "tags", "matrix", "cases"),
+    *(*SETTINGS_KEYS, "settings"),
+)
 CASE_KEYS = (
-    *("id", "name", "description", "input", "turns", "user", "body", "context", "timezone", "tags"),
+    *("id", "name", "description", "input", "turns", "user", "body", "context", "systems", "timezone", "tags"),
     *("expect", "extract", "scoring", "skip", "repeat", "pass_rate", "settings"),
 )
 ASSERTION_KEYS = ("id", "label", "weight", "axis", "required", "advisory", "when_missing", "depends_on")
@@ -99,6 +103,7 @@ class _Reader:
             )
         shared = Shared(
             context=self._read_object(document.get("context"), "context"),
+            systems=read_systems(document.get("systems"), reading),
             timezone=self.read_zone(document.get("timezone")),
             scoring=self.read_scoring(document.get("scoring"), Scoring()),
             tags=self.read_tags(document.get("tags")),
@@ -143,6 +148,7 @@ class _Reader:
             user=user,
             custom_body=member.plain() if (member := node.get("body")) is not None else None,
             context={**shared.context, **self._read_object(node.get("context"), "context")},
+            systems=join_systems(shared.systems, node.get("systems"), reading),
             timezone=self.read_zone(node.get("timezone")) or shared.timezone,
             tags={**shared.tags, **self.read_tags(node.get("tags"))},
             assertions=tuple(assertion for assertion, _ in entries),

@@ -11,12 +11,14 @@ from proctor.formats.located import Located, Reading
 from proctor.model.case import Assertion, Case, Scoring
 from proctor.model.evidence import Json
 from proctor.model.name_table import TakenNames
+from proctor.model.system import System
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """What every case of a suite has, unless it says otherwise."""
 
     context: dict[str, Json] = {}
+    systems: tuple[System, ...] = ()
     timezone: str | None = None
     scoring: Scoring = Scoring()
     tags: dict[str, Json] = {}

@@ -13,6 +13,7 @@ from proctor.formats.field_docs import read_field_docs
 from proctor.formats.located import MAX_WEIGHT
 from proctor.formats.native import ASSERTION_KEYS, CASE_KEYS, SUITE_KEYS
 from proctor.formats.native_rows import BLOCK_KEYS
+from proctor.formats.native_systems import build_systems_schema
 from proctor.formats.native_user import build_user_schema
 from proctor.formats.row_types import TYPES
 from proctor.model.case import Capture, Scoring, Skip
@@ -58,6 +59,7 @@ def build_native_schema(registry: Registry) -> dict[str, Json]:
         "assertions": {"anyOf": [{"$ref": "#/$defs/assertion"}, {"type": "array", "items": {"$ref": "#/$defs/assertion"}}]},
         "case": _build_case_schema(),
         "user": build_user_schema(),
+        "systems": build_systems_schema(),
         "rows": _build_rows_schema(),
         "turn": {
             "anyOf": [
@@ -89,6 +91,7 @@ def _build_suite_properties() -> dict[str, Json]:
         "name": _TEXT,
         "description": _TEXT,
         "context": {**_OBJECT, "description": "Variables for every case."},
+        "systems": {"$ref": "#/$defs/systems", "description": "Simulated systems for every case."},
         "timezone": {**_TEXT, "description": "An IANA zone, for dates."},
         "scoring": {"$ref": "#/$defs/scoring"},
         "tags": {"$ref": "#/$defs/tags"},
@@ -122,6 +125,7 @@ def _build_case_schema() -> dict[str, Json]:
         "user": {"$ref": "#/$defs/user"},
         "body": {"description": "A request body sent exactly as written."},
         "context": _OBJECT,
+        "systems": {"$ref": "#/$defs/systems", "description": "The simulated systems that the agent works in."},
         "timezone": _TEXT,
         "tags": {"$ref": "#/$defs/tags"},
         "expect": {"$ref": "#/$defs/assertions", "description": "What must be true afterwards."},

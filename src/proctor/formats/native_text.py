@@ -11,6 +11,7 @@ import msgspec
 
 from proctor.checks.registry import Registry, default_registry
 from proctor.formats.native import SETTINGS_KEYS, VERSION, make_default_label
+from proctor.formats.native_systems import write_systems
 from proctor.formats.native_user import write_user
 from proctor.formats.yaml_text import to_yaml
 from proctor.model.case import Assertion, Case, Scoring, Suite
@@ -64,6 +65,8 @@ def _write_case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Js
     for key, value in (("body", case.custom_body), ("context", case.context), ("timezone", case.timezone), ("tags", case.tags)):
         if value:
             out[key] = value
+    if case.systems:
+        out["systems"] = write_systems(case.systems)
     if case.scoring != shared:
         out["scoring"] = _write_scoring(case.scoring)
     if case.skip is not None:

@@ -20,6 +20,7 @@ from proctor.checks.voice import VoiceSaid
 from proctor.checks.x12 import X12Response
 from proctor.formats.located import Located
 from proctor.formats.verial_parts import Entity, Malformed, Parts, Translated, find_entity_field, read_path, to_snake_case, write_as_text
+from proctor.formats.verial_system_claims import SYSTEM_CLAIMS, read_spec
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
 from proctor.model.show import nearest
@@ -232,6 +233,14 @@ def _read_row_fields(parts: Parts) -> tuple[RowField, ...]:
     return tuple(RowField(path=path, expected=expected) for path, expected in parts.iterate_rows("fields", "assertions"))
 
 
+def _translate_system_claim(parts: Parts) -> Translated:
+    check, spec = SYSTEM_CLAIMS[parts.kind]
+    try:
+        return parts.finish(check, read_spec(parts, spec))
+    except ValueError as error:
+        raise Malformed(f"{parts.kind}: {error}", parts.node) from None
+
+
 KINDS: dict[str, Callable[[Parts], Translated]] = {
     "fhir-resource-state": _translate_fhir,
     "hl7-structural": _translate_hl7,
@@ -243,5 +252,6 @@ KINDS: dict[str, Callable[[Parts], Translated]] = {
     "message-sent": _translate_message,
     "cds-card": _translate_card,
     "records-match": _translate_records,
+    **dict.fromkeys(SYSTEM_CLAIMS, _translate_system_claim),
 }
 """The kinds of assertion there are: Verial's six, and ours for the systems for which it has none."""

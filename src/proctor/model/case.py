@@ -13,6 +13,7 @@ from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
 from proctor.model.origin import NOWHERE, Origin
 from proctor.model.problem import Problem
+from proctor.model.system import System
 
 WhenMissing = Literal["fail", "error", "skip"]
 
@@ -132,6 +133,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     repetitions: int | None = None
     pass_threshold: float | None = None
     """The share of repetitions that must pass."""
+    systems: tuple[System, ...] = ()
+    """The simulated systems that the agent works in; every attempt gets its own."""
     settings: dict[str, Json] = {}
     """What only a live run needs (servers, attachments, direct tool calls), as the dialect wrote it."""
     origin: Origin = NOWHERE

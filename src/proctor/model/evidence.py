@@ -241,6 +241,33 @@ class CdsState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Each with `hook`, `service`, `summary`, `detail`, `indicator`, `source`, `suggestions` and whatever else was recorded."""
 
 
+class StateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One request that was made to a simulated system, and how it was answered."""
+
+    system: str
+    """The name of the system in its suite."""
+    method: str
+    path: str
+    """Below the root of the system, with its query: `/Appointment?patient=17`."""
+    status: int
+    body: Json = None
+    """What was sent: JSON as it is, else text; cut where it is long."""
+    response: Json = None
+    at: str | None = None
+    duration_ms: float | None = None
+
+
+class StateChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One thing in which a simulated system differs from what it was before the agent began."""
+
+    system: str
+    change: Literal["added", "changed", "removed"]
+    place: str
+    """`Appointment/17`, `orders/7`, `outbox/claim.json`."""
+    before: Json = None
+    after: Json = None
+
+
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The end state of the systems the agent worked in; a family that is `None` was not captured."""
 
@@ -254,6 +281,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     messages: MessagesState | None = None
     cds: CdsState | None = None
     records: dict[str, list[dict[str, Json]]] | None = None
+    """Rows of a records API by collection."""
+    requests: tuple[StateRequest, ...] | None = None
+    """Every request to the systems, oldest first."""
+    changes: tuple[StateChange, ...] | None = None
+    """Everything in which the systems differ from what they were before."""
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -2,9 +2,10 @@
 
 The message goes to standard input, or to where `{input}` stands among the arguments. `{messages}` stands for all that was said so far, as
 JSON, and `{session_id}` for the id that all turns of an attempt share; the program also finds it as `PROCTOR_SESSION_ID`, and the number
-of the turn (from 0) as `PROCTOR_TURN`. `stdin` says what goes to standard input instead, with the same placeholders. No shell is started.
-What it prints is text, or one JSON value: plain evidence, messages of a provider, a trace, or any other object, which is read as the
-answer of an HTTP agent is. An exit code other than 0 is the error of that case, with the end of standard error.
+of the turn (from 0) as `PROCTOR_TURN`. Of a simulated system `clinic` it finds `CLINIC_URL` and `CLINIC_TOKEN`. `stdin` says what goes to
+standard input instead, with the same placeholders. No shell is started. What it prints is text, or one JSON value: plain evidence,
+messages of a provider, a trace, or any other object, which is read as the answer of an HTTP agent is. An exit code other than 0 is the
+error of that case, with the end of standard error.
 
 A program has no wire that we hold: nothing of it is on a tape, it is started again on replay. One that a suite describes gets a few
 harmless variables and what `env` adds; one that the workspace or the user describes gets all of theirs, since an agent needs its keys.
@@ -37,6 +38,7 @@ from proctor.model.evidence import Evidence
 from proctor.model.missing import MISSING
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
+from proctor.model.system import list_variables
 from proctor.targets.answer_account import doubt_silence, said_nothing
 from proctor.targets.child import Finished, TooLarge, run_child
 from proctor.targets.conversation import Message, converse
@@ -153,7 +155,12 @@ class CommandTarget:
         words = [_fill(word, filled) for word in self._words]
         if any("\0" in word for word in words):
             raise TargetFault("bad_request", "the message holds a zero byte, which no argument can: let it go to standard input", safe=True)
-        env = {**self._env, "PROCTOR_SESSION_ID": message.session_id, "PROCTOR_TURN": str(message.turn)}
+        env = {
+            **self._env,
+            **_name_systems(message.attempt.case),
+            "PROCTOR_SESSION_ID": message.session_id,
+            "PROCTOR_TURN": str(message.turn),
+        }
         given = _fill(self._stdin, filled).encode("utf-8", "surrogatepass")
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -232,3 +239,8 @@ def _with_reader(evidence: Evidence) -> Evidence:
     if account.reader not in ("", "plain"):
         return evidence
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, reader=READER))
+
+
+def _name_systems(case: Case) -> dict[str, str]:
+    """Return the variables that lead to the simulated systems of a case, named as variables of an environment are."""
+    return {re.sub(r"\W", "_", name).upper(): str(case.context[name]) for name in list_variables(case.systems) if name in case.context}

@@ -2,9 +2,9 @@
 
 Rules: `{user_message}` (older `{input}`) is the message, `{request_id}` (older `{external_id}`) and `{session_id}` identify the go and
 its conversation, `{messages}` is all that was said in it so far, as `[{"role": ..., "content": ...}]`; every other name is a variable
-of the case's `context`. A placeholder that is a whole text keeps the JSON type of its
-value; inside a longer text the value is written as text. `{{` and `}}` are literal braces; a lone brace is refused. Keys of objects
-are sent as written. A template may be written as JSON text.
+of the case's `context` or leads to one of its simulated systems. A placeholder that is a whole text keeps the JSON type of its value;
+inside a longer text the value is written as text. `{{` and `}}` are literal braces; a lone brace is refused. Keys of objects are sent
+as written. A template may be written as JSON text.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.model.show import nearest
+from proctor.model.system import list_variables
 
 MESSAGE_NAMES = ("user_message", "input")
 REQUEST_NAMES = ("request_id", "external_id")
@@ -96,13 +97,14 @@ def unknown_placeholders(placeholders: Iterable[str], cases: Iterable[Case], tar
     for case in cases:
         if case.custom_body is not None or case.skip is not None:
             continue
+        known = {*case.context, *list_variables(case.systems)}
         for name in wanted:
-            if name not in case.context:
+            if name not in known:
                 problems.append(
                     Problem(
                         message=f"target {target!r} sends {{{name}}}, but case {case.id!r} has no variable of that name in its context",
                         origin=case.origin,
-                        nearest=nearest(name, (*case.context, *BUILT_IN)),
+                        nearest=nearest(name, (*known, *BUILT_IN)),
                         hint="add it to `context`; a literal brace in a template is doubled: {{ and }}",
                         code="unknown_placeholder",
                     )

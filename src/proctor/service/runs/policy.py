@@ -95,6 +95,10 @@ class ProjectPolicy(Policy):
             if not own_agents and not isinstance(target, Mapping) and not self.find_workspace(suite).targets:
                 raise InputError("no target is described: send one, or describe `targets` in the suite or in the settings of the project")
 
+    def admit_systems(self) -> None:
+        """Refuse cases with simulated systems: an agent elsewhere cannot reach what is served on the loopback of the service."""
+        raise InputError("cases with simulated systems are driven by `proctor run` beside the agent, not by the service")
+
     def may_read(self, file: Path) -> bool:
         """Return that no file of variables counts: a suite that was sent has the secrets of its project."""
         return False

@@ -1,0 +1,140 @@
+"""A target whose cases work in simulated systems: every try of an attempt gets a fresh sandbox, and its end state becomes evidence.
+
+The agent is led to its systems by variables of the case: of a system `clinic`, `clinic_url` and `clinic_token`. They are in the context of
+the case, and `{clinic_url}` in a message stands for them. What the systems hold after the answer is the state that checks read, together
+with every request and every difference from how they began.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import SpecError, TargetError
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.system import System
+from proctor.runner.ports import Target
+from proctor.sandboxes.server import LoopbackServer, make_moment
+from proctor.simulators.ports import Surroundings
+from proctor.simulators.rows import Rows
+from proctor.simulators.sandbox import Sandbox, provision_rows
+from proctor.simulators.store import MemoryStore
+
+AROUND = Surroundings(now=make_moment, new_id=lambda: secrets.token_hex(8), seconds=time.perf_counter)
+_MOST_PREPARED = 100
+"""Datasets whose rows are kept for further attempts; those of cases from data may be very many."""
+
+
+class SandboxedTarget:
+    """Drives another target, with a sandbox for each try."""
+
+    has_systems = True
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._server = LoopbackServer()
+        self._store = MemoryStore()
+        self._prepared: dict[int, tuple[tuple[System, ...], Rows]] = {}
+
+    @property
+    def name(self) -> str:
+        """The name of the target that is driven."""
+        return self._target.name
+
+    def __getattr__(self, name: str) -> object:
+        # What targets offer beyond the protocol (`describe_risk`, `find_tools`) is that of the one that is driven.
+        return getattr(self._target, name)
+
+    async def open(self) -> None:
+        """Serve sandboxes, and connect the target."""
+        try:
+            self._server.open()
+        except OSError as error:
+            raise TargetError(f"the simulated systems cannot be served on loopback: {error}", code="no_sandbox") from error
+        try:
+            await self._target.open()
+        except BaseException:
+            self._server.close()
+            raise
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        try:
+            await self._target.close()
+        finally:
+            self._server.close()
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Drive the target in a sandbox of its own, and add the state of the systems to what it observed."""
+        systems = attempt.case.systems
+        if not systems:
+            return await self._target.run(attempt, tape)
+        sandbox = Sandbox(secrets.token_hex(12), systems, self._store, AROUND)
+        await sandbox.provision(self._prepare(systems))
+        place = self._server.add(sandbox, tuple(system.name for system in systems))
+        try:
+            case = fill_case(attempt.case, place.find_variables(tuple(system.name for system in systems)))
+            try:
+                evidence = await self._target.run(msgspec.structs.replace(attempt, case=case), tape)
+            except TargetError as error:
+                self._server.remove(sandbox)
+                if error.evidence is not None:
+                    error.evidence = await _add_state(error.evidence, sandbox)
+                raise
+            # Nothing comes after the end state: whoever still works there is refused.
+            self._server.remove(sandbox)
+            return await _add_state(evidence, sandbox)
+        finally:
+            self._server.remove(sandbox)
+            await sandbox.remove()
+
+    def _prepare(self, systems: tuple[System, ...]) -> Rows:
+        """Return the rows that these systems begin with; made once for all attempts of a case."""
+        known = self._prepared.get(id(systems))
+        if known is None or known[0] is not systems:
+            try:
+                rows = provision_rows(systems, AROUND)
+            except SpecError as error:
+                raise TargetError(f"the simulated systems cannot be made: {error.field}: {error.message}", code="no_sandbox") from error
+            if len(self._prepared) >= _MOST_PREPARED:
+                self._prepared.clear()
+            # The systems are held beside their rows, so that their identity is not given to others.
+            known = self._prepared[id(systems)] = (systems, rows)
+        return known[1]
+
+
+async def _add_state(evidence: Evidence, sandbox: Sandbox) -> Evidence:
+    """Return evidence with the state of the systems; families that the target itself observed and no system has stay."""
+    state = await sandbox.read_state()
+    if evidence.state is not None:
+        families: dict[str, Json] = {name: getattr(evidence.state, name) for name in evidence.state.__struct_fields__}
+        families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})
+        state = type(state)(**families)
+    return msgspec.structs.replace(evidence, state=state)
+
+
+def fill_case(case: Case, variables: Mapping[str, str]) -> Case:
+    """Return a case that leads to its systems: with the variables in its context, and in its messages where they name them."""
+
+    def fill(value: Json) -> Json:
+        if isinstance(value, str):
+            for name, content in variables.items():
+                value = value.replace(f"{{{name}}}", content)
+            return value
+        if isinstance(value, dict):
+            return {key: fill(member) for key, member in value.items()}
+        return [fill(item) for item in value] if isinstance(value, list) else value
+
+    return msgspec.structs.replace(
+        case,
+        context={**case.context, **variables},
+        input=fill(case.input),
+        turns=tuple(msgspec.structs.replace(turn, input=fill(turn.input)) for turn in case.turns),
+        custom_body=fill(case.custom_body),
+    )

@@ -1,0 +1,142 @@
+"""Changes of a JSON document: JSON Patch (RFC 6902) and JSON Merge Patch (RFC 7386). The document itself is never changed."""
+
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, show
+
+_OPERATIONS = ("add", "remove", "replace", "move", "copy", "test")
+MOST_OPERATIONS = 1_000
+"""Operations of one patch: a `copy` may double a document each time, so both their number and what they copy are bounded."""
+MOST_COPIED = 1_000_000
+"""Values that the `copy` operations of one patch may copy in all."""
+
+
+def merge_patch(document: Json, patch: Json) -> Json:
+    """Return the document with a merge patch applied: null removes a member, everything else replaces it."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    merged: dict[str, Json] = dict(document) if isinstance(document, dict) else {}
+    for name, value in cast("dict[str, Json]", patch).items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def apply_patch(document: Json, patch: Json) -> Json:
+    """Return the document with a JSON Patch applied. Raises `SpecError` where an operation cannot be, and then nothing of it is kept."""
+    if not isinstance(patch, list):
+        raise SpecError(f"a JSON Patch is a list of operations, found {kind_of(patch)}")
+    if len(cast("list[Json]", patch)) > MOST_OPERATIONS:
+        raise SpecError(f"{len(patch)} operations in a JSON Patch; at most {MOST_OPERATIONS} are taken")
+    patched, copied = copy.deepcopy(document), 0
+    for index, operation in enumerate(cast("list[Json]", patch)):
+        if isinstance(operation, dict) and operation.get("op") == "copy":
+            copied += _count_values(patched)
+            if copied > MOST_COPIED:
+                raise SpecError("the copies of this JSON Patch are too large", field=f"{index}")
+        patched = _apply(patched, operation, f"{index}")
+    return patched
+
+
+def _apply(document: Json, operation: Json, at: str) -> Json:
+    name = operation.get("op") if isinstance(operation, dict) else None
+    if name not in _OPERATIONS:
+        raise SpecError(f"op: expected one of {', '.join(_OPERATIONS)}, found {show(name)}", field=at)
+    path = _split_pointer(operation.get("path"), f"{at}.path")
+    if name in ("add", "replace", "test") and "value" not in operation:
+        raise SpecError(f"{name} needs a value", field=at)
+    match name:
+        case "add":
+            return _add(document, path, copy.deepcopy(operation["value"]), at)
+        case "remove":
+            return _remove(document, path, at)
+        case "replace":
+            _find(document, path, at)
+            return _add(_remove(document, path, at), path, copy.deepcopy(operation["value"]), at) if path else operation["value"]
+        case "test":
+            if not _is_same(_find(document, path, at), operation["value"]):
+                raise SpecError(f"test: {operation['path']} is not {show(operation['value'])}", field=at)
+            return document
+        case _:
+            source = _split_pointer(operation.get("from"), f"{at}.from")
+            if name == "move" and path[: len(source)] == source and path != source:
+                raise SpecError("move: a value cannot be moved into itself", field=at)
+            value = copy.deepcopy(_find(document, source, at))
+            return _add(_remove(document, source, at) if name == "move" else document, path, value, at)
+
+
+def _split_pointer(pointer: Json, field: str) -> list[str]:
+    """Return the steps of a JSON pointer (RFC 6901)."""
+    if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
+        raise SpecError(f"expected a JSON pointer such as /status, found {show(pointer)}", field=field)
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
+def _find(document: Json, path: list[str], at: str) -> Json:
+    for step in path:
+        if isinstance(document, dict) and step in document:
+            document = document[step]
+        elif isinstance(document, list):
+            document = document[_read_index(step, len(cast("list[Json]", document)) - 1, at)]
+        else:
+            raise SpecError(f"there is no {show(step)} at /{'/'.join(path)}", field=at)
+    return document
+
+
+def _add(document: Json, path: list[str], value: Json, at: str) -> Json:
+    if not path:
+        return value
+    holder = _find(document, path[:-1], at)
+    if isinstance(holder, dict):
+        holder[path[-1]] = value
+    elif isinstance(holder, list):
+        held = cast("list[Json]", holder)
+        held.insert(len(held) if path[-1] == "-" else _read_index(path[-1], len(held), at), value)
+    else:
+        raise SpecError(f"nothing can be added at /{'/'.join(path)}", field=at)
+    return document
+
+
+def _remove(document: Json, path: list[str], at: str) -> Json:
+    if not path:
+        raise SpecError("the whole document cannot be removed", field=at)
+    _find(document, path, at)
+    holder = _find(document, path[:-1], at)
+    del holder[path[-1] if isinstance(holder, dict) else int(path[-1])]
+    return document
+
+
+def _read_index(step: str, most: int, at: str) -> int:
+    if not (step.isascii() and step.isdigit()) or (len(step) > 1 and step[0] == "0") or len(step) > 9 or int(step) > most:
+        raise SpecError(f"expected a position from 0 to {most}, found {show(step)}", field=at)
+    return int(step)
+
+
+def _is_same(one: Json, other: Json) -> bool:
+    """Return whether two values are the same JSON; true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return one == other
+
+
+def _count_values(value: Json) -> int:
+    count, waiting = 0, [value]
+    while waiting:
+        count += 1
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting.extend(cast("dict[str, Json]", inner).values())
+        elif isinstance(inner, list):
+            waiting.extend(cast("list[Json]", inner))
+    return count

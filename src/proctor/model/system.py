@@ -1,0 +1,32 @@
+"""The simulated systems that a case gives to its agent, as a suite writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from proctor.model.evidence import Json
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happens to a system before the agent begins: a file arrives."""
+
+    name: str
+    given: Json = None
+
+
+class System(msgspec.Struct, frozen=True, kw_only=True):
+    """One simulated system of a case."""
+
+    name: str
+    """What the suite calls it; the variables `NAME_url` and `NAME_token` lead to it."""
+    kind: str
+    seed: Json = None
+    """What it holds in the beginning, as its kind has it."""
+    scenario: tuple[Step, ...] = ()
+
+
+def list_variables(systems: Iterable[System]) -> tuple[str, ...]:
+    """Return the variables that an attempt has for its systems: the address and the token of each."""
+    return tuple(f"{system.name}_{what}" for system in systems for what in ("url", "token"))

@@ -1,0 +1,233 @@
+"""Serves sandboxes on loopback: `http://127.0.0.1:PORT/SANDBOX/SYSTEM/...`, with the sandbox's token as a bearer token.
+
+One server serves all attempts of a run. It works in threads of its own, so that an agent which blocks the event loop of the run is answered
+all the same. Requests to one sandbox are handled one after the other. A sandbox that is closed answers 404; a wrong token 401, and neither
+says whether the other would have been right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import re
+import secrets
+import socket
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import msgspec
+
+from proctor.codecs.query import decode_query
+from proctor.simulators.exchange import Request, Response, refuse
+from proctor.simulators.sandbox import Sandbox
+
+MOST_BYTES = 64_000_000
+"""Bytes of a request's body that are read: more than the largest file that a system takes, so that the system itself can refuse it."""
+_IDLE_S = 30.0
+"""How long a connection on which nothing comes stays open."""
+_PATH = re.compile(r"/([A-Za-z0-9_-]+)/([A-Za-z0-9_-]+)((?:/.*)?)")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a sandbox is reached."""
+
+    url: str
+    token: str
+
+    def find_variables(self, systems: tuple[str, ...]) -> dict[str, str]:
+        """Return the variables that lead an agent to the systems."""
+        found: dict[str, str] = {}
+        for name in systems:
+            found[f"{name}_url"] = f"{self.url}/{name}"
+            found[f"{name}_token"] = self.token
+        return found
+
+
+class _Served:
+    def __init__(self, sandbox: Sandbox, systems: tuple[str, ...], token: str) -> None:
+        self.sandbox = sandbox
+        self.systems = systems
+        self.token = token
+        self.lock = threading.Lock()
+
+
+class LoopbackServer:
+    """A server for the sandboxes of a run. `close` leaves no thread and no socket behind."""
+
+    def __init__(self) -> None:
+        self._served: dict[str, _Served] = {}
+        self._http: _Http | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Begin to listen, on a port that is free. Raises `OSError` where none can be had."""
+        handler = type("Handler", (_Handler,), {"answer": staticmethod(self._answer)})
+        self._http = _Http(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(
+            target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, name="proctor-sandboxes", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop to listen."""
+        if self._http is not None:
+            self._http.shutdown()
+            self._http.close_connections()
+            self._http.server_close()
+            self._http = None
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def add(self, sandbox: Sandbox, systems: tuple[str, ...]) -> Place:
+        """Serve a sandbox, and return where."""
+        assert self._http is not None, "the server is open"
+        token = secrets.token_urlsafe(24)
+        self._served[sandbox.name] = _Served(sandbox, systems, token)
+        return Place(f"http://127.0.0.1:{self._http.server_address[1]}/{sandbox.name}", token)
+
+    def remove(self, sandbox: Sandbox) -> None:
+        """Serve a sandbox no longer; what is under way there is finished before this returns."""
+        served = self._served.pop(sandbox.name, None)
+        if served is not None:
+            with served.lock:
+                served.token = ""
+
+    def _answer(self, method: str, target: str, headers: dict[str, str], body: bytes, base: str) -> Response:
+        path, _, query = target.partition("?")
+        match = _PATH.fullmatch(path)
+        served = self._served.get(match[1]) if match is not None else None
+        if match is None or served is None:
+            return refuse(404, "not_found", "there is no such sandbox").response
+        with served.lock:
+            name, rest = match[2], match[3] or "/"
+            known = name in served.systems
+            if not (known and served.sandbox.is_open(name, rest)) and not _has_token(headers, served.token):
+                told = refuse(401, "unauthorized", "send the token of the sandbox as `Authorization: Bearer TOKEN`").response
+                return msgspec.structs.replace(told, headers={**told.headers, "www-authenticate": "Bearer"})
+            if not known:
+                return refuse(404, "not_found", f"there is no system {name!r} in this sandbox").response
+            request = Request(
+                method=method,
+                path=rest,
+                query=decode_query(query),
+                headers=headers,
+                body=body,
+                base=f"{base}/{match[1]}/{name}",
+                token=served.token,
+            )
+            return asyncio.run(served.sandbox.handle(name, request))
+
+
+def _has_token(headers: dict[str, str], token: str) -> bool:
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    return bool(token) and scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    # Twenty attempts may connect at once.
+    request_queue_size = 128
+
+    def __init__(self, *given: Any) -> None:
+        self._connections: set[socket.socket] = set()
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def close_connections(self) -> None:
+        """End the connections that clients have left open, so that their threads end."""
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that went away in the middle is no concern of the run."""
+
+
+class _TooLarge(Exception):
+    """A body that is not read to its end."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = _IDLE_S
+    server_version = "proctor"
+    sys_version = ""
+    # A response is written in two pieces; without this each second one would wait for the client's acknowledgement.
+    disable_nagle_algorithm = True
+    answer: Any
+
+    def _serve(self) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        base = f"http://{headers.get('host') or '127.0.0.1'}"
+        try:
+            body = self._read_body(headers)
+        except _TooLarge:
+            self.close_connection = True
+            response = refuse(413, "too_large", f"a request has at most {MOST_BYTES} bytes").response
+        except ValueError as error:
+            self.close_connection = True
+            response = refuse(400, "bad_request", str(error)).response
+        else:
+            response = self.answer(self.command, self.path, headers, body, base)
+        self._write(response)
+
+    def _write(self, response: Response) -> None:
+        self.send_response(response.status)
+        for name, value in response.headers.items():
+            # An id that an author chose may stand in a header, and nothing may end it early.
+            self.send_header(name, re.sub(r"[\r\n]", " ", value).encode("latin-1", "replace").decode("latin-1"))
+        if response.status not in (204, 304):
+            self.send_header("content-length", str(len(response.body)))
+        self.end_headers()
+        if self.command != "HEAD" and response.status not in (204, 304):
+            self.wfile.write(response.body)
+
+    def _read_body(self, headers: dict[str, str]) -> bytes:
+        if "chunked" in headers.get("transfer-encoding", "").lower():
+            return self._read_chunks()
+        length = headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()) or len(length) > 15:
+            raise ValueError(f"content-length: expected a whole number, found {length[:40]!r}")
+        if int(length) > MOST_BYTES:
+            raise _TooLarge
+        return self.rfile.read(int(length))
+
+    def _read_chunks(self) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            line = self.rfile.readline(100).partition(b";")[0].strip()
+            if not line or len(line) > 15 or any(byte not in b"0123456789abcdefABCDEF" for byte in line):
+                raise ValueError("a chunk of the body has no length")
+            length = int(line, 16)
+            size += length
+            if size > MOST_BYTES:
+                raise _TooLarge
+            if length == 0:
+                while self.rfile.readline(1_000).strip():
+                    pass
+                return b"".join(parts)
+            parts.append(self.rfile.read(length))
+            self.rfile.readline(10)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: every request is an event of its sandbox."""
+
+
+def make_moment() -> str:
+    """Return the time of day in UTC, to the millisecond."""
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}Z"

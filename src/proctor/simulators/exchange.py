@@ -1,0 +1,63 @@
+"""Requests and responses of simulated systems as plain values: whoever serves them, over HTTP or in process, makes these."""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.codecs.query import encode_query
+from proctor.model.evidence import Json
+
+_TYPE_JSON = "application/json"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to a simulated system."""
+
+    method: str
+    path: str = "/"
+    """Below the root of the system, still percent-encoded, without the query."""
+    query: tuple[tuple[str, str], ...] = ()
+    """Decoded names and values in order."""
+    headers: dict[str, str] = {}
+    """By their names in lower case."""
+    body: bytes = b""
+    base: str = ""
+    """The address of the system as the client wrote it, for links that must be absolute."""
+    token: str = ""
+    """The token of the sandbox, for a system that hands it out itself; never part of an event."""
+
+    @property
+    def target(self) -> str:
+        """Path and query, as an event keeps them."""
+        return f"{self.path}?{encode_query(self.query)}" if self.query else self.path
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """What a simulated system answers."""
+
+    status: int
+    body: bytes = b""
+    headers: dict[str, str] = {}
+
+
+class Refused(Exception):
+    """A request that a system does not do; `response` says why. Raised inside of a system only: its simulator answers with it."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+def answer_json(status: int, value: Json, *, headers: dict[str, str] | None = None, kind: str = _TYPE_JSON) -> Response:
+    """Return a response with a JSON body."""
+    return Response(status=status, body=msgspec.json.encode(value), headers={"content-type": kind, **(headers or {})})
+
+
+def answer_text(status: int, text: str) -> Response:
+    """Return a response with plain text."""
+    return Response(status=status, body=text.encode("utf-8", "replace"), headers={"content-type": "text/plain; charset=utf-8"})
+
+
+def refuse(status: int, code: str, message: str, **more: Json) -> Refused:
+    """Return the refusal of a request as JSON: a stable word, and a sentence that says what is wrong."""
+    return Refused(answer_json(status, {"error": {"code": code, "message": message, **more}}))

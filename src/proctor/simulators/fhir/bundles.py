@@ -1,0 +1,201 @@
+"""Batches and transactions: many requests in one bundle.
+
+The entries of a batch are handled one by one, each for itself. Those of a transaction are handled in FHIR's order (delete, create, update
+and patch, read) and all or nothing is kept. Before, references inside the bundle are resolved: an entry's `fullUrl` to the id it gets,
+and a condition (`Patient?identifier=17`) to the one resource that fits.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+
+from proctor.codecs.query import decode_query
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, show
+from proctor.simulators.exchange import Refused, Request, Response, answer_json
+from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
+from proctor.simulators.fhir.resources import Resource, check_resource, check_type, put_resource, read_body
+from proctor.simulators.fhir.searching import find_matches
+from proctor.simulators.ports import Desk
+
+Handle = Callable[[Request, Desk], Response]
+_ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
+MOST_ENTRIES = 2_000
+"""Entries of one bundle."""
+
+
+class _Entry(msgspec.Struct):
+    """One entry of a bundle that is under way."""
+
+    place: str
+    request: Request
+    full_url: str | None
+    resource: Json
+    new_id: str | None = None
+    """The id that a creation gets, known before so that others can refer to it."""
+    existing: Resource | None = None
+    """What the condition of a creation found: nothing is created then."""
+    response: Response | None = None
+
+
+def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
+    """Handle the entries of a batch or a transaction by `handle`, and answer a bundle of their responses, in order."""
+    bundle = read_body(request)
+    kind = bundle.get("type") if isinstance(bundle, dict) and bundle.get("resourceType") == "Bundle" else None
+    if kind not in ("batch", "transaction"):
+        raise refuse_fhir(400, "invariant", f"expected a Bundle of type batch or transaction, found {show(kind)}")
+    given = bundle.get("entry", [])
+    if not isinstance(given, list) or len(cast("list[Json]", given)) > MOST_ENTRIES:
+        raise refuse_fhir(400, "structure", f"entry: expected a list of at most {MOST_ENTRIES} entries")
+    entries = [_read_entry(entry, f"Bundle.entry[{index}]", request) for index, entry in enumerate(cast("list[Json]", given))]
+    if kind == "transaction":
+        _run_transaction(entries, desk, handle)
+    else:
+        for entry in entries:
+            branch = desk.rows.branch()
+            entry.response = _handle_entry(entry, Desk(branch, desk.around), handle)
+            if entry.response.status < 400:
+                desk.rows.absorb(branch)
+    answered = [_write_entry(entry) for entry in entries]
+    return answer_json(200, {"resourceType": "Bundle", "type": f"{kind}-response", "entry": answered}, kind=FHIR_JSON)
+
+
+def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
+    asked = given.get("request") if isinstance(given, dict) else None
+    if not isinstance(asked, dict) or asked.get("method") not in _ORDER or not isinstance(asked.get("url"), str):
+        raise refuse_fhir(400, "required", f"{place}.request: expected method and url, found {show(asked)}", expression=f"{place}.request")
+    address = asked["url"].removeprefix(outer.base).lstrip("/")
+    path, _, query = address.partition("?")
+    headers: dict[str, str] = {"prefer": "return=representation", "content-type": "application/fhir+json"}
+    for name, header in (("ifMatch", "if-match"), ("ifNoneMatch", "if-none-match"), ("ifNoneExist", "if-none-exist")):
+        if isinstance(asked.get(name), str):
+            headers[header] = asked[name]
+    resource = given.get("resource")
+    if asked["method"] == "PATCH" and isinstance(resource, dict) and resource.get("resourceType") == "Binary":
+        headers["content-type"] = str(resource.get("contentType", ""))
+    full_url = given.get("fullUrl")
+    request = Request(method=asked["method"], path=f"/{path}", query=decode_query(query), headers=headers, base=outer.base)
+    return _Entry(place, request, full_url if isinstance(full_url, str) else None, resource)
+
+
+def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
+    branch = desk.rows.branch()
+    inside = Desk(branch, desk.around)
+    links: dict[str, str] = {}
+    try:
+        for entry in entries:
+            _assign_id(entry, inside, links)
+        for entry in entries:
+            entry.resource = _resolve(entry.resource, links, inside)
+        _refuse_doubles(entries)
+    except Refused as refused:
+        raise refuse_fhir(refused.response.status, "processing", describe_refusal(refused)) from None
+    for entry in sorted(entries, key=lambda entry: _ORDER[entry.request.method]):
+        entry.response = _handle_entry(entry, inside, handle)
+        if entry.response.status >= 400:
+            told = describe_refusal(Refused(entry.response))
+            raise refuse_fhir(entry.response.status, "processing", f"{entry.place}: {told}; nothing of the transaction is kept")
+    desk.rows.absorb(branch)
+
+
+def _assign_id(entry: _Entry, desk: Desk, links: dict[str, str]) -> None:
+    """Note what references to an entry will mean."""
+    resource_type = entry.request.path.strip("/").split("/")[0]
+    if entry.request.method == "POST":
+        check_type(resource_type)
+        condition = entry.request.headers.get("if-none-exist")
+        found = find_matches(resource_type, decode_query(condition.partition("?")[2] or condition), desk.rows) if condition else []
+        if len(found) > 1:
+            raise refuse_fhir(412, "multiple-matches", f"{entry.place}: {len(found)} resources fit {show(condition, 200)}")
+        entry.existing = found[0] if found else None
+        entry.new_id = found[0]["id"] if found else desk.around.new_id()
+        name = f"{resource_type}/{entry.new_id}"
+    elif entry.request.method == "PUT" and entry.request.query:
+        found = find_matches(check_type(resource_type), entry.request.query, desk.rows)
+        if len(found) != 1:
+            return
+        name = f"{resource_type}/{found[0]['id']}"
+    else:
+        name = entry.request.path.strip("/")
+    if entry.full_url is not None:
+        links[entry.full_url] = name
+
+
+def _resolve(value: Json, links: dict[str, str], desk: Desk) -> Json:
+    """Return a value with the references inside replaced."""
+    if isinstance(value, list):
+        return [_resolve(item, links, desk) for item in cast("list[Json]", value)]
+    if not isinstance(value, dict):
+        return value
+    resolved = {name: _resolve(member, links, desk) for name, member in cast("dict[str, Json]", value).items()}
+    reference = resolved.get("reference")
+    if isinstance(reference, str):
+        if reference in links:
+            resolved["reference"] = links[reference]
+        elif "?" in reference and "://" not in reference:
+            resource_type, _, query = reference.partition("?")
+            found = find_matches(check_type(resource_type), decode_query(query), desk.rows)
+            if len(found) != 1:
+                raise refuse_fhir(412, "multiple-matches", f"{len(found)} resources fit the reference {show(reference, 200)}")
+            resolved["reference"] = f"{resource_type}/{found[0]['id']}"
+    return resolved
+
+
+def _refuse_doubles(entries: list[_Entry]) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.request.method in ("PUT", "PATCH", "DELETE"):
+            if entry.request.target in seen:
+                raise refuse_fhir(400, "invariant", f"{entry.place}: a transaction writes {entry.request.target} twice")
+            seen.add(entry.request.target)
+
+
+def _handle_entry(entry: _Entry, desk: Desk, handle: Handle) -> Response:
+    request = entry.request
+    try:
+        if entry.existing is not None:
+            return answer_json(200, entry.existing, headers={"etag": f'W/"{entry.existing["meta"]["versionId"]}"'}, kind=FHIR_JSON)
+        if entry.new_id is not None:
+            resource_type = request.path.strip("/")
+            made = put_resource(check_resource(entry.resource, check_type(resource_type)), entry.new_id, desk)
+            version = made["meta"]["versionId"]
+            location = f"{request.base}/{resource_type}/{entry.new_id}/_history/{version}"
+            return answer_json(201, made, headers={"location": location, "etag": f'W/"{version}"'}, kind=FHIR_JSON)
+        if request.method in ("PUT", "POST", "PATCH"):
+            request = msgspec.structs.replace(request, body=_find_body(entry))
+        return handle(request, desk)
+    except Refused as refused:
+        return refused.response
+
+
+def _find_body(entry: _Entry) -> bytes:
+    resource = entry.resource
+    if resource is None:
+        raise refuse_fhir(400, "required", f"{entry.place} needs a resource, found {kind_of(resource)}")
+    if entry.request.method == "PATCH" and isinstance(resource, dict) and resource.get("resourceType") == "Binary":
+        try:
+            return base64.b64decode(str(resource.get("data", "")), validate=True)
+        except ValueError:
+            raise refuse_fhir(400, "value", f"{entry.place}: the data of the patch is no base64") from None
+    return msgspec.json.encode(resource)
+
+
+def _write_entry(entry: _Entry) -> dict[str, Json]:
+    response = entry.response
+    assert response is not None, "every entry was handled"
+    told: dict[str, Json] = {"status": str(response.status)}
+    for name in ("location", "etag"):
+        if name in response.headers:
+            told[name] = response.headers[name]
+    written: dict[str, Json] = {"response": told}
+    if response.body:
+        body = msgspec.json.decode(response.body)
+        if response.status >= 400:
+            told["outcome"] = body
+        else:
+            written["resource"] = body
+    return written

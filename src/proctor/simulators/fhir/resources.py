@@ -1,0 +1,156 @@
+"""Resources of a FHIR server as rows: their types, whether they can be kept, and their versions.
+
+The current version of a resource is a row of the collection of its type. Earlier versions are in `_history/TYPE` under `id/version`, and of
+deleted resources `_deleted/TYPE` keeps the version that the deletion was, so that nothing ever has the same version twice.
+
+A resource is refused where it has no known type, an id of the wrong form, null or something empty inside, a date that is none, or a
+reference that is no text. Cardinalities, bindings and profiles are not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import cast
+
+import msgspec
+
+from proctor.codecs.fhir_dates import read_date
+from proctor.codecs.fhir_elements import iterate_values
+from proctor.codecs.fhir_parameters import list_parameters
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, nearest, show
+from proctor.simulators.exchange import Request
+from proctor.simulators.fhir.outcomes import refuse_fhir
+from proctor.simulators.fhir.types import RESOURCE_TYPES
+from proctor.simulators.ports import Desk
+from proctor.simulators.rows import Draft
+
+Resource = dict[str, Json]
+HISTORY, DELETED = "_history", "_deleted"
+_ID = re.compile(r"[A-Za-z0-9\-.]{1,64}")
+_MOST_DEPTH = 100
+"""Elements inside each other."""
+
+
+def check_type(resource_type: str) -> str:
+    """Return the type. Raises `Refused` with 404 for one that R4 does not have."""
+    if resource_type not in RESOURCE_TYPES:
+        near = nearest(resource_type, RESOURCE_TYPES)
+        more = f"; nearest: {', '.join(near)}" if near else ""
+        raise refuse_fhir(404, "not-supported", f"{show(resource_type, 80)} is no resource type of FHIR R4{more}")
+    return resource_type
+
+
+def check_id(key: str) -> str:
+    """Return the id. Raises `Refused` with 400 for one that FHIR does not allow."""
+    if not _ID.fullmatch(key):
+        raise refuse_fhir(400, "value", f"an id has up to 64 letters, digits, dashes and dots, found {show(key, 80)}")
+    return key
+
+
+def read_body(request: Request) -> Json:
+    """Return the JSON of a request. Raises `Refused`: 415 for XML, 400 for what is no JSON."""
+    if "xml" in request.headers.get("content-type", ""):
+        raise refuse_fhir(415, "not-supported", "this server reads and writes JSON only")
+    try:
+        return msgspec.json.decode(request.body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise refuse_fhir(400, "structure", f"the body is no JSON: {error}") from None
+
+
+def check_resource(value: Json, resource_type: str) -> Resource:
+    """Return a resource that can be kept. Raises `Refused` with 400 or 422."""
+    if not isinstance(value, dict):
+        raise refuse_fhir(400, "structure", f"a resource is an object, found {kind_of(value)}")
+    resource = cast(Resource, value)
+    if resource.get("resourceType") != resource_type:
+        raise refuse_fhir(
+            400,
+            "invariant",
+            f"resourceType: expected {resource_type}, found {show(resource.get('resourceType'))}",
+            expression="resourceType",
+        )
+    if "id" in resource and not isinstance(resource["id"], str):
+        raise refuse_fhir(400, "value", f"id: expected text, found {kind_of(resource['id'])}", expression=f"{resource_type}.id")
+    for path, why in _iterate_faults(resource, resource_type):
+        raise refuse_fhir(422, "value", f"{path}: {why}", expression=path)
+    return resource
+
+
+def _iterate_faults(resource: Resource, resource_type: str) -> Iterator[tuple[str, str]]:
+    waiting: list[tuple[Json, str, int]] = [(resource, resource_type, 0)]
+    while waiting:
+        value, path, depth = waiting.pop()
+        if depth > _MOST_DEPTH:
+            yield path[:200], f"more than {_MOST_DEPTH} elements inside each other"
+            return
+        if isinstance(value, dict):
+            if not value:
+                yield path, "an element has something in it"
+            if path.endswith("eference") and "reference" in value and not isinstance(value["reference"], str):
+                yield f"{path}.reference", f"expected text, found {kind_of(value['reference'])}"
+            waiting.extend((member, f"{path}.{name}", depth + 1) for name, member in cast(Resource, value).items())
+        elif isinstance(value, list):
+            if not value:
+                yield path, "a list has something in it"
+            # Of a primitive that repeats, null stands where only the list beside it, with an underscore, says something.
+            waiting.extend(
+                (item, f"{path}[{index}]", depth + 1) for index, item in enumerate(cast("list[Json]", value)) if item is not None
+            )
+        elif value is None or value == "":
+            yield path, f"expected a value, found {'null' if value is None else 'empty text'}"
+    for parameter in list_parameters(resource_type).values():
+        if parameter.kind == "date":
+            for element in iterate_values(resource, parameter):
+                if isinstance(element, str) and read_date(element) is None:
+                    yield f"{resource_type}.{'.'.join(parameter.places[0].steps)}", f"not a FHIR date: {show(element)}"
+
+
+def find_version(resource: Resource) -> int:
+    """Return the number of a resource's version."""
+    return int(resource["meta"]["versionId"])
+
+
+def make_version(resource: Resource, key: str, version: int, now: str) -> Resource:
+    """Return the resource as it is kept: with its id, its version and its time."""
+    meta = resource.get("meta")
+    kept = {**(meta if isinstance(meta, dict) else {}), "versionId": str(version), "lastUpdated": now}
+    rest = {name: value for name, value in resource.items() if name not in ("resourceType", "id", "meta")}
+    return {"resourceType": resource["resourceType"], "id": key, "meta": kept, **rest}
+
+
+def put_resource(resource: Resource, key: str, desk: Desk) -> Resource:
+    """Keep a resource as the newest version of its id, and return it as it is kept."""
+    resource_type: str = resource["resourceType"]
+    old: Json = desk.rows.get(resource_type, key)
+    if old is not None:
+        archive(old, desk.rows)
+        version = find_version(old) + 1
+    else:
+        version = int((desk.rows.get(f"{DELETED}/{resource_type}", key) or {"version": 0})["version"]) + 1
+        desk.rows.remove(f"{DELETED}/{resource_type}", key)
+    made = make_version(resource, key, version, desk.around.now())
+    desk.rows.put(resource_type, key, made)
+    return made
+
+
+def remove_resource(old: Resource, desk: Desk) -> None:
+    """Delete a resource; its versions stay."""
+    resource_type, key, version = old["resourceType"], old["id"], find_version(old) + 1
+    archive(old, desk.rows)
+    now = desk.around.now()
+    desk.rows.put(f"{HISTORY}/{resource_type}", f"{key}/{version}", {"deleted": now, "version": version, "id": key})
+    desk.rows.put(f"{DELETED}/{resource_type}", key, {"version": version})
+    desk.rows.remove(resource_type, key)
+
+
+def archive(old: Resource, rows: Draft) -> None:
+    """Keep a version before another takes its place."""
+    version = find_version(old)
+    rows.put(f"{HISTORY}/{old['resourceType']}", f"{old['id']}/{version}", {"resource": old, "version": version, "id": old["id"]})
+
+
+def list_resources(rows: Draft) -> list[Resource]:
+    """Return all current resources, type by type."""
+    return [resource for name in rows.list_collections() for resource in rows.list(name).values()]

@@ -1,0 +1,226 @@
+"""A FHIR R4 server: what EHRs such as Epic and Cerner offer, as far as agents use it.
+
+Create, read, vread, history, update, patch and delete, by id and by condition; search by GET and by `POST _search`; batch and transaction;
+`/metadata` and `.well-known/smart-configuration` and a client-credentials `token` without the token of the sandbox. The files in
+`simulators/fhir/` do one of these each. Every refusal is an OperationOutcome. JSON only; operations (`$everything`) are not simulated.
+
+Seeded by a list of resources or bundles: `seed: [{resourceType: Patient, id: "1"}]`. Of a resource without an id, one is made.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from typing import cast
+
+import msgspec
+
+from proctor.codecs.fhir_elements import open_store
+from proctor.codecs.query import decode_percent, decode_query, encode_percent
+from proctor.errors import SpecError
+from proctor.model.evidence import FhirState, Json, State
+from proctor.model.show import show
+from proctor.simulators.exchange import Refused, Request, Response, answer_json
+from proctor.simulators.fhir.bundles import answer_bundle
+from proctor.simulators.fhir.capability import build_capability, build_smart_configuration
+from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
+from proctor.simulators.fhir.reading import answer_history, answer_read, answer_version
+from proctor.simulators.fhir.resources import check_id, check_resource, check_type, list_resources, make_version
+from proctor.simulators.fhir.searching import answer_search
+from proctor.simulators.fhir.writing import create, delete, find_one, patch, update, update_by_condition
+from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.rows import Draft
+
+_METADATA, _SMART, _TOKEN = "/metadata", "/.well-known/smart-configuration", "/token"
+_TYPE: dict[str, Json] = {"type": "string", "description": "The FHIR resource type, such as Appointment."}
+_ID: dict[str, Json] = {"type": "string", "description": "The id of the resource."}
+_RESOURCE: dict[str, Json] = {"type": "object", "description": "The resource as FHIR R4 JSON, with its resourceType."}
+_SEARCH: dict[str, Json] = {"type": "object", "additionalProperties": {"type": "string"}, "description": "FHIR search parameters."}
+
+
+class FhirSimulator:
+    """A FHIR R4 server."""
+
+    kind = "fhir"
+    summary = "A FHIR R4 server: resources with versions, search, batch and transaction."
+    steps = ("add_resource",)
+    open_paths = (_METADATA, _SMART, _TOKEN)
+
+    def seed(self, seed: Json, desk: Desk) -> None:
+        """Put resources into the store: a list of resources and bundles, or one of them."""
+        listed = cast("list[Json]", seed) if isinstance(seed, list) else [seed]
+        for index, resource in enumerate(listed):
+            if not isinstance(resource, dict):
+                raise SpecError(f"expected a resource, found {show(resource)}", field=str(index))
+        for found in open_store(listed):
+            self._seed_resource(found.resource, desk, _write_field(found.place))
+
+    def perform(self, step: str, given: Json, desk: Desk) -> None:
+        """Add a resource."""
+        self._seed_resource(given, desk, "")
+
+    def _seed_resource(self, resource: Json, desk: Desk, place: str) -> None:
+        try:
+            kind = resource.get("resourceType") if isinstance(resource, dict) else None
+            checked = check_resource(resource, check_type(kind if isinstance(kind, str) else ""))
+            key = check_id(checked["id"]) if "id" in checked else desk.around.new_id()
+        except Refused as refused:
+            raise SpecError(describe_refusal(refused), field=place or None) from None
+        if desk.rows.get(checked["resourceType"], key) is not None:
+            raise SpecError(f"{checked['resourceType']}/{key} stands twice", field=place or None)
+        meta = checked.get("meta")
+        # The time an author wrote stays, so that searches by it find what was meant.
+        written = meta.get("lastUpdated") if isinstance(meta, dict) else None
+        now = written if isinstance(written, str) else desk.around.now()
+        desk.rows.put(checked["resourceType"], key, make_version(checked, key, 1, now))
+
+    def handle(self, request: Request, desk: Desk) -> Response:
+        """Answer a request."""
+        try:
+            return self._route(request, desk)
+        except Refused as refused:
+            return refused.response
+
+    def _route(self, request: Request, desk: Desk) -> Response:
+        path = request.path.rstrip("/")
+        if path == _TOKEN and request.method == "POST":
+            return _answer_token(request)
+        if path == _METADATA and request.method == "GET":
+            return answer_json(200, build_capability(request.base, desk.around.now()), kind=FHIR_JSON)
+        if path == _SMART and request.method == "GET":
+            return answer_json(200, build_smart_configuration(request.base))
+        if not path:
+            if request.method == "POST":
+                return answer_bundle(request, desk, self._route)
+            raise _refuse_method(request, "POST with a Bundle")
+        parts = [decode_percent(part) for part in path.lstrip("/").split("/")]
+        if any(part.startswith("$") for part in parts):
+            raise refuse_fhir(404, "not-supported", f"the operation {show(parts[-1], 80)} is not simulated")
+        resource_type = check_type(parts[0])
+        match parts[1:]:
+            case []:
+                return _handle_type(request, resource_type, desk)
+            case ["_search"]:
+                if request.method != "POST":
+                    raise _refuse_method(request, "POST")
+                form = decode_query(request.body.decode("utf-8", "replace"))
+                return answer_search(request, resource_type, (*request.query, *form), desk.rows)
+            case ["_history"] | [_, "_history"] | [_, "_history", _] if request.method != "GET":
+                raise _refuse_method(request, "GET")
+            case ["_history"]:
+                return answer_history(request, resource_type, None, desk.rows)
+            case [key]:
+                return _handle_instance(request, resource_type, key, desk)
+            case [key, "_history"]:
+                return answer_history(request, resource_type, check_id(key), desk.rows)
+            case [key, "_history", version]:
+                return answer_version(resource_type, key, version, desk.rows)
+            case _:
+                raise refuse_fhir(404, "not-found", f"there is nothing at {show(request.path, 200)}")
+
+    def read_state(self, rows: Draft) -> State:
+        """Return all resources."""
+        return State(fhir=FhirState(resources=tuple(list_resources(rows))))
+
+    def list_tools(self) -> tuple[Tool, ...]:
+        """Return what a model can do with the server."""
+
+        def describe(properties: dict[str, Json], *required: str) -> dict[str, Json]:
+            return {"type": "object", "properties": properties, "required": list(required)}
+
+        named = describe({"resource_type": _TYPE, "id": _ID}, "resource_type", "id")
+        return (
+            Tool(
+                name="fhir_search",
+                description="Search resources of a type by FHIR search parameters.",
+                schema=describe({"resource_type": _TYPE, "search": _SEARCH}, "resource_type"),
+                make_request=lambda given: Request(
+                    method="GET",
+                    path=f"/{encode_percent(str(given.get('resource_type', '')))}",
+                    query=tuple((name, str(value)) for name, value in cast("dict[str, Json]", given.get("search") or {}).items()),
+                ),
+            ),
+            Tool(name="fhir_read", description="Read one resource.", schema=named, make_request=lambda given: _ask("GET", given)),
+            Tool(
+                name="fhir_create",
+                description="Create a resource.",
+                schema=describe({"resource": _RESOURCE}, "resource"),
+                make_request=lambda given: _ask("POST", given),
+            ),
+            Tool(
+                name="fhir_update",
+                description="Replace a resource; it has its id in it.",
+                schema=describe({"resource": _RESOURCE}, "resource"),
+                make_request=lambda given: _ask("PUT", given),
+            ),
+            Tool(name="fhir_delete", description="Delete a resource.", schema=named, make_request=lambda given: _ask("DELETE", given)),
+        )
+
+
+def _write_field(place: str) -> str:
+    """Return where a resource stands in its seed as a dotted field: `resources[1].entry[0].resource` is `1.entry.0.resource`."""
+    return place.removeprefix("resources[").replace("[", ".").replace("]", "")
+
+
+def _handle_type(request: Request, resource_type: str, desk: Desk) -> Response:
+    match request.method:
+        case "GET":
+            return answer_search(request, resource_type, request.query, desk.rows)
+        case "POST":
+            return create(request, resource_type, desk)
+        case "PUT":
+            return update_by_condition(request, resource_type, request.query, desk)
+        case "PATCH" | "DELETE":
+            key = find_one(request, resource_type, request.query, desk)
+            if key is not None:
+                return _handle_instance(request, resource_type, key, desk)
+            if request.method == "DELETE":
+                return Response(status=204)
+            raise refuse_fhir(404, "not-found", f"no {resource_type} fits the condition")
+        case _:
+            raise _refuse_method(request, "GET, POST, PUT, PATCH and DELETE")
+
+
+def _handle_instance(request: Request, resource_type: str, key: str, desk: Desk) -> Response:
+    match request.method:
+        case "GET":
+            return answer_read(request, resource_type, key, desk.rows)
+        case "PUT":
+            return update(request, resource_type, key, desk)
+        case "PATCH":
+            return patch(request, resource_type, key, desk)
+        case "DELETE":
+            return delete(request, resource_type, key, desk)
+        case _:
+            raise _refuse_method(request, "GET, PUT, PATCH and DELETE")
+
+
+def _refuse_method(request: Request, known: str) -> Refused:
+    return refuse_fhir(405, "not-supported", f"{show(request.path, 200)} takes {known}, not {request.method}")
+
+
+def _answer_token(request: Request) -> Response:
+    """Hand out the token of the sandbox to a client that proves to have it as its secret."""
+    form = dict(decode_query(request.body.decode("utf-8", "replace")))
+    secret = form.get("client_secret", "")
+    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            secret = decode_percent(base64.b64decode(encoded, validate=True).decode().partition(":")[2])
+        except ValueError:
+            secret = ""
+    if form.get("grant_type") != "client_credentials":
+        return answer_json(400, {"error": "unsupported_grant_type"})
+    if not request.token or not hmac.compare_digest(secret.encode(), request.token.encode()):
+        return answer_json(401, {"error": "invalid_client"})
+    return answer_json(200, {"access_token": request.token, "token_type": "bearer", "expires_in": 3600, "scope": form.get("scope", "")})
+
+
+def _ask(method: str, given: dict[str, Json]) -> Request:
+    resource: Json = given.get("resource") if isinstance(given.get("resource"), dict) else {}
+    kind, key = given.get("resource_type", resource.get("resourceType", "")), given.get("id", resource.get("id", ""))
+    path = f"/{encode_percent(str(kind))}" + ("" if method == "POST" else f"/{encode_percent(str(key))}")
+    return Request(method=method, path=path, body=msgspec.json.encode(resource) if resource else b"")
+
+
+SIMULATOR = FhirSimulator()

@@ -1,0 +1,203 @@
+"""A plain records API for every trade: collections of JSON rows (orders, tickets, calendars) with a schema, filters and simple rules.
+
+    GET    /orders?status=open&total__gte=10&_sort=-total&_limit=20&_offset=0      {"rows": [...], "total": 3}
+    POST   /orders            201 with the row; it gets an `id` where it has none
+    GET    /orders/7          the row
+    PUT    /orders/7          replace it (or make it)
+    PATCH  /orders/7          change some members (JSON Merge Patch)
+    DELETE /orders/7          204
+
+How collections are seeded and what their rules are stands in `records_collections.py`. What is refused is answered with
+`{"error": {"code", "message"}}`: 404 for what is not there, 409 for a rule, 422 for a row that does not fit the schema.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from proctor.codecs.json_patch import merge_patch
+from proctor.codecs.query import decode_percent, encode_percent
+from proctor.errors import SpecError
+from proctor.model.evidence import Json, State
+from proctor.model.show import kind_of, nearest, show
+from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
+from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.records_collections import CONFIG, Collection, apply_rules, check_row, read_collection
+from proctor.simulators.records_filters import select_rows
+from proctor.simulators.rows import Draft
+
+_ROW: dict[str, Json] = {"type": "object", "description": "The members of the row."}
+_NAME: dict[str, Json] = {"type": "string", "description": "The name of the collection."}
+_ID: dict[str, Json] = {"type": "string", "description": "The id of the row."}
+_FILTERS: dict[str, Json] = {
+    "type": "object",
+    "additionalProperties": {"type": "string"},
+    "description": "Members with the value they must have; a suffix such as __gte, __contains or __in compares otherwise.",
+}
+
+
+class RecordsSimulator:
+    """A records API."""
+
+    kind = "records"
+    summary = "A plain records API: collections of JSON rows with a schema, filters and simple rules."
+    steps = ("add_row",)
+    open_paths = ()
+
+    def seed(self, seed: Json, desk: Desk) -> None:
+        """Make the collections: an object of names, each with its rows, or with `rows`, `schema`, `unique`, `read_only` and `rules`."""
+        if not isinstance(seed, dict):
+            raise SpecError(f"expected an object of collections, found {kind_of(seed)}")
+        for name, given in cast("dict[str, Json]", seed).items():
+            collection, rows = read_collection(name, given)
+            desk.rows.put(CONFIG, name, msgspec.to_builtins(collection))
+            for index, row in enumerate(rows):
+                try:
+                    self._insert(collection, row, desk)
+                except Refused as refused:
+                    told = msgspec.json.decode(refused.response.body)["error"]["message"]
+                    raise SpecError(told, field=f"{name}.{index}" if isinstance(given, list) else f"{name}.rows.{index}") from None
+
+    def perform(self, step: str, given: Json, desk: Desk) -> None:
+        """Add a row: `add_row: {collection: tickets, row: {...}}`."""
+        if not isinstance(given, dict) or not isinstance(given.get("collection"), str) or not isinstance(given.get("row"), dict):
+            raise SpecError("expected an object with collection and row")
+        try:
+            self._insert(_find_collection(given["collection"], desk.rows), given["row"], desk)
+        except Refused as refused:
+            raise SpecError(msgspec.json.decode(refused.response.body)["error"]["message"]) from None
+
+    def handle(self, request: Request, desk: Desk) -> Response:
+        """Answer a request."""
+        try:
+            parts = [decode_percent(part) for part in request.path.strip("/").split("/")]
+            if parts == [""]:
+                return self._list_collections(request, desk.rows)
+            collection = _find_collection(parts[0], desk.rows)
+            if len(parts) == 1:
+                return self._handle_all(collection, request, desk)
+            if len(parts) == 2:
+                return self._handle_one(collection, parts[1], request, desk)
+            raise refuse(404, "not_found", "a row is at /COLLECTION/ID")
+        except Refused as refused:
+            return refused.response
+
+    def _list_collections(self, request: Request, rows: Draft) -> Response:
+        _require_method(request, "GET")
+        return answer_json(200, {"collections": [{"name": name, "rows": len(rows.list(name))} for name in rows.list(CONFIG)]})
+
+    def _handle_all(self, collection: Collection, request: Request, desk: Desk) -> Response:
+        _require_method(request, "GET", "POST")
+        if request.method == "GET":
+            found, total = select_rows(list(desk.rows.list(collection.name).values()), request.query)
+            return answer_json(200, {"rows": found, "total": total})
+        _require_writable(collection)
+        row = apply_rules(collection, "create", None, _read_row(request))
+        row = self._insert(collection, row, desk)
+        return answer_json(201, row, headers={"location": f"{request.base}/{collection.name}/{encode_percent(str(row['id']))}"})
+
+    def _handle_one(self, collection: Collection, key: str, request: Request, desk: Desk) -> Response:
+        _require_method(request, "GET", "PUT", "PATCH", "DELETE")
+        old: Json = desk.rows.get(collection.name, key)
+        if old is None and request.method != "PUT":
+            raise refuse(404, "not_found", f"there is no row {show(key)} in {collection.name}")
+        if request.method == "GET":
+            return answer_json(200, old)
+        _require_writable(collection)
+        if request.method == "DELETE":
+            apply_rules(collection, "delete", old, old or {})
+            desk.rows.remove(collection.name, key)
+            return Response(status=204)
+        given = _read_row(request)
+        own = key if old is None else old["id"]
+        row = {"id": own, **(merge_patch(old, given) if request.method == "PATCH" else given)}
+        if str(row["id"]) != key:
+            raise refuse(422, "wrong_id", f"the row at /{collection.name}/{key} cannot have the id {show(row['id'])}")
+        row = apply_rules(collection, "create" if old is None else "update", old, row)
+        check_row(collection, row, desk.rows, replaces=key)
+        desk.rows.put(collection.name, key, row)
+        return answer_json(201 if old is None else 200, row)
+
+    def _insert(self, collection: Collection, row: dict[str, Json], desk: Desk) -> dict[str, Json]:
+        given = row.get("id")
+        if "id" in row and not (isinstance(given, (str, int)) and not isinstance(given, bool) and str(given)):
+            raise refuse(422, "wrong_id", f"id: expected text or a whole number, found {show(given)}")
+        # The id stays what the author wrote, a number or a text; in addresses it is text.
+        own = given if "id" in row else desk.around.new_id()
+        key = str(own)
+        if desk.rows.get(collection.name, key) is not None:
+            raise refuse(409, "duplicate_id", f"there is a row {show(key)} in {collection.name} already")
+        row = {**row, "id": own}
+        check_row(collection, row, desk.rows, replaces=None)
+        desk.rows.put(collection.name, key, row)
+        return row
+
+    def read_state(self, rows: Draft) -> State:
+        """Return all rows by collection."""
+        return State(records={name: list(rows.list(name).values()) for name in rows.list(CONFIG)})
+
+    def list_tools(self) -> tuple[Tool, ...]:
+        """Return what a model can do with the records."""
+        filtered = {"collection": _NAME, "filters": _FILTERS}
+        return (
+            _make_tool("records_list", "List rows of a collection that fit filters.", filtered, ("collection",), "GET"),
+            _make_tool("records_get", "Read one row.", {"collection": _NAME, "id": _ID}, ("collection", "id"), "GET"),
+            _make_tool("records_create", "Add a row.", {"collection": _NAME, "row": _ROW}, ("collection", "row"), "POST"),
+            _make_tool(
+                "records_update",
+                "Change some members of a row; null removes one.",
+                {"collection": _NAME, "id": _ID, "row": _ROW},
+                ("collection", "id", "row"),
+                "PATCH",
+            ),
+            _make_tool("records_delete", "Delete a row.", {"collection": _NAME, "id": _ID}, ("collection", "id"), "DELETE"),
+        )
+
+
+def _make_tool(name: str, description: str, properties: dict[str, Json], required: tuple[str, ...], method: str) -> Tool:
+    def make_request(given: dict[str, Json]) -> Request:
+        parts = [encode_percent(str(given[key])) for key in ("collection", "id") if key in given]
+        filters = cast("dict[str, Json]", given.get("filters") or {})
+        return Request(
+            method=method,
+            path="/" + "/".join(parts),
+            query=tuple((key, str(value)) for key, value in filters.items()),
+            body=msgspec.json.encode(given["row"]) if "row" in given else b"",
+        )
+
+    schema: dict[str, Json] = {"type": "object", "properties": properties, "required": list(required)}
+    return Tool(name=name, description=description, schema=schema, make_request=make_request)
+
+
+def _find_collection(name: str, rows: Draft) -> Collection:
+    config = rows.get(CONFIG, name)
+    if config is None:
+        near = nearest(name, rows.list(CONFIG))
+        more = f"; nearest: {', '.join(near)}" if near else ""
+        raise refuse(404, "not_found", f"there is no collection {show(name)}{more}")
+    return msgspec.convert(config, Collection)
+
+
+def _require_method(request: Request, *known: str) -> None:
+    if request.method not in known:
+        raise refuse(405, "method_not_allowed", f"{request.path} takes {', '.join(known)}, not {request.method}")
+
+
+def _require_writable(collection: Collection) -> None:
+    if collection.read_only:
+        raise refuse(409, "read_only", f"{collection.name} can be read only")
+
+
+def _read_row(request: Request) -> dict[str, Json]:
+    try:
+        row = msgspec.json.decode(request.body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise refuse(400, "bad_json", f"the body is no JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise refuse(422, "wrong_row", f"a row is an object, found {kind_of(row)}")
+    return cast("dict[str, Json]", row)
+
+
+SIMULATOR = RecordsSimulator()

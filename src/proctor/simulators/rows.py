@@ -1,0 +1,114 @@
+"""What a sandbox holds: rows of JSON by collection and key, never changed in place.
+
+Every attempt begins on the same rows, those of the dataset. A change makes a copy of the collection it is in and of nothing else, so that
+branching costs nothing and nothing that an agent does can reach the dataset. Rows themselves are values: who wants another row puts one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from proctor.model.evidence import Json, StateChange
+
+Rows = Mapping[str, Mapping[str, Json]]
+"""Rows by collection and key, in the order they were added; the first part of a collection's name is its system: `clinic/Patient`."""
+NO_ROWS: Rows = {}
+HIDDEN = "_"
+"""Collections whose name begins so are the system's own bookkeeping (earlier versions, tombstones): no part of its state."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A row that was put, or taken away where it is None."""
+
+    collection: str
+    key: str
+    row: Json
+
+
+def apply_changes(rows: Rows, changes: tuple[Change, ...]) -> Rows:
+    """Return the rows after the changes; what is not changed is shared with the rows before."""
+    changed: dict[str, dict[str, Json]] = {}
+    for change in changes:
+        held = changed.get(change.collection)
+        if held is None:
+            held = changed[change.collection] = dict(rows.get(change.collection, {}))
+        if change.row is None:
+            held.pop(change.key, None)
+        else:
+            held[change.key] = change.row
+    return {**rows, **changed}
+
+
+class Draft:
+    """The rows of one system while a request is handled: what is written here is kept only when the whole request is."""
+
+    def __init__(self, rows: Rows, system: str) -> None:
+        self._rows: dict[str, Mapping[str, Json]] = dict(rows)
+        self._system = system
+        self._own: set[str] = set()
+        self._changes: list[Change] = []
+
+    def get(self, collection: str, key: str) -> Json:
+        """Return a row, or None."""
+        return self._rows.get(f"{self._system}/{collection}", {}).get(key)
+
+    def list(self, collection: str) -> Mapping[str, Json]:
+        """Return the rows of a collection by key, in order."""
+        return self._rows.get(f"{self._system}/{collection}", {})
+
+    def list_collections(self) -> Iterator[str]:
+        """Yield the names of the collections that were ever written to, those of the system's own bookkeeping left out."""
+        before = f"{self._system}/"
+        return (name[len(before) :] for name in self._rows if name.startswith(before) and not name.startswith(before + HIDDEN))
+
+    def put(self, collection: str, key: str, row: Json) -> None:
+        """Add a row, or replace the one with this key in its place."""
+        self._write(Change(f"{self._system}/{collection}", key, row))
+
+    def remove(self, collection: str, key: str) -> None:
+        """Take a row away, where there is one."""
+        self._write(Change(f"{self._system}/{collection}", key, None))
+
+    def branch(self) -> Draft:
+        """Return a draft over this one, for work of which all or nothing is kept: see `absorb`."""
+        return Draft(self._rows, self._system)
+
+    def absorb(self, other: Draft) -> None:
+        """Take over what was written in a branch."""
+        for change in other.list_changes():
+            self._write(change)
+
+    def list_changes(self) -> tuple[Change, ...]:
+        """Return everything that was written, in order."""
+        return tuple(self._changes)
+
+    def _write(self, change: Change) -> None:
+        # Shared with the rows of the store until the first change.
+        held = self._rows.get(change.collection, {})
+        copied = held if change.collection in self._own and isinstance(held, dict) else dict(held)
+        if change.row is None:
+            copied.pop(change.key, None)
+        else:
+            copied[change.key] = change.row
+        self._rows[change.collection] = copied
+        self._own.add(change.collection)
+        self._changes.append(change)
+
+
+def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
+    """Return what was added, changed and removed, by system; bookkeeping is left out."""
+    found: list[StateChange] = []
+    for name in dict.fromkeys((*before, *after)):
+        system, _, collection = name.partition("/")
+        old, new = before.get(name, {}), after.get(name, {})
+        if old is new or collection.startswith(HIDDEN):
+            continue
+        for key in dict.fromkeys((*old, *new)):
+            was, now = old.get(key), new.get(key)
+            if was is not now and was != now:
+                kind = "added" if was is None else "removed" if now is None else "changed"
+                place = f"{collection}/{key}" if collection else key
+                found.append(StateChange(system=system, change=kind, place=place, before=was, after=now))
+    return tuple(found)

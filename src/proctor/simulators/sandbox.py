@@ -1,0 +1,163 @@
+"""One set of simulated systems for one attempt: provisioned from a dataset, worked in, compared with how it began.
+
+Every request is handled on a draft of the rows. Draft and event are committed together; where somebody else was faster, the request is
+handled again on the newer rows. A request that a bug of ours breaks leaves an event with status 500 and no change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from proctor.errors import SpecError, StoreError
+from proctor.model.evidence import Json, State, StateChange, StateRequest
+from proctor.model.show import exception_text, nearest, show
+from proctor.model.system import System
+from proctor.simulators.exchange import Request, Response, answer_json
+from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool
+from proctor.simulators.registry import find_simulator
+from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, list_differences
+from proctor.simulators.store import SandboxStore
+
+MOST_BODY = 10_000
+"""Characters of a request's or response's body that an event keeps."""
+_MOST_TRIES = 20
+"""How often a request is handled anew because others changed the rows meanwhile."""
+
+
+def provision_rows(systems: tuple[System, ...], around: Surroundings) -> Rows:
+    """Return the rows that sandboxes of these systems begin with; made once, they serve any number of sandboxes.
+
+    Raises `SpecError` for a seed or a step that cannot be used; its `field` begins with the name of the system.
+    """
+    rows: Rows = NO_ROWS
+    for system in systems:
+        simulator = find_simulator(system.kind)
+        draft = Draft(rows, system.name)
+        desk = Desk(draft, around)
+        if system.seed is not None:
+            _blame(f"{system.name}.seed", lambda: simulator.seed(system.seed, desk))  # noqa: B023 - called at once
+        for index, step in enumerate(system.scenario):
+            at = f"{system.name}.scenario.{index}"
+            if step.name not in simulator.steps:
+                known = ", ".join(simulator.steps) or "none"
+                raise SpecError(
+                    f"a system of kind {simulator.kind} has no step {show(step.name)}; there are: {known}",
+                    field=at,
+                    nearest=nearest(step.name, simulator.steps),
+                )
+            _blame(f"{at}.{step.name}", lambda: simulator.perform(step.name, step.given, desk))  # noqa: B023 - called at once
+        rows = apply_changes(rows, draft.list_changes())
+    return rows
+
+
+def _blame(place: str, work: object) -> None:
+    """Do some work; a `SpecError` of it names the place it is about from the system on."""
+    assert callable(work)
+    try:
+        work()
+    except SpecError as error:
+        field = f"{place}.{error.field}" if error.field else place
+        raise SpecError(error.message, field=field, nearest=error.nearest, hint=error.hint) from None
+
+
+class Sandbox:
+    """The systems of one attempt."""
+
+    def __init__(self, name: str, systems: tuple[System, ...], store: SandboxStore, around: Surroundings) -> None:
+        self.name = name
+        self._simulators: Mapping[str, Simulator] = {system.name: find_simulator(system.kind) for system in systems}
+        self._store = store
+        self._around = around
+
+    async def provision(self, rows: Rows) -> None:
+        """Begin with these rows (`provision_rows`), the baseline. Raises `StoreError` where the sandbox is there already."""
+        await self._store.create(self.name, rows)
+
+    async def handle(self, system: str, request: Request) -> Response:
+        """Answer a request to one of the systems, and keep what it changed together with its event."""
+        simulator = self._simulators[system]
+        for _ in range(_MOST_TRIES):
+            began = self._around.seconds()
+            snapshot = await self._store.load(self.name)
+            draft = Draft(snapshot.rows, system)
+            changes = ()
+            try:
+                response = simulator.handle(request, Desk(draft, self._around))
+                changes = draft.list_changes()
+            except Exception as error:  # a bug in a simulator is an answer of its own, and nothing of its work is kept
+                told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
+                response = answer_json(500, {"error": {"code": "internal_error", "message": told}})
+            event = StateRequest(
+                system=system,
+                method=request.method,
+                path=request.target,
+                status=response.status,
+                body=_read_body(_mask(request.body, request.token)),
+                response=_read_body(_mask(response.body, request.token)),
+                at=self._around.now(),
+                duration_ms=round((self._around.seconds() - began) * 1000, 3),
+            )
+            if await self._store.commit(self.name, snapshot.revision, changes, event):
+                return response
+        raise StoreError(f"sandbox {self.name!r} changed {_MOST_TRIES} times while one request was handled")
+
+    async def reset(self) -> None:
+        """Bring every system back to how it began; events stay."""
+        await self._store.reset(self.name)
+
+    async def find_differences(self) -> tuple[StateChange, ...]:
+        """Return what was added, changed and removed since the beginning."""
+        snapshot = await self._store.load(self.name)
+        return list_differences(await self._store.load_baseline(self.name), snapshot.rows)
+
+    async def read_state(self) -> State:
+        """Return the state of all systems, the requests and the changes, as checks read them."""
+        rows = (await self._store.load(self.name)).rows
+        families: dict[str, Json] = {}
+        for name, simulator in self._simulators.items():
+            state = simulator.read_state(Draft(rows, name))
+            families.update({field: value for field in state.__struct_fields__ if (value := getattr(state, field)) is not None})
+        families["requests"] = await self._store.list_events(self.name)
+        families["changes"] = await self.find_differences()
+        return State(**families)
+
+    def is_open(self, system: str, path: str) -> bool:
+        """Return whether a path is answered without the token."""
+        return path in self._simulators[system].open_paths
+
+    def list_tools(self) -> dict[str, tuple[Tool, ...]]:
+        """Return what a model can do, by the name of the system."""
+        return {name: simulator.list_tools() for name, simulator in self._simulators.items()}
+
+    async def call_tool(self, system: str, tool: str, arguments: dict[str, Json]) -> Response:
+        """Do what a tool does: make its request. Raises `SpecError` for an unknown tool."""
+        tools = {one.name: one for one in self._simulators[system].list_tools()}
+        if tool not in tools:
+            raise SpecError(f"unknown tool {show(tool)}", field="tool", nearest=nearest(tool, tools))
+        return await self.handle(system, tools[tool].make_request(arguments))
+
+    async def remove(self) -> None:
+        """Forget everything."""
+        await self._store.remove(self.name)
+
+
+def _mask(body: bytes, token: str) -> bytes:
+    return body.replace(token.encode(), b"(token)") if token else body
+
+
+def _read_body(body: bytes) -> Json:
+    """Return a body as an event keeps it: JSON as it is where it is short, else text that is cut."""
+    if not body:
+        return None
+    if len(body) <= MOST_BODY:
+        try:
+            return msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            pass
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return f"({len(body)} bytes that are no text)"
+    return text if len(text) <= MOST_BODY else f"{text[:MOST_BODY]}… ({len(text)} characters)"

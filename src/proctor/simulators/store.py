@@ -1,0 +1,117 @@
+"""Where sandboxes are kept: a small protocol, and the store in memory that local runs use.
+
+A change is committed together with the event of the request that made it, both or neither, and only on the revision that the request saw:
+whoever comes second does its work again on the newer rows. So two servers can serve one sandbox.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from proctor.errors import StoreError
+from proctor.model.evidence import StateRequest
+from proctor.simulators.rows import Change, Rows, apply_changes
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The rows of a sandbox at one moment."""
+
+    revision: int
+    rows: Rows
+
+
+class SandboxStore(Protocol):
+    """Keeps the rows, the baseline and the events of sandboxes. Every method raises `StoreError` for a sandbox that is not there."""
+
+    async def create(self, sandbox: str, rows: Rows) -> None:
+        """Keep a new sandbox with these rows as its baseline. Raises `StoreError` where the name is taken."""
+        ...
+
+    async def load(self, sandbox: str) -> Snapshot:
+        """Return the rows as they are."""
+        ...
+
+    async def load_baseline(self, sandbox: str) -> Rows:
+        """Return the rows that the sandbox began with."""
+        ...
+
+    async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
+        """Keep changes and event, both or neither; False where the rows are not those of `revision` any more, and then nothing is kept."""
+        ...
+
+    async def reset(self, sandbox: str) -> None:
+        """Bring the rows back to the baseline; events stay."""
+        ...
+
+    async def list_events(self, sandbox: str) -> tuple[StateRequest, ...]:
+        """Return the events, oldest first."""
+        ...
+
+    async def remove(self, sandbox: str) -> None:
+        """Forget the sandbox."""
+        ...
+
+
+class _Kept:
+    __slots__ = ("baseline", "events", "revision", "rows")
+
+    def __init__(self, rows: Rows) -> None:
+        self.baseline = self.rows = rows
+        self.revision = 0
+        self.events: list[StateRequest] = []
+
+
+class MemoryStore:
+    """Sandboxes in memory. One sandbox is used by one thread at a time; whoever serves it sees to that."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+
+    async def create(self, sandbox: str, rows: Rows) -> None:
+        """Keep a new sandbox; the rows are shared, not copied."""
+        if sandbox in self._kept:
+            raise StoreError(f"there is a sandbox {sandbox!r} already")
+        self._kept[sandbox] = _Kept(rows)
+
+    async def load(self, sandbox: str) -> Snapshot:
+        """Return the rows as they are."""
+        kept = self._find(sandbox)
+        return Snapshot(kept.revision, kept.rows)
+
+    async def load_baseline(self, sandbox: str) -> Rows:
+        """Return the rows that the sandbox began with."""
+        return self._find(sandbox).baseline
+
+    async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
+        """Keep changes and event, both or neither."""
+        kept = self._find(sandbox)
+        if changes and kept.revision != revision:
+            return False
+        rows = apply_changes(kept.rows, changes) if changes else kept.rows
+        # Nothing below can fail, so that neither stands without the other.
+        kept.events.append(event)
+        if changes:
+            kept.rows, kept.revision = rows, revision + 1
+        return True
+
+    async def reset(self, sandbox: str) -> None:
+        """Bring the rows back to the baseline."""
+        kept = self._find(sandbox)
+        kept.rows, kept.revision = kept.baseline, kept.revision + 1
+
+    async def list_events(self, sandbox: str) -> tuple[StateRequest, ...]:
+        """Return the events, oldest first."""
+        return tuple(self._find(sandbox).events)
+
+    async def remove(self, sandbox: str) -> None:
+        """Forget the sandbox."""
+        self._find(sandbox)
+        del self._kept[sandbox]
+
+    def _find(self, sandbox: str) -> _Kept:
+        kept = self._kept.get(sandbox)
+        if kept is None:
+            raise StoreError(f"there is no sandbox {sandbox!r}")
+        return kept

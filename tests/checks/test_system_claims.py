@@ -1,0 +1,86 @@
+"""`request_made`, `request_not_made` and `unchanged` by table, and what they are in Verial's words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.checks.registry import default_registry
+from proctor.evidence.reading import read_document
+from proctor.formats.suites import read_suite
+from proctor.model.evidence import Evidence, State, StateChange, StateRequest
+from tests.checks.state_tables import verify
+from tests.tables import rows
+
+REQUESTS = [
+    {"system": "clinic", "method": "GET", "path": "/Slot?status=free", "status": 200},
+    {"system": "clinic", "method": "POST", "path": "/Appointment", "status": 201},
+    {"system": "clinic", "method": "PUT", "path": "/Patient/ann", "status": 412},
+    {"system": "drop", "method": "PUT", "path": "/outbox/a.json", "status": 201},
+]
+
+
+@rows("checks/cases/requests.yaml")
+def test_requests_decide(row: dict[str, Any]) -> None:
+    verify(row["check"], {"state": {"requests": REQUESTS}, **row})
+
+
+@rows("checks/cases/unchanged.yaml")
+def test_unchanged_decides(row: dict[str, Any]) -> None:
+    verify("unchanged", row)
+
+
+@pytest.mark.parametrize("check", ["unchanged", "request_not_made"])
+def test_what_nobody_recorded_is_an_error_of_a_claim_of_absence(check: str) -> None:
+    registry = default_registry()
+    assert registry.prepare(check, registry.get(check).spec())(Evidence(state=State())).outcome == "error"
+
+
+def test_recorded_evidence_tells_requests_changes_and_records() -> None:
+    changes = [{"system": "shop", "change": "added", "place": "orders/7", "after": {"id": 7}}]
+    document = {"text": "ok", "state": {"requests": REQUESTS, "changes": changes, "records": {"orders": [{"id": 7}]}}}
+    (evidence,) = read_document(document, format="plain")
+    assert evidence.state == State(
+        requests=tuple(StateRequest(**request) for request in REQUESTS),
+        changes=(StateChange(system="shop", change="added", place="orders/7", after={"id": 7}),),
+        records={"orders": [{"id": 7}]},
+    )
+
+
+def read_criterion(assertion: dict[str, Any]) -> Any:
+    task = {"name": "t", "criteria": [{"label": "c", "assertion": assertion}]}
+    return read_suite(json.dumps(task), dialect="verial").cases[0].assertions[0]
+
+
+@pytest.mark.parametrize(
+    ("assertion", "check", "spec"),
+    [
+        ({"assert": "unchanged"}, "unchanged", {}),
+        ({"assert": "unchanged", "besides": "clinic/Appointment/*"}, "unchanged", {"besides": ["clinic/Appointment/*"]}),
+        (
+            {"assert": "unchanged", "allowed": [{"place": "a/*", "atMost": 1}]},
+            "unchanged",
+            {"allowed": [{"place": "a/*", "at_most": 1}]},
+        ),
+        ({"assert": "request-made", "method": "POST", "atMost": 1}, "request_made", {"method": "POST", "at_most": 1}),
+        ({"assert": "requestNotMade", "path": "/x"}, "request_not_made", {"path": "/x"}),
+    ],
+)
+def test_verial_criteria_are_read(assertion: dict[str, Any], check: str, spec: dict[str, Any]) -> None:
+    found = read_criterion(assertion)
+    assert (found.check, msgspec.json.decode(msgspec.json.encode(found.spec))) == (check, spec)
+
+
+@pytest.mark.parametrize(
+    "assertion",
+    [
+        {"assert": "unchanged", "beside": []},
+        {"assert": "unchanged", "allowed": [{"plaice": "a"}]},
+        {"assert": "request-made", "status": "created"},
+    ],
+)
+def test_a_criterion_that_is_not_understood_fails(assertion: dict[str, Any]) -> None:
+    assert read_criterion(assertion).check == "unsupported"

@@ -1,0 +1,171 @@
+"""Sandboxes: events, differences, resets, and what happens when two requests meet or one breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+
+from proctor.errors import SpecError
+from proctor.model.evidence import StateChange, StateRequest
+from proctor.model.system import Step, System
+from proctor.simulators.kinds import records
+from proctor.simulators.ports import Desk, Simulator
+from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.rows import Change
+from proctor.simulators.sandbox import MOST_BODY, Sandbox, provision_rows
+from proctor.simulators.store import MemoryStore
+from tests.simulators.workplace import NOW, Workplace, make_surroundings, read
+
+SHOP: dict[str, Any] = {"orders": [{"id": "1", "status": "open"}, {"id": "2", "status": "paid"}]}
+
+
+def test_every_request_is_an_event() -> None:
+    shop = Workplace("records", SHOP)
+    shop.ask("PATCH", "/orders/1?x=1", {"status": "paid"})
+    shop.ask("GET", "/nothing")
+    patch, get = shop.state().requests or ()
+    assert patch == StateRequest(
+        system="records",
+        method="PATCH",
+        path="/orders/1?x=1",
+        status=200,
+        body={"status": "paid"},
+        response={"id": "1", "status": "paid"},
+        at=NOW,
+        duration_ms=0.0,
+    )
+    assert (get.method, get.path, get.status) == ("GET", "/nothing", 404)
+
+
+def test_bodies_in_events_are_bounded() -> None:
+    shop = Workplace("files")
+    shop.ask("PUT", "/a.txt", b"x" * (2 * MOST_BODY))
+    shop.ask("PUT", "/a.bin", b"\xff\xfe")
+    one, two = shop.state().requests or ()
+    assert len(one.body) < MOST_BODY + 50
+    assert two.body == "(2 bytes that are no text)"
+
+
+def test_differences_tell_what_was_added_changed_and_removed() -> None:
+    shop = Workplace("records", SHOP)
+    shop.ask("POST", "/orders", {"id": "3"})
+    shop.ask("PATCH", "/orders/1", {"status": "paid"})
+    shop.ask("DELETE", "/orders/2")
+    assert shop.state().changes == (
+        StateChange(
+            system="records", change="changed", place="orders/1", before={"id": "1", "status": "open"}, after={"id": "1", "status": "paid"}
+        ),
+        StateChange(system="records", change="removed", place="orders/2", before={"id": "2", "status": "paid"}),
+        StateChange(system="records", change="added", place="orders/3", after={"id": "3"}),
+    )
+    asyncio.run(shop.sandbox.reset())
+    assert shop.state().changes == ()
+    assert shop.state().records == SHOP
+
+
+def test_a_scenario_is_part_of_how_it_began() -> None:
+    drop = Workplace("files", {"a.txt": "a"}, scenario=(Step(name="drop_file_inbox", given={"path": "b.txt", "content": "b"}),))
+    assert [file.path for file in drop.state().files or ()] == ["a.txt", "inbox/b.txt"]
+    assert drop.state().changes == ()
+
+
+def test_nothing_an_agent_does_changes_the_dataset() -> None:
+    seed = copy.deepcopy(SHOP)
+    around = make_surroundings()
+    systems = (System(name="shop", kind="records", seed=seed),)
+    rows = provision_rows(systems, around)
+    before = copy.deepcopy(rows)
+    shop = Workplace("records", seed)
+    shop.ask("PATCH", "/orders/1", {"status": "paid", "more": {"deep": 1}})
+    shop.ask("PATCH", "/orders/1", {"more": {"deep": 2}})
+    shop.ask("DELETE", "/orders/2")
+    assert seed == SHOP
+    assert rows == before
+
+
+def test_a_request_that_meets_another_is_handled_again_on_the_newer_rows() -> None:
+    class Meddler(MemoryStore):
+        met = False
+
+        async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
+            if not self.met:
+                self.met = True
+                await super().commit(sandbox, revision, (Change("records/orders", "1", {"id": "1", "count": 1}),), event)
+            return await super().commit(sandbox, revision, changes, event)
+
+    shop = Workplace("records", SHOP, store=Meddler())
+    assert read(shop.ask("PATCH", "/orders/1", {"mine": True})) == {"id": "1", "count": 1, "mine": True}
+
+
+def test_a_bug_in_a_system_keeps_nothing_but_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_off(request: object, desk: Desk) -> object:
+        desk.rows.put("orders", "9", {"id": "9"})
+        raise RuntimeError("no")
+
+    shop = Workplace("records", SHOP)
+    monkeypatch.setattr(records.SIMULATOR, "handle", break_off)
+    assert shop.ask("POST", "/orders", {}).status == 500
+    state = shop.state()
+    assert state.changes == ()
+    assert [one.status for one in state.requests or ()] == [500]
+
+
+@pytest.mark.parametrize("kind", list_kinds())
+def test_every_kind_says_what_it_is_and_offers_tools_with_schemas(kind: str) -> None:
+    simulator: Simulator = find_simulator(kind)
+    assert simulator.kind == kind
+    assert simulator.summary.endswith(".")
+    tools = simulator.list_tools()
+    assert tools
+    for tool in tools:
+        assert tool.name.startswith(f"{kind}_")
+        assert tool.schema["type"] == "object"
+        assert set(tool.schema.get("required", ())) <= set(tool.schema["properties"])
+
+
+def test_tools_do_what_requests_do() -> None:
+    shop = Workplace("records", SHOP)
+
+    def call(tool: str, **given: Any) -> Any:
+        response = asyncio.run(shop.sandbox.call_tool("records", tool, given))
+        return read(response) if response.body else response.status
+
+    assert call("records_create", collection="orders", row={"id": "3", "status": "open"})["id"] == "3"
+    assert call("records_list", collection="orders", filters={"status": "open"})["total"] == 2
+    assert call("records_update", collection="orders", id="3", row={"status": "paid"}) == {"id": "3", "status": "paid"}
+    assert call("records_delete", collection="orders", id="3") == 204
+    with pytest.raises(SpecError, match="unknown tool"):
+        call("records_delet")
+
+
+@pytest.mark.parametrize(
+    ("system", "field", "told"),
+    [
+        (System(name="a", kind="recrods"), "kind", "unknown kind"),
+        (System(name="a", kind="records", seed=[]), "a.seed", "collections"),
+        (System(name="a", kind="records", seed={"x": {"rowz": []}}), "a.seed.x.rowz", "unknown key"),
+        (System(name="a", kind="records", seed={"x": [{"id": 1}, {"id": "1"}]}), "a.seed.x.1", "already"),
+        (System(name="a", kind="records", seed={"x": {"schema": {"type": "obj"}}}), "a.seed.x.schema", "schema"),
+        (System(name="a", kind="records", seed={"x": {"rules": [{"on": "creation"}]}}), "a.seed.x", "creation"),
+        (System(name="a", kind="files", seed={"../x": ""}), "a.seed.../x", "inside the drop"),
+        (System(name="a", kind="files", scenario=(Step(name="drop"),)), "a.scenario.0", "drop_file_inbox"),
+        (System(name="a", kind="files", scenario=(Step(name="drop_file_inbox"),)), "a.scenario.0.drop_file_inbox", "path"),
+    ],
+)
+def test_what_cannot_be_seeded_is_refused_with_its_place(system: System, field: str, told: str) -> None:
+    with pytest.raises(SpecError, match=told) as caught:
+        provision_rows((system,), make_surroundings())
+    assert caught.value.field == field
+
+
+def test_systems_of_one_sandbox_hold_their_own() -> None:
+    around = make_surroundings()
+    systems = (System(name="shop", kind="records", seed=SHOP), System(name="drop", kind="files", seed={"orders/1": "a file"}))
+    sandbox = Sandbox("s", systems, MemoryStore(), around)
+    asyncio.run(sandbox.provision(provision_rows(systems, around)))
+    state = asyncio.run(sandbox.read_state())
+    assert state.records == SHOP
+    assert [file.path for file in state.files or ()] == ["orders/1"]
