@@ -313,8 +313,13 @@ def pairs(original: Original) -> Iterator[tuple[Mutation, Mutation]]:
     draw = random.Random(original.name)
     for _ in range(PAIRS if len(every) > 1 else 0):
         first, second = sorted(draw.sample(every, 2), key=lambda change: -len(change[1]))
-        if first[1] != second[1]:
+        if first[1] != second[1] and not _makes_another_text(first, second):
             yield first, second
+
+
+def _makes_another_text(inner: Mutation, outer: Mutation) -> bool:
+    """Return whether the first change loses what was written, and the second makes a text of the rest, which an agent may say as well."""
+    return inner[0] == "retype to a number" and outer[0] == "retype to text" and inner[1][: len(outer[1])] == outer[1]
 
 
 @each_original

@@ -8,15 +8,23 @@ from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
-from proctor.checks.registry import Registry, default_registry
+from proctor.checks.registry import CheckEntry, Registry, default_registry
 from proctor.errors import SpecError
 from proctor.formats.located import Located, Reading
 from proctor.model.case import Assertion
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
+from proctor.model.show import nearest, show
 
 _LONGEST_CHAIN = 12
 """Ids of a circle of dependencies that a message names."""
+
+
+def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
+    """Return what an assertion without a label is called: the check and its main value."""
+    if entry.shorthand is None:
+        return entry.name
+    value = getattr(spec, entry.shorthand)
+    return entry.name if value in (None, (), "") else f"{entry.name} · {value if isinstance(value, str) else show(value, 80)}"
 
 
 def draft_assertion(

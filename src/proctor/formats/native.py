@@ -23,7 +23,7 @@ from proctor.checks.registry import CheckEntry, Registry, default_registry
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone
 from proctor.formats.building import UNUSABLE, build, build_struct, describe_struct_type
-from proctor.formats.drafting import draft_assertion, make_slug, make_unique, verify_dependencies
+from proctor.formats.drafting import draft_assertion, make_default_label, make_slug, make_unique, verify_dependencies
 from proctor.formats.foreign_names import find_counterpart
 from proctor.formats.located import Located, Reading
 from proctor.formats.native_cases import CasesReader
@@ -60,14 +60,6 @@ def sniff(document: Located) -> bool:
 def read(document: Located, reading: Reading, *, name: str, registry: Registry | None = None, source: DataSource | None = None) -> Suite:
     """Read a native suite; `registry` knows more checks than those of ours and of plugins, `source` opens the files of data it names."""
     return _Reader(reading, registry or default_registry()).read_suite(document, name, source)
-
-
-def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
-    """Return what an assertion without a label is called: the check and its main value."""
-    if entry.shorthand is None:
-        return entry.name
-    value = getattr(spec, entry.shorthand)
-    return entry.name if value in (None, (), "") else f"{entry.name} · {value if isinstance(value, str) else show(value, 80)}"
 
 
 class _Reader:

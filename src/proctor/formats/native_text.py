@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import msgspec
 
 from proctor.checks.registry import Registry, default_registry
-from proctor.formats.native import SETTINGS_KEYS, VERSION, make_default_label
+from proctor.formats.drafting import make_default_label
+from proctor.formats.native import SETTINGS_KEYS, VERSION
 from proctor.formats.native_systems import write_systems
 from proctor.formats.native_user import write_user
 from proctor.formats.yaml_text import to_yaml
