@@ -87,9 +87,8 @@ def forget_modules_of_the_test() -> Iterator[None]:
     """Forget what a test imported from a folder of its own: the `agent.py` of the next test is another one."""
     path, known = list(sys.path), set(sys.modules)
     yield
-    if sys.path == path:
-        return
     sys.path[:] = path
+    # Also where the path is as it was: a folder may have been taken away again, and what was imported from it is still here.
     for name in set(sys.modules) - known:
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and file.startswith(tempfile.gettempdir()):

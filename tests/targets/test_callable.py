@@ -340,3 +340,23 @@ def test_a_suite_may_name_functions_of_its_own_folder_only(tmp_path: Path, monke
                 build_target("agent", of_suite(way_out))
     finally:
         sys.modules.pop("suites_own_agent", None)
+
+
+def write_agent(folder: Path, word: str) -> Path:
+    folder.mkdir()
+    (folder / "helper_of_the_agent.py").write_text(f"WORD = {word!r}\n")
+    (folder / "agent_of_two.py").write_text("from helper_of_the_agent import WORD\n\n\ndef answer(message: str) -> str:\n    return WORD\n")
+    return folder
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_two_folders_with_an_agent_of_the_same_name_each_have_their_own(tmp_path: Path, trusted: bool) -> None:
+    one, other = write_agent(tmp_path / "one", "one"), write_agent(tmp_path / "other", "other")
+    asked = [load_function("agent_of_two:answer", base=base, trusted=trusted) for base in (one, other, one)]
+    assert [function("?") for function in asked] == ["one", "other", "one"]
+
+
+def test_an_agent_with_the_name_of_an_imported_package_is_told(tmp_path: Path) -> None:
+    (tmp_path / "msgspec.py").write_text("def answer(message: str) -> str:\n    return 'mine'\n")
+    with pytest.raises(SpecError, match=r"'msgspec' is .* and this process has imported"):
+        load_function("msgspec:answer", base=tmp_path)

@@ -109,6 +109,8 @@ def run_batch(suite: Suite, options: BatchOptions, executor: Executor, on_progre
         folder.write_suite(suite, identity.digest)
         folder.sweep(planned.manifest)
         failures = _evaluate(planned, suite, options, executor, on_progress)
+        # Workers that were killed leave parts behind.
+        folder.sweep(planned.manifest)
         if not failures:
             folder.write_manifest(msgspec.structs.replace(planned.manifest, finished=True, suites={identity.digest: identity}))
         return summarize_batch(folder, planned.manifest, evaluated=len(planned.tasks) - len(failures), failures=failures)

@@ -34,7 +34,7 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
-from proctor.model.show import exception_text, kind_of, nearest, shorten
+from proctor.model.show import exception_text, kind_of, nearest
 from proctor.targets.answer_account import doubt_silence, said_nothing
 from proctor.targets.capturing import Capture, check_capture, observe_call, prepare_capture
 from proctor.targets.conversation import Message, converse
@@ -45,6 +45,7 @@ from proctor.targets.frameworks.streams import Streamed, drain, drain_async, is_
 from proctor.targets.interrupts import is_interrupt
 from proctor.targets.known_tools import find_known_tools
 from proctor.targets.marks import AgentMark, find_mark, list_marked
+from proctor.targets.module_import import import_local_module, lies_in
 from proctor.targets.plain_answers import read_plain_answer
 from proctor.targets.returned import Unreadable, plain_evidence, plain_value, type_name
 from proctor.targets.shared_agents import describe_exception, describe_shared_agent, find_agent_object
@@ -258,7 +259,7 @@ def load_function(reference: str, *, base: Path | None = None, trusted: bool = T
     module_name, colon, path = reference.partition(":")
     if (colon and not path) or not all(part.isidentifier() for part in (*module_name.split("."), *(path.split(".") if colon else ()))):
         raise SpecError(f"function: expected module:function, found {reference!r}", field="function")
-    module = _import(module_name, base, trusted)
+    module = import_local_module(module_name, base, trusted)
     path = path or _name_marked(module, module_name)
     found: Any = module
     for part in path.split("."):
@@ -268,7 +269,7 @@ def load_function(reference: str, *, base: Path | None = None, trusted: bool = T
         found = getattr(found, part)
     if not callable(found):
         raise SpecError(f"function: {reference} is {kind_of(found)}, not a function", field="function")
-    if not trusted and not _lies_in(sys.modules.get(getattr(found, "__module__", None) or ""), base):
+    if not trusted and not lies_in(sys.modules.get(getattr(found, "__module__", None) or ""), base):
         # `agent:subprocess.run` goes through a module of the folder, and leaves it.
         raise SpecError(f"function: {reference} is not written in the folder of the suite", field="function")
     return found
@@ -281,34 +282,6 @@ def _name_marked(module: object, name: str) -> str:
         return marked[0]
     told = f"marks {', '.join(marked)} with @proctor.agent" if marked else "marks no function with @proctor.agent"
     raise SpecError(f"function: {name} {told}; write {name}:{marked[0] if marked else 'function'}", field="function")
-
-
-def _import(name: str, base: Path | None, trusted: bool) -> object:
-    top = name.partition(".")[0]
-    local = base is not None and ((base / f"{top}.py").is_file() or (base / top).is_dir())
-    if not trusted and not local:
-        raise SpecError(
-            f"function: the module {name!r} is not in the folder of the suite",
-            field="function",
-            hint="a suite may name functions of its own folder only; describe the target in proctor.yaml instead",
-        )
-    if local and str(base) not in sys.path:
-        # Where anybody may have written the folder, nothing in it may stand in for a module of Python's own.
-        sys.path.insert(0 if trusted else len(sys.path), str(base))
-    try:
-        module = importlib.import_module(name)
-    except ImportError as error:
-        raise SpecError(f"function: cannot import {name!r}: {error}", field="function") from error
-    except Exception as error:
-        raise SpecError(f"function: importing {name!r} raised {type(error).__name__}: {shorten(str(error))}", field="function") from error
-    if not trusted and not _lies_in(module, base):
-        raise SpecError(f"function: {name!r} is an installed module, not the one beside the suite", field="function")
-    return module
-
-
-def _lies_in(module: object, base: Path | None) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and base is not None and Path(file).resolve().is_relative_to(base.resolve())
 
 
 def _describe_kind(answer: object) -> str:
