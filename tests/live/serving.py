@@ -51,6 +51,10 @@ class Serving:
                 return answer.status, json.loads(text) if text and answer.headers["content-type"] == "application/json" else None
         except HTTPError as error:
             return error.code, error.read()
+        except OSError as error:
+            # Whether it was alive, and its last words: from the outside a crash and a cut connection look alike.
+            error.add_note(f"exit code {self.process.poll()}; {self.log.read_text(errors='replace')[-2000:]}")
+            raise
 
     def kill(self) -> None:
         """End it as a crash does."""
