@@ -82,6 +82,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     return Schedule(config, log)
 
 
+_CHECKOUT = Path(__file__).parents[1]
+
+
 @pytest.fixture(autouse=True)
 def forget_modules_of_the_test() -> Iterator[None]:
     """Forget what a test imported from a folder of its own: the `agent.py` of the next test is another one."""
@@ -91,7 +94,8 @@ def forget_modules_of_the_test() -> Iterator[None]:
     # Also where the path is as it was: a folder may have been taken away again, and what was imported from it is still here.
     for name in set(sys.modules) - known:
         file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and file.startswith(tempfile.gettempdir()):
+        # The checkout may itself lie in the folder for temporary files.
+        if file is not None and file.startswith(tempfile.gettempdir()) and not file.startswith(str(_CHECKOUT)):
             del sys.modules[name]
 
 
