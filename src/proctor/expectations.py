@@ -27,6 +27,7 @@ from proctor.checks.tool_order import AnyToolCalled, FirstTool, ToolsCalled, Too
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
+from proctor.model.typed import convert_to
 from proctor.model.verdict import Verdict, errored
 
 
@@ -188,7 +189,7 @@ class Expectations:
             if name not in known:
                 raise SpecError(f"{check} has no field {name!r}; it has {', '.join(known)}", field=name, nearest=nearest(name, known))
         try:
-            read = msgspec.convert(spec, entry.spec)
+            read = convert_to(spec, entry.spec)
         except msgspec.ValidationError as error:
             raise SpecError(f"{check}: {error}") from error
         return self._hold(check, read, f"{check} {show(spec)}" if spec else check)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.accessibility import find_flaws, open_details
+from tests.live.accessibility import WIDTHS, find_flaws, open_details
 from tests.live.test_pages_browser import Place, Visitor, axe, browser, opened_place, pytestmark
 
 __all__ = ["axe", "browser", "pytestmark"]
@@ -280,8 +280,10 @@ def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any,
         page.fill("#text", BROKEN)
         page.wait_for_selector("#problems li")
         flaws += find_flaws(page, axe, "editor with problems")
-        apart = page.evaluate(APART)
-        assert max(map(abs, apart)) < 2, f"the mark is not at its line: {apart}"
+        for width in (*WIDTHS, WIDTHS[0]):
+            page.set_viewport_size({"width": width, "height": 844})
+            apart = page.evaluate(APART)
+            assert max(map(abs, apart)) < 2, f"the mark is not at its line after a change to {width} px: {apart}"
         page.fill("#text", DOCUMENT)
         page.click("button:has-text('Try')")
         page.wait_for_selector("#trial")

@@ -21,6 +21,7 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import NO_JUDGE, NO_JUDGE_CODE, Opinion, Question
+from proctor.model.typed import convert_to
 from proctor.runner.ports import Judge, Target
 
 SUITES = "suites"
@@ -60,7 +61,7 @@ def every_part(suite: Suite) -> list[Part]:
     if SUITES not in suite.settings or suite.path is None or not Path(suite.path).is_dir():
         return []
     try:
-        return msgspec.convert(suite.settings[SUITES], list[Part])
+        return convert_to(suite.settings[SUITES], list[Part])
     except msgspec.ValidationError:
         return []
 

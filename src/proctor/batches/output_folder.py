@@ -27,6 +27,7 @@ from proctor.checks.registry import Registry
 from proctor.errors import InputError
 from proctor.formats.suites import read_suite
 from proctor.model.case import Suite
+from proctor.model.typed import decode_json
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.dataset_plan import Partition
 from proctor.sources.tables import DataFiles
@@ -103,10 +104,10 @@ class OutputFolder:
             return None
         try:
             data = file.read_bytes()
-            told = msgspec.json.decode(data, type=dict[str, Any]).get("format")
+            told = decode_json(data, dict[str, Any]).get("format")
             if told != FORMAT:
                 raise InputError(f"{file}: written by another version ({told}; this one writes {FORMAT}); name a new folder with --output")
-            return msgspec.json.decode(data, type=Manifest)
+            return decode_json(data, Manifest)
         except (OSError, msgspec.MsgspecError) as error:
             raise InputError(f"{file}: cannot be read: {error}; name a new folder with --output") from error
 
@@ -175,7 +176,7 @@ class OutputFolder:
         """Return what the committed result of a partition says of itself; None where there is none, or none that can be read."""
         try:
             told = import_arrow("pyarrow.parquet").read_metadata(self.find_result(id)).metadata or {}
-            return Footer(told[_SUITE].decode(), msgspec.json.decode(told[_SKETCH], type=Sketch))
+            return Footer(told[_SUITE].decode(), decode_json(told[_SKETCH], Sketch))
         except (OSError, ValueError, KeyError):
             # Not there, or cut off by a disk that lied: it is evaluated again.
             return None

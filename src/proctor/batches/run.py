@@ -26,6 +26,7 @@ from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
 from proctor.model.lazy_cases import is_lazy
+from proctor.model.typed import decode_msgpack
 from proctor.processes.executor import Executor, StopWork, Work
 from proctor.processes.local_executor import LocalExecutor
 from proctor.report.wording import count_noun
@@ -231,7 +232,7 @@ def _evaluate(planned: _Planned, suite: Suite, options: BatchOptions, executor: 
             if done.error is not None:
                 failures.append(_describe_failure(tasks[done.task].partition, done.error))
             else:
-                found = msgspec.msgpack.decode(done.result, type=Evaluated)
+                found = decode_msgpack(done.result, Evaluated)
                 progress.traces += found.traces
                 progress.failed += found.failed + found.errors
             if on_progress is not None:

@@ -24,6 +24,7 @@ from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Source
 from proctor.model.origin import Origin
 from proctor.model.result import CaseResult
+from proctor.model.typed import decode_msgpack
 from proctor.processes.executor import DoTask, StopWork
 from proctor.scoring.amount_sketch import count_amounts
 from proctor.sources.dataset_cells import Cells, read_cells
@@ -76,7 +77,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
 
 def open_worker(payload: bytes) -> DoTask:
     """Return the function that evaluates one partition; called once in every process."""
-    settings = msgspec.msgpack.decode(payload, type=Settings)
+    settings = decode_msgpack(payload, Settings)
     evaluator = Evaluator(settings)
     # Results hold no cycles, so that looking for them over and over finds nothing.
     gc.freeze()
@@ -84,7 +85,7 @@ def open_worker(payload: bytes) -> DoTask:
 
     def evaluate(task: bytes) -> bytes:
         try:
-            return msgspec.msgpack.encode(evaluator.evaluate(msgspec.msgpack.decode(task, type=Task)))
+            return msgspec.msgpack.encode(evaluator.evaluate(decode_msgpack(task, Task)))
         except OSError as error:
             if error.errno in _FULL:
                 raise StopWork(f"cannot write to {settings.output!r}: {error.strerror}; what is committed stays") from error

@@ -27,6 +27,7 @@ from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
+from proctor.model.typed import convert_to
 
 VERSION = 1
 """The shape of the file that this code writes and reads."""
@@ -187,8 +188,8 @@ def _read_entry(path: Path, number: int, raw: bytes) -> Entry | Scope:
     document = _decode_line(path, number, raw)
     try:
         if isinstance(document, dict) and "begin" in document:
-            return msgspec.convert(document["begin"], Scope)
-        return msgspec.convert(document, Entry)
+            return convert_to(document["begin"], Scope)
+        return convert_to(document, Entry)
     except msgspec.ValidationError as error:
         raise _make_error(path, number, f"not an entry of a cassette: {error}") from None
 

@@ -20,6 +20,7 @@ from proctor.llm.ports import ChatModel
 from proctor.llm.providers import is_provider
 from proctor.llm.settings import ModelSettings
 from proctor.model.show import nearest, show
+from proctor.model.typed import convert_to
 
 _COMPATIBLE: Final = {
     "deepseek": "https://api.deepseek.com/v1",
@@ -112,7 +113,7 @@ def complete_settings(given: ModelSettings | Mapping[str, object], environment: 
                 close = nearest(key, ModelSettings.__struct_fields__)
                 raise SpecError(f"settings of a model have no member {show(key)}", field="model", nearest=close)
         try:
-            settings = msgspec.convert(dict(given), ModelSettings)
+            settings = convert_to(dict(given), ModelSettings)
         except msgspec.ValidationError as error:
             raise SpecError(str(error), field="model") from None
     if settings.base_url is not None or settings.provider not in PROVIDERS:
@@ -137,7 +138,7 @@ def _find_key(provider: str, environment: Mapping[str, str]) -> str | None:
 def _read_custom(name: str, given: CustomProvider | Mapping[str, object]) -> CustomProvider:
     if not isinstance(given, CustomProvider):
         try:
-            given = msgspec.convert({_to_camel(key): value for key, value in given.items()}, CustomProvider)
+            given = convert_to({_to_camel(key): value for key, value in given.items()}, CustomProvider)
         except msgspec.ValidationError as error:
             raise SpecError(f"custom provider {name!r}: {error}", field="custom_providers") from None
     if given.protocol not in _PROTOCOLS:

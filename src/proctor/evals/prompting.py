@@ -28,6 +28,7 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.show import show
+from proctor.model.typed import convert_to
 from proctor.targets.agent_conversation import AgentSettings
 from proctor.targets.mcp_agent import McpAgent
 
@@ -264,7 +265,7 @@ class Prompting:
         if self._evidence is not None:
             # The evidence keeps long texts shortened; what the model was told is whole.
             kept = self._evidence.metadata["messages"]
-            said += msgspec.convert(kept[len(said) :], list[ChatMessage])
+            said += convert_to(kept[len(said) :], list[ChatMessage])
         said = said or [ChatMessage(role="user", text=self._message)]
         return write_sdk_messages((message for message in said if message.role != "system"), calls)
 

@@ -17,6 +17,7 @@ import msgspec
 from proctor.evals.canonical import canonical_digest, canonical_json, text_digest
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
+from proctor.model.typed import convert_to
 
 Role = Literal["gating", "advisory"]
 Policy = Literal["fail", "ignore"]
@@ -194,7 +195,7 @@ def read_outcome(answer: object) -> ScoreOutcome:
             raise TypeError(f"an outcome has no member {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
         fields[_KEYS[key]] = value
     try:
-        return msgspec.convert(fields, ScoreOutcome)
+        return convert_to(fields, ScoreOutcome)
     except msgspec.ValidationError as error:
         raise TypeError(f"an outcome that cannot be used: {error}") from None
 

@@ -18,6 +18,7 @@ from proctor.evidence.json_bytes import UNWRITABLE, exceeds_depth, may_repeat_ke
 from proctor.evidence.text import MAYBE_JSON, may_be_json, parse_json
 from proctor.evidence.usage import HOLDERS, holds_counts
 from proctor.model.evidence import Evidence, ToolCall, Usage
+from proctor.model.typed import make_json_decoder
 
 # A JSON value of at most this many levels: deeper ones go the general way, where depth is checked.
 _LEVELS = 6
@@ -103,7 +104,7 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     metadata: dict[str, _Value] = {}  # noqa: RUF012 - as above
 
 
-_decode = msgspec.json.Decoder(_Line).decode
+_decode = make_json_decoder(_Line).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode_into = msgspec.json.Encoder().encode_into
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -12,6 +12,7 @@ from proctor.evidence.members import list_unknown_members
 from proctor.model.account import PARTS, Account
 from proctor.model.evidence import Json, UserEnding
 from proctor.model.show import show
+from proctor.model.typed import convert_to
 
 _FIELDS = frozenset(Account.__struct_fields__)
 
@@ -21,7 +22,7 @@ def read_account(value: Json, path: str) -> Account | None:
     if value is None:
         return None
     try:
-        return msgspec.convert(value, Account)
+        return convert_to(value, Account)
     except msgspec.ValidationError as error:
         raise EvidenceError(f"{path}: {error}") from None
 
@@ -31,7 +32,7 @@ def read_ending(value: Json, path: str) -> UserEnding | None:
     if value is None:
         return None
     try:
-        return msgspec.convert(value, UserEnding)
+        return convert_to(value, UserEnding)
     except msgspec.ValidationError as error:
         raise EvidenceError(f"{path}: {error}") from None
 

@@ -33,6 +33,7 @@ from proctor.model.evidence import (
     VoiceTurn,
     X12State,
 )
+from proctor.model.typed import convert_to
 
 _T = TypeVar("_T", StateRequest, StateChange)
 
@@ -173,7 +174,7 @@ def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
     entries: list[_T] = []
     for index, entry in enumerate(list_at(value, path)):
         try:
-            entries.append(msgspec.convert(read_object(entry, f"{path}[{index}]"), kind))
+            entries.append(convert_to(read_object(entry, f"{path}[{index}]"), kind))
         except msgspec.ValidationError as error:
             raise EvidenceError(f"{path}[{index}]: {error}") from None
     return tuple(entries)

@@ -13,6 +13,7 @@ from proctor.checks.requests import RequestMade, RequestNotMade
 from proctor.checks.unchanged import Unchanged
 from proctor.formats.verial_parts import Parts, to_snake_case
 from proctor.model.evidence import Json
+from proctor.model.typed import convert_to
 
 SYSTEM_CLAIMS: dict[str, tuple[str, type[msgspec.Struct]]] = {
     "unchanged": ("unchanged", Unchanged),
@@ -36,7 +37,7 @@ def read_spec(parts: Parts, spec: type[msgspec.Struct]) -> msgspec.Struct:
                 value = [_name_members(entry) for entry in (cast("list[Json]", value) if isinstance(value, list) else [value])]
             given[name] = value
     try:
-        return msgspec.convert(given, spec)
+        return convert_to(given, spec)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 

@@ -20,6 +20,7 @@ import msgspec
 
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.evidence import Json
+from proctor.model.typed import make_json_decoder
 
 LARGEST_REPLY = 65_536
 """Bytes of text."""
@@ -77,7 +78,7 @@ class FolderCache:
         self.path = path
         self.trouble: str | None = None
         """Why the last reply could not be written, where one could not."""
-        self._decoder = msgspec.json.Decoder(_StoredReply)
+        self._decoder = make_json_decoder(_StoredReply)
         self._encoder = msgspec.json.Encoder()
         self._present: dict[str, set[str]] = {}
 

@@ -17,6 +17,7 @@ from proctor.errors import SpecError
 from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelCall, ModelFault
 from proctor.model.evidence import Json, Usage
 from proctor.model.show import kind_of, nearest, show
+from proctor.model.typed import convert_to
 
 Line = ChatReply | ModelFault | str
 """One line of a script: a reply, its text alone, or what goes wrong."""
@@ -106,7 +107,7 @@ def _read_reply(line: dict[str, Any]) -> ChatReply:
     numbered = [
         {"id": f"call_{position}", **call} if isinstance(call, dict) else call for position, call in enumerate(line.get("tool_calls") or [])
     ]
-    reply = msgspec.convert({**line, "tool_calls": []}, ChatReply)
-    calls = msgspec.convert(numbered, tuple[ModelCall, ...])
+    reply = convert_to({**line, "tool_calls": []}, ChatReply)
+    calls = convert_to(numbered, tuple[ModelCall, ...])
     usage = reply.usage or Usage(input_tokens=0, output_tokens=0, total_tokens=0)
     return msgspec.structs.replace(reply, tool_calls=calls, usage=usage)

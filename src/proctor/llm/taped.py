@@ -13,6 +13,7 @@ import msgspec
 
 from proctor.llm.ports import ChatModel, ChatReply, ChatRequest, FaultCode, ModelFault
 from proctor.model.evidence import Json
+from proctor.model.typed import convert_to
 
 
 class Tape(Protocol):
@@ -78,7 +79,7 @@ class TapedModel:
 
         said = await self._tape.exchange("chat", described, send)
         try:
-            answer = msgspec.convert(said, _Answer)
+            answer = convert_to(said, _Answer)
         except msgspec.ValidationError as error:
             raise ModelFault("bad_answer", f"the recording is not an answer of a model: {error}") from None
         if answer.fault is not None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.model.typed import decode_msgpack
 from proctor.processes.executor import Done, StopWork, Work
 
 TRIES = 4
@@ -139,7 +140,7 @@ class LocalExecutor:
 def _read_reply(process: subprocess.Popen[bytes], number: int, task: bytes, deaths: int) -> Done:
     assert process.stdin is not None and process.stdout is not None
     write_frame(process.stdin, task)
-    reply = msgspec.msgpack.decode(read_frame(process.stdout), type=dict[str, Any])
+    reply = decode_msgpack(read_frame(process.stdout), dict[str, Any])
     if "stop" in reply:
         raise StopWork(reply["stop"])
     return Done(task=number, result=reply.get("result", b""), error=reply.get("error"), deaths=deaths)

@@ -9,8 +9,7 @@ import sys
 import threading
 from typing import Any
 
-import msgspec
-
+from proctor.model.typed import decode_msgpack
 from proctor.processes.executor import StopWork, Work, load_setup
 from proctor.processes.local_executor import read_frame, write_frame
 
@@ -24,14 +23,14 @@ def main() -> None:
     os.dup2(2, 1)
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_frames, args=(frames,), daemon=True).start()
-    work = msgspec.msgpack.decode(frames.get(), type=Work)
+    work = decode_msgpack(frames.get(), Work)
     try:
         do_task = load_setup(work.setup)(work.payload)
     except Exception as error:
         write_frame(replies, {"stop": _describe(error)})
         return
     while True:
-        task = msgspec.msgpack.decode(frames.get(), type=bytes)
+        task = decode_msgpack(frames.get(), bytes)
         reply: dict[str, Any]
         try:
             reply = {"result": do_task(task)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Literal, get_args
 
-import msgspec
+from proctor.model.typed import decode_json
 
 DEFAULT = "en"
 Language = Literal["en", "de", "es"]
@@ -68,7 +68,7 @@ def read_catalogue(language: str) -> Catalogue:
     for topic in TOPICS:
         content = get_data("proctor.report", f"sentences/{language}/{topic}.json")
         assert content is not None, (language, topic)
-        found = msgspec.json.decode(content, type=dict[str, str])
+        found = decode_json(content, dict[str, str])
         assert not found.keys() & sentences.keys(), (language, topic)
         sentences |= found
     return Catalogue(language, sentences)

@@ -15,6 +15,7 @@ import msgspec
 from proctor.model.cuts import RESULT_LIMIT, cut_text
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.run import RunEntry
+from proctor.model.typed import convert_to
 
 TRACE_VERSION: Final = 3
 """The version of MCPLab's trace that is written."""
@@ -129,7 +130,7 @@ def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> 
 
 
 def _write_usage(usage: Mapping[str, Json]) -> dict[str, Json]:
-    spent = msgspec.convert(usage, Usage)
+    spent = convert_to(usage, Usage)
     return {"input_tokens": spent.input_tokens or 0, "output_tokens": spent.output_tokens or 0, "total_tokens": spent.total() or 0}
 
 

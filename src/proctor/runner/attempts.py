@@ -16,6 +16,7 @@ from proctor.model.attempt import Attempt, Speaker
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
 from proctor.model.show import exception_text
+from proctor.model.typed import make_json_decoder
 from proctor.model.verdict import errored
 from proctor.runner.budgeted_speaker import BudgetedSpeaker, ConversationStopped
 from proctor.runner.events import Event
@@ -23,7 +24,7 @@ from proctor.runner.limits import AttemptGate, BudgetMeter
 from proctor.runner.ports import RunPorts
 from proctor.runner.settings import RunSettings
 
-_EVIDENCE = msgspec.json.Decoder(Evidence)
+_EVIDENCE = make_json_decoder(Evidence)
 _LONGEST_REASON = 4_000
 """Characters of a fault that a result keeps."""
 

@@ -24,6 +24,7 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, shorten, show
+from proctor.model.typed import convert_to
 from proctor.simulators.exchange import refuse
 from proctor.simulators.rows import Draft
 
@@ -75,7 +76,7 @@ def read_collection(name: str, given: Json) -> tuple[Collection, list[dict[str, 
         for rule in cast("list[Json]", config.get("rules") or [])
     ]
     try:
-        collection = msgspec.convert({**config, "rules": rules, "name": name}, Collection)
+        collection = convert_to({**config, "rules": rules, "name": name}, Collection)
     except msgspec.ValidationError as error:
         raise SpecError(str(error), field=name) from None
     if collection.schema is not None:

@@ -19,6 +19,7 @@ from proctor.evidence.reading import find_spans, read_bytes
 from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
 from proctor.model.show import nearest
+from proctor.model.typed import decode_json
 from proctor.sources.texts import check_path
 
 if TYPE_CHECKING:
@@ -353,7 +354,7 @@ def _is_complete_json(line: bytes) -> bool:
     if not stripped.startswith((b"{", b"[")) or not stripped.endswith((b"}", b"]")):
         return False
     try:
-        msgspec.json.decode(stripped, type=msgspec.Raw)
+        decode_json(stripped, msgspec.Raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return False
     return True

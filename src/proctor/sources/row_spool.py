@@ -13,8 +13,9 @@ from array import array
 import msgspec
 
 from proctor.formats.rows import Row
+from proctor.model.typed import make_json_decoder
 
-_DECODER = msgspec.json.Decoder(Row)
+_DECODER = make_json_decoder(Row)
 _MOST_PENDING = 1 << 20
 """Bytes that wait to be written together."""
 

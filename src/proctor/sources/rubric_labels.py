@@ -20,6 +20,7 @@ from proctor.model.evidence import Json
 from proctor.model.judgement import PendingVerdict
 from proctor.model.labelled import LabelledAnswer
 from proctor.model.show import show
+from proctor.model.typed import convert_to
 from proctor.model.verdict import Verdict
 from proctor.sources.labels import Labels, read_labels, read_notes
 
@@ -34,7 +35,7 @@ def read_rubric_labels(paths: Iterable[Path], rubric: str) -> Labels:
 
 def pose_item(rubric: str, item: LabelledAnswer, threshold: float | None = None) -> Verdict:
     """Return what the rubric makes of an item: a verdict that waits for the judge. With `threshold` the judge is asked for a score."""
-    spec = msgspec.convert(item.context["with"], default_registry().get(rubric).spec)
+    spec = convert_to(item.context["with"], default_registry().get(rubric).spec)
     if threshold is not None:
         if not hasattr(spec, "threshold"):
             raise SpecError(f"{rubric} asks for yes or no and has no threshold", field="threshold")

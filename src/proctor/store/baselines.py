@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import StoreError
+from proctor.model.typed import decode_json
 
 BASELINE_FILE = "baseline.json"
 
@@ -23,7 +24,7 @@ class Baselines:
     def read(self) -> dict[str, str]:
         """Return the ids of the runs by the names of their suites. Raises `StoreError`."""
         try:
-            return dict(msgspec.json.decode(self._path.read_bytes(), type=_Kept).runs)
+            return dict(decode_json(self._path.read_bytes(), _Kept).runs)
         except FileNotFoundError:
             return {}
         except OSError as error:

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.errors import StoreError
 from proctor.model.evidence import Cost, Usage
 from proctor.model.run import RunEntry
+from proctor.model.typed import make_json_decoder
 from proctor.model.verdict import Verdict
 from proctor.store.bodies import expand_bytes
 from proctor.store.pages import Row
@@ -56,8 +57,8 @@ class EntryDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return recorded if recorded is not None else self.duration_ms
 
 
-_DIGEST = msgspec.json.Decoder(EntryDigest)
-_ENTRY = msgspec.json.Decoder(RunEntry)
+_DIGEST = make_json_decoder(EntryDigest)
+_ENTRY = make_json_decoder(RunEntry)
 
 DIGEST: tuple[sa.ColumnElement[Any], ...] = (
     run_entries.c.digest,

@@ -20,10 +20,11 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.model.run import RunEntry
+from proctor.model.typed import make_json_decoder
 from proctor.store.entry_digests import LARGEST_DIGEST, decode_digest, make_digest, shorten_entry
 
 T = TypeVar("T")
-_ENTRY = msgspec.json.Decoder(RunEntry)
+_ENTRY = make_json_decoder(RunEntry)
 _BROKEN = 255
 """Stands for the outcome of a line that cannot be read."""
 _EDGE = 256

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import ProctorError
+from proctor.model.typed import make_json_decoder
 from proctor.store.list_queries import ListQuery
 
 STRETCH = 10_000
@@ -23,7 +24,7 @@ DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
 _LONGEST_CURSOR = 500
 """Characters. A cursor comes back from outside, and a longer one was never given out."""
 _Edge = tuple[Literal["older", "newer"], str, str]
-_EDGE = msgspec.json.Decoder(_Edge)
+_EDGE = make_json_decoder(_Edge)
 
 Row = Mapping[str, Any]
 """One row by column names."""

@@ -13,8 +13,9 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.model.run import RunEntry
+from proctor.model.typed import make_json_decoder
 
-_ENTRY = msgspec.json.Decoder(RunEntry)
+_ENTRY = make_json_decoder(RunEntry)
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -36,7 +37,7 @@ class EntryHead(msgspec.Struct, frozen=True):
         return self.outcome in ("error", "skip") and self.code is not None and all(told.code == self.code for told in self.verdicts)
 
 
-_HEAD = msgspec.json.Decoder(EntryHead)
+_HEAD = make_json_decoder(EntryHead)
 
 
 class EntryFile:

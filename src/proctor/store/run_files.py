@@ -27,6 +27,7 @@ import msgspec
 from proctor.errors import StoreError
 from proctor.model.result import Ending
 from proctor.model.run import RunEntry, RunHeader
+from proctor.model.typed import make_json_decoder
 from proctor.store.run_entries import EntryFile
 from proctor.store.run_references import Found, RunReferences, is_path
 from proctor.store.waiters import settle_waiters
@@ -34,8 +35,8 @@ from proctor.store.waiters import settle_waiters
 HEADER, SUITE, RESULTS, ENDED = "run.json", "suite.yaml", "results.jsonl", "ended.json"
 CASES = "cases.jsonl"
 """The cases of a suite that has too many for one text, a line each."""
-_HEADER = msgspec.json.Decoder(RunHeader)
-_ENTRY = msgspec.json.Decoder(RunEntry)
+_HEADER = make_json_decoder(RunHeader)
+_ENTRY = make_json_decoder(RunEntry)
 _LOCK_TRIES = 5
 """How often the lock of a file is tried for: whoever only looks whether it is locked holds it for an instant."""
 _Line = tuple[bytes, "asyncio.Future[None]"]

@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
 from proctor.model.run import RunEntry
+from proctor.model.typed import make_json_decoder
 from proctor.store.bodies import compress_bytes, expand_bytes
 from proctor.store.database import Database
 from proctor.store.entry_digests import make_digest
@@ -31,7 +32,7 @@ from proctor.store.upserts import insert_or_ignore
 from proctor.store.waiters import settle_waiters
 
 UNFINISHED = ("queued", "running")
-_ENTRY = msgspec.json.Decoder(RunEntry)
+_ENTRY = make_json_decoder(RunEntry)
 _STEP = 200
 """Rows read in one query, so that a long run is not held in memory."""
 _UNPACKED = 20

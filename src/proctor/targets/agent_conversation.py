@@ -37,6 +37,7 @@ from proctor.model.account import Account
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
 from proctor.model.show import nearest, show
+from proctor.model.typed import convert_to
 from proctor.targets.direct_calls import DirectCall
 from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
 from proctor.targets.mcp_servers import OfferedTool, ReachedServers, name_tools
@@ -107,7 +108,7 @@ class AgentConversation:
         listings: list[Listing] = []
         for server in wanted:
             answer = await self._tape.exchange("tool", {"method": "tools/list", "server": server}, lambda server=server: send(server))
-            listings.append(msgspec.convert(answer, Listing))
+            listings.append(convert_to(answer, Listing))
         tools = name_tools(listings)
         self._tools = {tool.name: tool for tool in tools}
         self._definitions = tuple(
@@ -273,7 +274,7 @@ class AgentConversation:
             return msgspec.to_builtins(result)
 
         request = {"method": "tools/call", "server": tool.server, "tool": tool.tool, "arguments": arguments}
-        answer = msgspec.convert(await self._tape.exchange("tool", request, send), CallResult)
+        answer = convert_to(await self._tape.exchange("tool", request, send), CallResult)
         if answer.error is not None:
             return msgspec.structs.replace(made, error=answer.error, error_kind=PROTOCOL_ERROR), answer.gone
         failure = mcp_error(answer.result)

@@ -13,6 +13,7 @@ from proctor.errors import TargetError
 from proctor.model.case import Case
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
+from proctor.model.typed import convert_to
 
 CODE = "unsupported_step"
 
@@ -47,7 +48,7 @@ def direct_calls(case: Case) -> tuple[DirectCall, ...]:
         return ()
     prompts = len(case.turns) or int(case.input is not None)
     try:
-        calls = msgspec.convert(found, tuple[DirectCall, ...])
+        calls = convert_to(found, tuple[DirectCall, ...])
     except msgspec.ValidationError as error:
         raise TargetError(f"case {case.id!r}: settings.direct_calls cannot be used: {error}", code="bad_request") from None
     for number, call in enumerate(calls):

@@ -18,6 +18,7 @@ from proctor.errors import SpecError, TargetError
 from proctor.llm.ports import ChatModel
 from proctor.model.attempt import Attempt, Speaker
 from proctor.model.evidence import Evidence, Json
+from proctor.model.typed import convert_to
 from proctor.targets.agent_conversation import AgentConversation, AgentSettings, measure_ms
 from proctor.targets.conversation import with_conversation
 from proctor.targets.direct_calls import direct_calls
@@ -129,7 +130,7 @@ def build_mcp_agent(
     """
     own = {key: value for key, value in settings.items() if key not in ("type", "model", "servers")}
     try:
-        agent = msgspec.convert(own, AgentSettings)
+        agent = convert_to(own, AgentSettings)
     except msgspec.ValidationError as error:
         problem, _, at = str(error).partition(" - at `$.")
         raise SpecError(f"an MCP agent: {problem}", field=at.rstrip("`") or None) from None

@@ -16,6 +16,7 @@ from proctor.errors import SpecError, TargetError
 from proctor.model.evidence import Json
 from proctor.model.numbers import is_finite
 from proctor.model.show import kind_of
+from proctor.model.typed import convert_to
 
 Transport = Literal["stdio", "http", "sse", "in_process"]
 Era = Literal["auto", "handshake", "stateless"]
@@ -176,7 +177,7 @@ def read_servers(value: Json) -> tuple[ServerSettings, ...]:
             raise SpecError(f"expected the settings of an MCP server, found {kind_of(entry)}", field=place)
         guess = {} if "transport" in entry or not entry.get("url") else {"transport": guess_transport(entry["url"])}
         try:
-            server = msgspec.convert({**guess, **entry}, ServerSettings)
+            server = convert_to({**guess, **entry}, ServerSettings)
             server.check()
         except msgspec.ValidationError as error:
             # `Expected `str`, got `int` - at `$.auth.token``

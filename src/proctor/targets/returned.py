@@ -18,6 +18,7 @@ import msgspec
 from proctor.evidence.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import shorten
+from proctor.model.typed import convert_to
 
 
 class Unreadable(Exception):
@@ -64,7 +65,7 @@ def plain_evidence(evidence: Evidence) -> Evidence:
     """Return the evidence in plain types, each field of the kind it must have. Raises `Unreadable`."""
     fields = plain_value(_unpack_structs(evidence))
     try:
-        return msgspec.convert(fields, Evidence)
+        return convert_to(fields, Evidence)
     except msgspec.ValidationError as error:
         raise Unreadable(str(error)) from None
 

@@ -23,6 +23,7 @@ from proctor.codecs.content_encoding import ASKED_FOR, BadPacking, TooLarge, unp
 from proctor.errors import MissingExtra, SpecError, TargetError
 from proctor.model.evidence import Json
 from proctor.model.show import show
+from proctor.model.typed import convert_to
 from proctor.network.addresses import AddressRefused
 from proctor.targets.content import read_content
 from proctor.targets.faults import TargetFault
@@ -131,7 +132,7 @@ class Wire:
             # A fault out of a recording has lost its kind.
             raise TargetFault(error.code, error.message, safe=error.safe) from None
         try:
-            return msgspec.convert(ids.restore(came), HttpAnswer)
+            return convert_to(ids.restore(came), HttpAnswer)
         except msgspec.ValidationError as error:
             raise TargetFault("bad_answer", f"the tape's answer to {self._describe_request(request)}: {error}") from None
 

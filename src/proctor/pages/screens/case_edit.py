@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from proctor.checks.registry import default_registry
 from proctor.errors import StoreError
 from proctor.formats.suites import DIALECTS
+from proctor.model.typed import decode_json
 from proctor.pages.desk import Desk, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
@@ -219,7 +220,7 @@ def read_when(form: Record) -> Record | None:
 def read_object(text: str, field: str) -> Record:
     """Return a JSON object that somebody typed. Raises `Refusal`."""
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
+        return decode_json(text, dict[str, Any])
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         told = f'expected a JSON object such as {{"name": "value"}}: {str(error)[:200]}'
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={field: [told]}) from None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.model.typed import convert_to
 from proctor.pages.desk import Desk, find_in_project, open_desk
 from proctor.pages.form_page import Question, ask_first, refuse_if_changed
 from proctor.pages.forms import read_form
@@ -56,7 +56,7 @@ async def show_label(request: Request, source: Source) -> Response:
         "label": label,
         "note": write_block(label["note"], LONGEST_NOTE),
         "about": _find_subject(project, label),
-        "judged": None if judged is None else write_claim(msgspec.convert(judged, JudgedClaim)),
+        "judged": None if judged is None else write_claim(convert_to(judged, JudgedClaim)),
     }
     return render_page(request, "label.html", values)
 

@@ -20,8 +20,8 @@ function lineOf(offset) {
   while (low < high) { const middle = (low + high + 1) >> 1; if (starts[middle] <= offset) low = middle; else high = middle - 1; }
   return low;
 }
-// On a phone the letters of the text are larger.
-const metrics = () => { const style = getComputedStyle(text); layer.style.font = style.font; return { tall: parseFloat(style.lineHeight), top: parseFloat(style.paddingTop), left: parseFloat(style.paddingLeft) }; };
+// The letters of the layer are those of the text by the style sheet alone, so that both change in the same moment when a window becomes narrow.
+const metrics = () => { const style = getComputedStyle(text); return { tall: parseFloat(style.lineHeight), top: parseFloat(style.paddingTop), left: parseFloat(style.paddingLeft) }; };
 
 // --- the layer: of the lines that are seen, what is marked; the text itself is there for its width alone -------------
 function marksOf(at) {

@@ -21,6 +21,7 @@ from proctor.model.cost import PriceList
 from proctor.model.evidence import Cost, Json, Source
 from proctor.model.judgement import Opinion
 from proctor.model.result import AxisScore, CaseResult, CaseVerdict
+from proctor.model.typed import convert_to, decode_json, make_msgpack_decoder
 from proctor.model.verdict import Outcome, Verdict, errored
 from proctor.service.decisions.trace_verdicts import CaseText, Finding
 from proctor.store.bodies import from_json
@@ -70,7 +71,7 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
             suite = plan_sent_suite(suite).suite
         if self.prices is not None:
-            suite = msgspec.structs.replace(suite, prices=msgspec.json.decode(self.prices, type=PriceList))
+            suite = msgspec.structs.replace(suite, prices=decode_json(self.prices, PriceList))
         return suite
 
 
@@ -183,12 +184,12 @@ def unpack_plain(data: bytes, type: type[T] | Any) -> T:
     """Return what `pack_plain` was given."""
     if data[:1] == b"m":
         return _get_decoder(type).decode(data[1:])
-    return msgspec.convert(json.loads(data[1:]), type)
+    return convert_to(json.loads(data[1:]), type)
 
 
 @functools.cache
 def _get_decoder(type: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(type)
+    return make_msgpack_decoder(type)
 
 
 def unpack_result(data: bytes, case: Case, source: Source | None = None) -> CaseResult:

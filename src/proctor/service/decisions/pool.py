@@ -22,6 +22,7 @@ from typing import Protocol
 
 import msgspec
 
+from proctor.model.typed import make_msgpack_decoder
 from proctor.service.decisions.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
 from proctor.service.decisions.messages import CRASHED, TIME_LIMIT, Answer, CaseWork, Job, ReadWork, SuiteSource, Work
 from proctor.service.decisions.record_verdicts import CaseDecider
@@ -45,7 +46,7 @@ _NICE = 5
 _MOST_SUITES = 20
 _LOG = logging.getLogger("proctor.serve")
 _ENCODE = msgspec.msgpack.Encoder().encode
-_READ = msgspec.msgpack.Decoder(Answer).decode
+_READ = make_msgpack_decoder(Answer).decode
 
 Who = tuple[str, str]
 """A tenant, and one of its callers."""

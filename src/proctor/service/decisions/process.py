@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from proctor.model.typed import make_msgpack_decoder
 from proctor.service.decisions.messages import Answer, Job
 from proctor.service.decisions.record_verdicts import CaseDecider
 from proctor.service.decisions.trace_verdicts import Batch, Limit, OutOfTime, TraceDecider
@@ -48,7 +49,7 @@ def main() -> None:
     limit = _make_time_limit()
     decider, cases = TraceDecider(limit=limit), CaseDecider(limit=limit)
     encode = msgspec.msgpack.Encoder().encode
-    read = msgspec.msgpack.Decoder(Batch | Job).decode
+    read = make_msgpack_decoder(Batch | Job).decode
     with contextlib.suppress(BrokenPipeError):
         _send_frame(out, READY)
         while (frame := _read_frame(sys.stdin.buffer)) is not None:

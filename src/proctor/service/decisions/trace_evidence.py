@@ -20,6 +20,7 @@ from proctor.evidence.spans import Span, SpanGroup, merge_spans
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
+from proctor.model.typed import convert_to, make_json_decoder
 from proctor.paths.dotted import find_dotted
 from proctor.store.bodies import BodyTooLarge, expand_bytes, from_json
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 LARGEST_EVIDENCE = 128 * 1024 * 1024
 """Bytes of JSON of one trace that are looked at. Kept, it may be a hundred times as small; in memory it is ten times as large."""
-_GROUPS = msgspec.json.Decoder(list[SpanGroup])
+_GROUPS = make_json_decoder(list[SpanGroup])
 
 
 def read_agent_evidence(pieces: Sequence[bytes], agent: Agent | None) -> Evidence:
@@ -74,7 +75,7 @@ def _decode_groups(data: bytes) -> list[SpanGroup]:
     except (msgspec.MsgspecError, RecursionError):
         # Integers beyond 64 bits, which the fast reader does not know.
         try:
-            return msgspec.convert(from_json(data), list[SpanGroup])
+            return convert_to(from_json(data), list[SpanGroup])
         except msgspec.ValidationError as error:
             raise StoreError(f"stored spans cannot be read: {error}") from error
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from proctor.model.typed import make_msgpack_decoder
 from proctor.service.decisions.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
 from proctor.service.decisions.trace_verdicts import Batch, CaseKey, CaseText, Decision, TraceDecider
 
@@ -79,7 +80,7 @@ class ProcessDecider:
         self._process: ChildProcess | None = None
         self._told = _KnownCases()
         self._encode = msgspec.msgpack.Encoder().encode
-        self._read = msgspec.msgpack.Decoder(Decision).decode
+        self._read = make_msgpack_decoder(Decision).decode
         self.was_ready = False
         """Whether there ever was a process; then there can be one again."""
 

@@ -25,6 +25,7 @@ from proctor.formats.suites import read_suite
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult
+from proctor.model.typed import convert_to
 from proctor.model.verdict import errored
 from proctor.report.json_text import CaseEncoder
 from proctor.service.decisions.case_selection import ActiveCase, is_selected
@@ -195,7 +196,7 @@ class TraceDecider:
             self._texts.pop((id, version), None)
             self._prepared.pop((id, version), None)
         self._texts.update({(text.id, text.version): text for text in batch.texts})
-        cases = msgspec.convert(from_json(batch.cases), list[ActiveCase])
+        cases = convert_to(from_json(batch.cases), list[ActiveCase])
         spent: dict[str, float] = {}
         started = self._clock()
         for task in batch.tasks:

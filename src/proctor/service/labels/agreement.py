@@ -11,6 +11,7 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.model.typed import make_json_decoder
 from proctor.scoring.agreement import Figure
 from proctor.scoring.calibration import Calibration, summarize_calibration
 from proctor.service.access.callers import Caller
@@ -24,7 +25,7 @@ from proctor.store.tables import annotation_rows
 
 MOST_LABELS = 2_000
 """The newest labels of a project that agreement is computed from, and that are exported."""
-_CLAIM = msgspec.json.Decoder(JudgedClaim)
+_CLAIM = make_json_decoder(JudgedClaim)
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):

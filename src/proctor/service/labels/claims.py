@@ -19,6 +19,7 @@ from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
+from proctor.model.typed import convert_to, make_json_decoder
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, require_reader
 from proctor.service.decisions.trace_evidence import read_agent_evidence
@@ -87,7 +88,7 @@ class _Attempt(msgspec.Struct, frozen=True):
     verdicts: list[_Decided] = []
 
 
-_ATTEMPT = msgspec.json.Decoder(_Attempt)
+_ATTEMPT = make_json_decoder(_Attempt)
 
 
 async def find_subject(connection: AsyncConnection, caller: Caller, kind: SubjectKind, id: str) -> Subject:
@@ -124,7 +125,7 @@ async def read_claims(hub: Hub, caller: Caller, subject: Subject) -> list[Judged
 def read_verdicts(body: Json) -> list[_Decided]:
     """Return the verdicts of a result of a trace as it is kept."""
     told: Json = body.get("assertions") if isinstance(body, dict) else None
-    return [msgspec.convert(one, _Decided) for one in told] if isinstance(told, list) else []
+    return [convert_to(one, _Decided) for one in told] if isinstance(told, list) else []
 
 
 def list_judged(verdicts: Sequence[_Decided]) -> list[tuple[int, _Decided]]:

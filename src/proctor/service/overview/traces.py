@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.actions.overview import FailedResult, NewReason, find_new_reasons
 from proctor.errors import StoreError
 from proctor.model.show import shorten
+from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import list_seen
 from proctor.store.bodies import expand_bytes
@@ -40,7 +41,7 @@ class _Result(msgspec.Struct):
     assertions: list[_Assertion] = []
 
 
-_RESULT = msgspec.json.Decoder(_Result)
+_RESULT = make_json_decoder(_Result)
 
 
 async def find_trace_reasons(connection: AsyncConnection, caller: Caller, project_id: str, since: str) -> tuple[tuple[NewReason, ...], int]:

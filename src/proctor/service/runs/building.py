@@ -20,6 +20,7 @@ from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
 from proctor.model.result import Ending
 from proctor.model.run import RunHeader
+from proctor.model.typed import convert_to
 from proctor.runner.settings import RunSettings
 from proctor.service.access.secrets import read_secrets
 from proctor.service.decisions.messages import SuiteSource
@@ -100,7 +101,7 @@ def fill_what_is_unsaid(asked: Asked, suite: Suite, project: Row) -> Asked:
 
 def asked_of(row: Row) -> Asked:
     """Return how a run is to be driven."""
-    return msgspec.convert(row["settings"] or {}, Asked)
+    return convert_to(row["settings"] or {}, Asked)
 
 
 def header_of(row: Row) -> RunHeader:

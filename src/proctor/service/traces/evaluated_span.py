@@ -11,6 +11,7 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
+from proctor.model.typed import make_json_decoder
 from proctor.store.bodies import expand_bytes, from_json
 
 RESPONSE = "gen_ai.response.id"
@@ -48,7 +49,7 @@ class _Group(msgspec.Struct):
     spans: list[_Span]
 
 
-_GROUPS = msgspec.json.Decoder(list[_Group])
+_GROUPS = make_json_decoder(list[_Group])
 
 
 def find_place(pieces: Sequence[bytes]) -> Place:

@@ -17,6 +17,7 @@ from proctor.errors import EvidenceError, StoreError
 from proctor.evidence.span_rows import SpanRow, TreeSpan, list_span_rows, merge_tree_spans, take_for_tree
 from proctor.evidence.spans import Span, merge_spans, read_span
 from proctor.model.evidence import Evidence, Json
+from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, require_reader
 from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence
@@ -92,10 +93,10 @@ class _TreeGroup(msgspec.Struct, frozen=True):
     spans: list[TreeSpan]
 
 
-_TREE_GROUPS = msgspec.json.Decoder(list[_TreeGroup])
-_RAW = msgspec.json.Decoder(list[_RawGroup])
-_UNREAD = msgspec.json.Decoder(list[_UnreadGroup])
-_SPAN = msgspec.json.Decoder(Span)
+_TREE_GROUPS = make_json_decoder(list[_TreeGroup])
+_RAW = make_json_decoder(list[_RawGroup])
+_UNREAD = make_json_decoder(list[_UnreadGroup])
+_SPAN = make_json_decoder(Span)
 
 
 async def read_span_tree(hub: Hub, caller: Caller, id: str) -> SpanTree:

@@ -22,6 +22,7 @@ from proctor.codecs.query import decode_percent, encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State
 from proctor.model.show import kind_of, nearest, show
+from proctor.model.typed import convert_to
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.records_collections import CONFIG, Collection, apply_rules, check_row, read_collection
@@ -177,7 +178,7 @@ def _find_collection(name: str, rows: Draft) -> Collection:
         near = nearest(name, rows.list(CONFIG))
         more = f"; nearest: {', '.join(near)}" if near else ""
         raise refuse(404, "not_found", f"there is no collection {show(name)}{more}")
-    return msgspec.convert(config, Collection)
+    return convert_to(config, Collection)
 
 
 def _require_method(request: Request, *known: str) -> None:

@@ -1,0 +1,76 @@
+"""Values of declared types, read from documents.
+
+msgspec learns a type when the type is first read, and marks it as known before all of its fields are filled in. A second thread that reads
+the same type in that moment follows a pointer that is not there yet, and the whole process ends. So a type is learned here alone, by one
+thread at a time; reading what is known costs one look into a set.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+T = TypeVar("T")
+
+_LEARNING = threading.Lock()
+_KNOWN: set[Any] = set()
+
+
+def learn_type(kind: Any) -> None:
+    """Let msgspec learn a type and all that it is made of, before anybody reads a value of it."""
+    if kind not in _KNOWN:
+        with _LEARNING:
+            msgspec.msgpack.Decoder(kind)
+            _KNOWN.add(kind)
+
+
+@overload
+def convert_to(value: Any, kind: type[T], *, strict: bool = True) -> T: ...
+@overload
+def convert_to(value: Any, kind: Any, *, strict: bool = True) -> Any: ...
+def convert_to(value: Any, kind: Any, *, strict: bool = True) -> Any:
+    """Return a value of a declared type, made of plain dictionaries and lists."""
+    learn_type(kind)
+    return msgspec.convert(value, kind, strict=strict)
+
+
+@overload
+def decode_json(data: bytes | str, kind: type[T]) -> T: ...
+@overload
+def decode_json(data: bytes | str, kind: Any) -> Any: ...
+def decode_json(data: bytes | str, kind: Any) -> Any:
+    """Return the value of a declared type that a JSON text holds."""
+    learn_type(kind)
+    return msgspec.json.decode(data, type=kind)
+
+
+@overload
+def decode_msgpack(data: bytes, kind: type[T]) -> T: ...
+@overload
+def decode_msgpack(data: bytes, kind: Any) -> Any: ...
+def decode_msgpack(data: bytes, kind: Any) -> Any:
+    """Return the value of a declared type that a MessagePack document holds."""
+    learn_type(kind)
+    return msgspec.msgpack.decode(data, type=kind)
+
+
+@overload
+def make_json_decoder(kind: type[T]) -> msgspec.json.Decoder[T]: ...
+@overload
+def make_json_decoder(kind: Any) -> msgspec.json.Decoder[Any]: ...
+def make_json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of JSON texts that hold one declared type."""
+    learn_type(kind)
+    return msgspec.json.Decoder(kind)
+
+
+@overload
+def make_msgpack_decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]: ...
+@overload
+def make_msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]: ...
+def make_msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Return a decoder of MessagePack documents that hold one declared type."""
+    learn_type(kind)
+    return msgspec.msgpack.Decoder(kind)
