@@ -190,6 +190,23 @@ def test_content_is_logged_only_when_allowed_and_redacted_even_then(tmp_path: Pa
     assert "visible" in line["body"] and "sk-abcdef" not in line["body"]
 
 
+@pytest.mark.timeout(60)
+def test_a_secret_that_stands_where_the_log_breaks_off_is_not_shown_in_half(tmp_path: Path, lines: Any) -> None:
+    bodies: list[bytes] = []
+    for before in range(1_900, 1_990, 15):
+        plain = json.dumps({"name": "x" * before, "password": "open-sesame-open-sesame-open-sesame"})
+        pairs = json.dumps({"name": "x" * before, "headers": [{"key": "authorization", "value": "open-sesame-open-sesame"}]})
+        bodies += [plain.encode(), pairs.encode(), plain[:-1].encode(), plain[:-9].encode()]
+    bodies.append(json.dumps({"name": "x" * 300_000, "password": "open-sesame"}).encode())
+    with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, log_content=True) as service:
+        for body in bodies:
+            service.post("/api/projects", content=body, headers={"content-type": "application/json"})
+    found = lines()
+    assert len(found) == len(bodies) and all("body" in line for line in found)
+    assert [line["body"][-60:] for line in found if "open" in line["body"]] == []
+    assert found[-1]["body"] == f"a body of {len(bodies[-1])} bytes"
+
+
 def test_no_form_leaves_a_secret_in_the_log(tmp_path: Path, lines: Any) -> None:
     with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, log_content=True) as service:
         settings = json.dumps({"targets": {"a": {"headers": {"authorization": "open sesame"}}}})

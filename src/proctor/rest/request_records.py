@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 
+import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,11 +19,14 @@ from proctor.cassettes.scrub import REDACTED
 from proctor.pages.forms import LARGEST_FORM, hides_value, is_form, parse_form
 from proctor.rest.errors import make_bug_response
 from proctor.rest.metrics import Metrics
-from proctor.service.redaction import redact_text
+from proctor.service.redaction import redact, redact_text
 
 _LOG = logging.getLogger("proctor.serve")
 _ID = re.compile(r"[\x21-\x7e]{1,255}")
 _SHOWN_BODY = 2_000
+"""Bytes of a body that a log shows."""
+_REDACTED_BODY = 200_000
+"""Bytes of a body that are redacted as a document. A larger one takes a millisecond in which nobody else is served, and is only counted."""
 _HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -100,7 +104,7 @@ class RequestRecorder:
 def _show_body(scope: Scope, body: bytes) -> str:
     """Return the beginning of a body without what looks like a secret."""
     if not is_form(Headers(scope=scope)):
-        return redact_text(body[:_SHOWN_BODY].decode("utf-8", errors="replace"))
+        return _show_document(body)
     # As it is sent, a form hides the marks that secrets are known by.
     try:
         fields = parse_form(body) if len(body) <= LARGEST_FORM else {}
@@ -108,6 +112,20 @@ def _show_body(scope: Scope, body: bytes) -> str:
         fields = {}
     shown = [f"{name}={REDACTED if hides_value(name) else redact_text(value)}" for name, values in fields.items() for value in values]
     return "&".join(shown)[:_SHOWN_BODY] if shown else f"a form of {len(body)} bytes"
+
+
+def _show_document(body: bytes) -> str:
+    """Return the beginning of a JSON document or another text. It is redacted first: half a secret is known by nothing."""
+    if len(body) > _REDACTED_BODY:
+        return f"a body of {len(body)} bytes"
+    try:
+        shown = msgspec.json.encode(redact(msgspec.json.decode(body))).decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, UnicodeEncodeError, RecursionError):
+        # A document that breaks off may do so inside a secret, whose end is one of the marks that it is known by.
+        if body.lstrip()[:1] in b"{[":
+            return f"{len(body)} bytes that are no JSON"
+        shown = redact_text(body.decode("utf-8", errors="replace"))
+    return shown[:_SHOWN_BODY]
 
 
 def find_route(scope: Scope) -> str:
