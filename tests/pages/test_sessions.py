@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import re
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 
 from proctor.errors import StoreError
+from proctor.service.access import sessions as service_sessions
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import list_keys, revoke_key
-from proctor.service.access.sessions import SESSION_S, find_session_caller, hash_token
+from proctor.service.access.sessions import SESSION_S, find_session_caller, hash_token, open_session
 from proctor.service.hub import Hub
 from proctor.store.tables import sessions
 from tests.pages.world import World
@@ -199,3 +201,18 @@ def test_a_database_that_is_away_has_a_page_that_says_so(world: World, monkeypat
     monkeypatch.setattr(type(world.service.hub.database), "reading", away)
     answer = world.get("/ui/", "organization")
     assert answer.status_code == 503 and "The database is away" in answer.text and answer.headers["retry-after"]
+
+
+def test_the_oldest_sessions_of_a_key_end_when_many_were_opened_with_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_sessions, "MOST_SESSIONS", 3)
+    key, other = world.keys["organization"], world.keys["project"]
+
+    async def open_many(hub: Hub) -> list[bool]:
+        before = (await open_session(hub, other))[1]
+        tokens = []
+        for _ in range(5):
+            tokens.append((await open_session(hub, key))[1])
+            await asyncio.sleep(0.002)  # when one was opened is kept in milliseconds
+        return [await find_session_caller(hub, token) is not None for token in (before, *tokens)]
+
+    assert world.service.run(open_many) == [True, False, False, True, True, True]

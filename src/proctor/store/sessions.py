@@ -31,3 +31,11 @@ async def delete_session(connection: AsyncConnection, hash: str) -> bool:
 async def delete_expired_sessions(connection: AsyncConnection, now: str) -> None:
     """Delete the sessions whose time is over."""
     await connection.execute(sa.delete(sessions).where(sessions.c.expires_at <= now))
+
+
+async def delete_oldest_sessions(connection: AsyncConnection, key_id: str, keep: int) -> None:
+    """Delete the sessions of a key but for the last `keep` that were opened."""
+    newest = (
+        sa.select(sessions.c.hash).where(sessions.c.key_id == key_id).order_by(sessions.c.created_at.desc(), sessions.c.hash).limit(keep)
+    )
+    await connection.execute(sa.delete(sessions).where(sessions.c.key_id == key_id, sessions.c.hash.not_in(newest)))

@@ -1,7 +1,7 @@
 """Sessions of browsers: opened once with a key, and good for what that key may do, as long as the key itself is good.
 
 The token of a session is random and lives in a cookie; the database has its SHA-256. A session ends when it is closed, when its time is
-over, and when its key is revoked or expires.
+over, when its key is revoked or expires, and when many later ones were opened with the same key.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from proctor.store import sessions as rows
 
 SESSION_S = 12 * 60 * 60
 """How long a session lasts: a working day."""
+MOST_SESSIONS = 100
+"""Sessions of one key: a team that shares it, each on several machines. Whoever has a key could otherwise fill the database with them."""
 _LONGEST_TOKEN = 200
 
 
@@ -38,6 +40,7 @@ async def open_session(hub: Hub, key: str) -> tuple[Caller, str]:
     }
     async with hub.database.writing() as connection:
         await rows.delete_expired_sessions(connection, hub.now())
+        await rows.delete_oldest_sessions(connection, caller.key_id, MOST_SESSIONS - 1)
         await rows.add_session(connection, values)
         await note(connection, hub, caller, "open", "session", caller.key_id)
     return caller, token
