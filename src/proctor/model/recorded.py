@@ -6,6 +6,8 @@ that looks like nothing; so it is for a part that a reader names as not known (`
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
 from proctor.model.account import PART_NAMES, Account, Part
@@ -78,7 +80,7 @@ _PARTS: dict[type, dict[str, Part]] = {
 
 def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) -> Json | Unrecorded:
     """Return a field of evidence or of something inside it, or `Unrecorded` where nobody looked or not all of it is known."""
-    kind = type(owner)
+    kind = _find_kind(type(owner))
     part = _PARTS.get(kind, {}).get(field)
     if part is not None and account is not None and part in account.unknown:
         return Unrecorded(f"{PART_NAMES[part]} not known: {account.unknown[part]}")
@@ -92,6 +94,12 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     if isinstance(owner, ToolCall) and field == "result" and owner.failed():
         return None
     return Unrecorded(f"{words} not recorded in this evidence")
+
+
+@functools.cache
+def _find_kind(kind: type) -> type:
+    """Return the type of evidence that the tables speak of: readers have twins of their own, which are evidence all the same."""
+    return next((base for base in kind.__mro__ if base in _WORDS), kind)
 
 
 def _find_elsewhere(owner: msgspec.Struct, field: str) -> Json:
