@@ -45,6 +45,8 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     result: RunResult
     ended: Ended
     reason: str = ""
+    unkept: str = ""
+    """The bound on spending that could not be kept, in words."""
     folder: Path
     entries: Entries
     """What was kept of each attempt."""
@@ -156,7 +158,7 @@ async def _drive_into(
 ) -> LiveRun:
     """Drive what is not `done`, and keep it in `folder`."""
     ended: Ended = "interrupted"
-    reason, failed = "", False
+    reason, unkept, failed = "", "", False
     try:
         runner = Runner(
             built.cases,
@@ -174,7 +176,7 @@ async def _drive_into(
             planned=folder.header.planned,
         )
         outcome = await runner.run(done)
-        ended, reason = outcome.ended, outcome.reason
+        ended, reason, unkept = outcome.ended, outcome.reason, outcome.unkept
     except Exception:
         failed = True
         raise
@@ -187,7 +189,7 @@ async def _drive_into(
     unmatched: int = getattr(built.target, "records_without_case", 0)
     if unmatched:
         result = msgspec.structs.replace(result, unmet=msgspec.structs.replace(result.unmet, records_without_case=unmatched))
-    return LiveRun(result=result, ended=ended, reason=reason, folder=folder.folder, entries=entries)
+    return LiveRun(result=result, ended=ended, reason=reason, unkept=unkept, folder=folder.folder, entries=entries)
 
 
 def _open(

@@ -94,6 +94,8 @@ def _run_suite(options: argparse.Namespace) -> int:
     if live.reason and (len(live.entries) > 1 or options.max_cost is not None or options.max_tokens is not None):
         hint = "; -j 1 starts one case at a time" if options.concurrency > 1 else ""
         print(f"{live.reason}: everything had been started by then, so there was nothing left to stop{hint}", file=sys.stderr)
+    if live.unkept:
+        print(f"warning: {live.unkept}", file=sys.stderr)
     if options.strict and live.result.unmet.any:
         return Exit.USAGE
     for result in live.result.cases:
