@@ -10,8 +10,9 @@ import functools
 
 import msgspec
 
-from proctor.model.account import PART_NAMES, Account, Part
+from proctor.model.account import PART_NAMES, PLAIN_READERS, Account, Part
 from proctor.model.evidence import Cost, Evidence, EvidenceTurn, Json, Node, Render, State, ToolCall, Usage
+from proctor.model.show import show
 
 
 class Unrecorded(msgspec.Struct, frozen=True):
@@ -87,6 +88,8 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     value: Json = getattr(owner, field)
     if value is None:
         value = _find_elsewhere(owner, field)
+    if value is None and isinstance(owner, ToolCall) and field in ("error", "error_kind") and not tells_ending(owner, account):
+        return Unrecorded(f"how {show(owner.name, 60)} ended (neither result nor error) not recorded in this evidence")
     words = _WORDS.get(kind, {}).get(field)
     if value is not None or words is None:
         return value
@@ -94,6 +97,16 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     if isinstance(owner, ToolCall) and field == "result" and owner.failed():
         return None
     return Unrecorded(f"{words} not recorded in this evidence")
+
+
+def tells_ending(call: ToolCall, account: Account | None) -> bool:
+    """Return whether it is known how a call ended: one in our own words with neither a result nor an error does not tell.
+
+    Readers of other formats say in their account what they do not know.
+    """
+    if call.error is not None or call.result is not None:
+        return True
+    return account is not None and account.reader.partition(" and ")[0] not in PLAIN_READERS
 
 
 @functools.cache
