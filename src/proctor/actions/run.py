@@ -20,6 +20,7 @@ from proctor.actions.run_target import with_capture
 from proctor.actions.settings import describe_passed_over
 from proctor.actions.suites import load_suite
 from proctor.actions.taping import tell_untaped
+from proctor.actions.target_risks import list_risks
 from proctor.actions.trust import trust_for
 from proctor.actions.variables import read_variables
 from proctor.actions.waiting import wait_for_end
@@ -87,7 +88,8 @@ async def drive(
         if settings.budget.max_cost is not None:
             require_prices(built.suite, built.list_models())
         _announce_judge(built, settings.repeat, options.announce)
-        _announce_risk(built, options.announce)
+        for line in list_risks(built.driven, default_registry()):
+            options.announce(line)
         tell_untaped(built, options)
         with _open_tapes(options, built.secrets) as (tape_for, describe_unused):
             with closing(write_kept_suite(built.suite)) as kept:
@@ -136,21 +138,6 @@ def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None
     for suite, part in (judge.parts or ((built.suite, judge),)) if judge is not None else ():
         take = estimate_judging(suite, part.settings, jurors=len(part.models), repeat=repeat)
         announce(f"judge: {', '.join(part.models)}; up to {count_noun(take.calls, 'call')}, at least {take.tokens:,} tokens")
-
-
-def _announce_risk(built: BuiltRun, announce: Callable[[str], None]) -> None:
-    """Tell what the target says of itself that may spoil the results, and which tools the suite names that it has not."""
-    describe = getattr(built.target, "describe_risk", None)
-    told = describe() if describe is not None else None
-    if told:
-        announce(told)
-    find_tools = getattr(built.target, "find_tools", None)
-    tools = find_tools() if find_tools is not None else None
-    if tools:
-        from proctor.actions.tool_names import list_unknown_tools  # only of some agents the tools are known
-
-        for line in list_unknown_tools(built.suite, tools, default_registry()):
-            announce(line)
 
 
 async def _drive_into(

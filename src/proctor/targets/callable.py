@@ -105,6 +105,13 @@ class CallableTarget:
         """Return a warning where all cases share an agent that keeps its conversation."""
         return describe_shared_agent(self._function, self._name)
 
+    def describe_forgetting(self) -> str | None:
+        """Return why the function cannot know which conversation a message belongs to; None where it is told."""
+        if {"session_id", "history"}.intersection(self._wanted):
+            return None
+        page = "docs/how-to/test-a-python-function.md#one-conversation-for-each-case"
+        return f"{_describe_call(self._function)} takes neither session_id nor history ({page})"
+
     def find_tools(self) -> frozenset[str] | None:
         """Return the names of the agent's tools; None where they are not known."""
         return find_known_tools(self._function)
