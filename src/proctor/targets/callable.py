@@ -51,6 +51,7 @@ from proctor.targets.returned import Unreadable, plain_evidence, plain_value, ty
 from proctor.targets.shared_agents import describe_exception, describe_shared_agent, find_agent_object
 from proctor.targets.stopwatch import Stopwatch
 from proctor.targets.this_exchange import keep_this_exchange
+from proctor.targets.told_text import lay_text, split_pair
 
 Function = Callable[..., Any]
 READER = "callable"
@@ -213,6 +214,9 @@ class CallableTarget:
 
     def _read_evidence(self, answer: object) -> Evidence:
         """Return what the function returned as evidence; whatever goes wrong while reading it is the fault of the function."""
+        pair = split_pair(answer)
+        if pair is not None:
+            return lay_text(self._read_evidence(pair[1]), self._read_evidence(pair[0]))
         try:
             if isinstance(answer, Streamed):
                 return self._read_stream(answer.items)
@@ -246,13 +250,18 @@ class CallableTarget:
         if found is not None:
             return found
         last = items[-1]
-        if isinstance(last, (Evidence, Mapping)) and all(isinstance(item, str) for item in items[:-1]):
-            return self._read_evidence(last)
+        if isinstance(last, (Evidence, Mapping, list)) and all(isinstance(item, str) for item in items[:-1]):
+            evidence = self._read_evidence(cast(object, last))
+            # Pieces before an answer that has a text of its own are that text as it came, or words on the way to it.
+            said = evidence.text is None and items[:-1]
+            return lay_text(evidence, self._read_stream(items[:-1])) if said else evidence
         kinds = ", ".join(dict.fromkeys(_describe_kind(item) for item in items[:MAX_KINDS]))
         raise Unreadable(f"its stream held {kinds}")
 
     def _refuse_answer(self, answer: object, why: str) -> TargetFault:
         shown = answer.items[-1] if isinstance(answer, Streamed) and answer.items else answer
+        # What could be named on the command line to read a file does not help a function.
+        why = why.partition("\n  known forms")[0]
         told = f"what {_describe_call(self._function)} returned ({_describe_kind(shown)}) is no evidence: {why}"
         return TargetFault("bad_answer", f"{told}; see {find_page(shown)}")
 
@@ -293,6 +302,9 @@ def _name_marked(module: object, name: str) -> str:
 
 def _describe_kind(answer: object) -> str:
     """Return the user's word for this kind of value, else its type."""
+    if isinstance(answer, tuple):
+        kinds = ", ".join(_describe_kind(item) for item in cast("tuple[object, ...]", answer)[:MAX_KINDS])
+        return f"a tuple ({kinds})"
     word = kind_of(answer)
     return type_name(answer) if word == type(answer).__name__ else word
 
