@@ -151,3 +151,19 @@ def test_an_http_agent_may_tell_its_text_beside_its_messages() -> None:
     assert evidence.text == ANSWER and [call.name for call in evidence.tool_calls or ()] == ["lookup"]
     evidence = evidence_of(HttpAnswer(status=200, body={"text": "ok", "messages": MESSAGES}, text="", duration_ms=1.0))
     assert evidence.account is not None and DIFFERS in evidence.account.unknown["answer"]
+
+
+def test_messages_of_a_framework_may_stand_beside_the_text_in_a_mapping() -> None:
+    pydantic_ai, models = pytest.importorskip("pydantic_ai"), pytest.importorskip("pydantic_ai.models.test")
+    agent = pydantic_ai.Agent(models.TestModel(custom_output_text=ANSWER))
+
+    @agent.tool_plain
+    def lookup() -> str:
+        return "on its way"
+
+    async def answer(message: str) -> object:
+        result = await agent.run(message)
+        return {"text": result.output, "messages": result.all_messages()}
+
+    evidence = drive(answer, attempt_of("hi"))
+    assert evidence.text == ANSWER and [call.name for call in evidence.tool_calls or ()] == ["lookup"]
