@@ -72,6 +72,7 @@ def test_what_the_messages_do_not_show_the_text_does_not_show_either() -> None:
         (("hi", "ho"), "a tuple (text, text)"),
         (("hi", {}, []), "a tuple (text, object, list)"),
         (("hi", ("hi", {})), "a tuple (text, a tuple (text, object))"),
+        (["hi", {"type": "image_url", "image_url": {}}], "a list of 2 (text, object)"),
     ],
 )
 def test_other_tuples_are_refused_with_what_they_hold(value: object, told: str) -> None:

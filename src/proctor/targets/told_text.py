@@ -30,7 +30,9 @@ def split_pair(answer: object) -> tuple[str, object] | None:
     text, beside = (first, second) if isinstance(first, str) else (second, first)
     # A pair within a pair is nobody's way to tell of a run, and may contain itself.
     is_alone = beside is None or isinstance(beside, (str, bool, int, float)) or _holds_text(beside)
-    return (text, beside) if isinstance(text, str) and not is_alone else None
+    # A list of a text and an object may be the parts of one message.
+    is_message = isinstance(answer, list) and not isinstance(beside, list)
+    return (text, beside) if isinstance(text, str) and not is_alone and not is_message else None
 
 
 def _holds_text(value: object) -> bool:
