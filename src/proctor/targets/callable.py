@@ -224,7 +224,7 @@ class CallableTarget:
                 return plain_evidence(answer)
             if isinstance(answer, str):
                 return doubt_stand_in(read_document({"text": plain_value(answer)}, format="plain")[0])
-            found = read_returned(answer)
+            found = read_returned(answer) or self._read_messages(answer)
             if found is not None:
                 return found
             found = read_plain_answer(answer) if isinstance(answer, (Mapping, list)) else None
@@ -241,6 +241,12 @@ class CallableTarget:
             "expected text, a mapping of plain evidence, messages or an Evidence, or what an agent framework returns; "
             f"see {find_page(answer)}",
         )
+
+    def _read_messages(self, answer: object) -> Evidence | None:
+        """Return what messages of a framework show beside a text in a mapping; None for everything else."""
+        entry = cast("dict[object, object]", answer) if type(answer) is dict else {}
+        beside = read_returned(entry["messages"]) if entry.keys() == {"text", "messages"} and isinstance(entry["text"], str) else None
+        return None if beside is None else lay_text(beside, self._read_evidence(entry["text"]))
 
     def _read_stream(self, items: list[object]) -> Evidence:
         """Return what a stream held as evidence: pieces of text, one answer, or what a framework streams."""

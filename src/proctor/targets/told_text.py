@@ -21,9 +21,7 @@ _CALLS = frozenset(("tool_calls", "toolCalls"))
 
 
 def split_pair(answer: object) -> tuple[str, object] | None:
-    """Return the text of a pair, or of a mapping of text and messages, and what stands beside it; None for everything else."""
-    if type(answer) is dict and cast("dict[object, object]", answer).keys() == {"text", "messages"}:
-        answer = (answer["text"], answer["messages"])  # the messages may be objects of a framework
+    """Return the text of a pair and what stands beside it; None for everything else."""
     if not isinstance(answer, (tuple, list)) or len(cast("Sequence[object]", answer)) != 2:
         return None
     first, second = cast("Sequence[object]", answer)
