@@ -20,6 +20,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.checks.registry import CheckEntry, Registry, default_registry
+from proctor.checks.vacuous import find_vacuous, find_vacuous_scoring
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone
 from proctor.formats.building import UNUSABLE, build, build_struct, describe_struct_type
@@ -31,7 +32,6 @@ from proctor.formats.native_ports import Shared
 from proctor.formats.native_systems import join_systems, read_systems
 from proctor.formats.native_user import UserReader
 from proctor.formats.rows import DataSource
-from proctor.formats.vacuous import find_vacuous, find_vacuous_scoring
 from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.name_table import TakenNames
