@@ -2,7 +2,8 @@
 
 A call failed when it carries an error: one the protocol raised (`protocol-error`) or one the tool reported in its result
 (`content-error`). One that carries neither a result nor an error nor a word on its success does not tell how it ended: where evidence in
-our own words has such a call, from a file or from an agent that was driven, nobody knows (`proctor.model.recorded`).
+our own words has such a call, from a file or from an agent that was driven, nobody knows. Readers of other formats say in their account
+what they do not know.
 """
 
 from __future__ import annotations
