@@ -46,3 +46,25 @@ def test_a_file_alone_is_told_how_it_is_driven(tmp_path: Path, monkeypatch: pyte
     assert done.code == 4 and 'a function in it is agent:FUNCTION, the program "python agent.py"' in done.err
     done = proctor("try", "hi")
     assert done.code == 4 and "module:function, a URL, or a command in quotes" in done.err
+
+
+def test_what_could_not_be_saved_is_told_before_anybody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "asked_of_try.py").write_text(
+        "from pathlib import Path\ndef answer(message):\n    Path('asked').touch()\n    return 'hi'\n", encoding="utf-8"
+    )
+    (tmp_path / "broken.yaml").write_text("proctor: 1\ncases: [{id: a, expect: [bogus]}]\n", encoding="utf-8")
+    for flags, told in (
+        (["--save", "broken.yaml"], "unknown check 'bogus'"),
+        (["--save", "."], "is a folder"),
+        (["--output", "nowhere/seen.txt"], "cannot write 'nowhere/seen.txt'"),
+    ):
+        done = proctor("try", "hi", "--target", "asked_of_try:answer", *flags)
+        assert done.code == 4 and told in done.err and not (tmp_path / "asked").exists(), done
+
+
+def test_an_agent_that_fails_leaves_no_case_and_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fails_in_try.py").write_text("def answer(message):\n    return 1 / 0\n", encoding="utf-8")
+    done = proctor("try", "hi", "--target", "fails_in_try:answer", "--save")
+    assert done.code == 1 and "nothing was saved: there is no answer" in done.out and not (tmp_path / "suite.yaml").exists()
