@@ -15,6 +15,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.executed_page import PAGES, ROOT, find_requirements, is_executed, page_id, run_page
 from tests.foreign import build_wheel, install_from_index, replace_wheel
 from tests.lean_environment import PROJECT, list_extras
@@ -37,26 +39,44 @@ def install(requirements: Sequence[str], wheel: Path) -> Path:
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Execute every page, or those whose path holds one of the words; returns how many failed."""
+    """Execute every page, or those whose path holds one of the words; returns how many failed or could not be tried."""
     groups: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for page in PAGES:
         if is_executed(page) and (not wanted or any(word in page_id(page) for word in wanted)):
             groups[find_requirements(page.read_text(encoding="utf-8"))].append(page)
+    if not groups:
+        print(f"no page that is executed has {' or '.join(wanted)} in its path")
+        return 1
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        wheel = build_wheel(ROOT, Path(folder) / "wheel")
+        try:
+            wheel = build_wheel(ROOT, Path(folder) / "wheel")
+        except pytest.skip.Exception as lacking:
+            print(f"no page can be tried, since proctor {lacking.msg}")
+            return sum(map(len, groups.values()))
         for requirements, pages in groups.items():
-            began = time.monotonic()
-            python = install(requirements, wheel)
-            print(f"{' '.join(requirements)}  (installed in {time.monotonic() - began:.1f} s)", flush=True)
-            for page in pages:
-                began = time.monotonic()
-                done = run_page(python, page, Path(folder) / page_id(page) / "here")
-                failed += done.returncode != 0
-                print(f"  {'ok  ' if done.returncode == 0 else 'FAIL'}  {time.monotonic() - began:4.1f} s  {page_id(page)}", flush=True)
-                if done.returncode != 0:
-                    print(done.stdout + done.stderr)
+            failed += _try_pages(requirements, pages, wheel, Path(folder))
     print(f"{sum(map(len, groups.values()))} pages in {len(groups)} environments, {failed} failed")
+    return failed
+
+
+def _try_pages(requirements: Sequence[str], pages: Sequence[Path], wheel: Path, folder: Path) -> int:
+    """Execute pages that name the same requirements; returns how many failed, all of them where those cannot be installed."""
+    began = time.monotonic()
+    try:
+        python = install(requirements, wheel)
+    except pytest.skip.Exception as lacking:
+        print(f"{' '.join(requirements)}  ({lacking.msg})", *(f"  FAIL  {page_id(page)}" for page in pages), sep="\n", flush=True)
+        return len(pages)
+    print(f"{' '.join(requirements)}  (installed in {time.monotonic() - began:.1f} s)", flush=True)
+    failed = 0
+    for page in pages:
+        began = time.monotonic()
+        done = run_page(python, page, folder / page_id(page) / "here")
+        failed += done.returncode != 0
+        print(f"  {'ok  ' if done.returncode == 0 else 'FAIL'}  {time.monotonic() - began:4.1f} s  {page_id(page)}", flush=True)
+        if done.returncode != 0:
+            print(done.stdout + done.stderr)
     return failed
 
 

@@ -140,3 +140,20 @@ def test_that_no_call_failed_needs_to_be_known() -> None:
     expect(Evidence(tool_calls=(ended,))).no_tool_errors()
     with pytest.raises(ExpectationFailed, match="not recorded"):
         expect(Evidence(tool_calls=(ended, call("lookup", {})))).no_tool_errors()
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        lambda chain: chain.says(""),
+        lambda chain: chain.matches(""),
+        lambda chain: chain.does_not_say(""),
+        lambda chain: chain.called_all(),
+        lambda chain: chain.called_in_order(),
+        lambda chain: chain.check("response_starts_with", text=""),
+        lambda chain: chain.check("tool_called", name="search", at_least=0),
+    ],
+)
+def test_a_claim_whose_outcome_is_known_beforehand_is_a_mistake_in_the_test(claim: Callable[[Expectations], Any]) -> None:
+    with pytest.raises(SpecError):
+        claim(expect(SEEN))

@@ -24,6 +24,7 @@ from proctor.checks.text_pattern import ResponseMatches
 from proctor.checks.tool_calls import NoToolsCalled, ToolCallCount, ToolCalled, ToolNotCalled
 from proctor.checks.tool_errors import NoToolErrors
 from proctor.checks.tool_order import AnyToolCalled, FirstTool, ToolsCalled, ToolsExactly, ToolsInOrder
+from proctor.checks.vacuous import find_vacuous
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
@@ -197,6 +198,9 @@ class Expectations:
     def _hold(self, check: str, spec: msgspec.Struct, claim: str) -> Expectations:
         __tracebackhide__ = True
         decide = (self._registry or default_registry()).prepare(check, spec)
+        nothing = find_vacuous(check, spec)
+        if nothing is not None:
+            raise SpecError(nothing.why, field=nothing.field, hint=nothing.hint)
         try:
             verdict = decide(self.evidence)
         except CheckFault as fault:

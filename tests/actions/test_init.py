@@ -117,6 +117,24 @@ def written(out: str, place: Path) -> list[Path]:
     return [place / line.removeprefix("wrote ") for line in out.splitlines() if line.startswith("wrote ")]
 
 
+def test_an_example_that_nobody_touched_gives_way_to_the_agent(place: Path) -> None:
+    (place / "main.py").write_text("def run(message):\n    return 'hello'\n")
+    assert proctor("init").code == 0
+    assert proctor("init", "--target", "main:run").code == 0
+    ran = proctor("run", "suite.yaml", "--quiet")
+    assert ran.code == 0 and "PASS  first" in ran.out, ran
+
+
+@pytest.mark.parametrize("name", ["proctor.yaml", "suite.yaml"])
+def test_an_example_that_somebody_changed_stays(place: Path, name: str) -> None:
+    assert proctor("init").code == 0
+    (place / name).write_text((place / name).read_text() + "# mine\n")
+    before = (place / name).read_text()
+    done = proctor("init", "--target", "main:run")
+    assert (place / name).read_text() == before
+    assert done.code == (4 if name == "proctor.yaml" else 0), done
+
+
 @rows("actions/cases/agents_in_code.yaml")
 def test_an_agent_is_found_by_reading_the_code(row: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(row["code"] + "raise SystemExit('nobody may import this')\n")

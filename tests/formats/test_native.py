@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -129,6 +130,23 @@ def test_a_claim_whose_outcome_is_known_beforehand_is_warned_about(claim: str) -
     [warning] = proctor.parse_suite(f"{{proctor: 1, cases: [{{id: a, input: hi, expect: [{{{claim}}}]}}]}}").warnings
     assert (warning.code, warning.level) == ("vacuous_claim", "warning")
     assert warning.message.startswith(claim.partition(":")[0])
+
+
+def test_one_claim_alone_may_be_the_name_of_its_check() -> None:
+    document = {
+        "proctor": 1,
+        "cases": [{"id": "a", "turns": [{"input": "hi", "expect": "no_tools_called"}], "expect": "response_not_empty"}],
+    }
+    (case,) = proctor.parse_suite(json.dumps(document)).cases
+    assert [(claim.check, claim.turn) for claim in case.assertions] == [("no_tools_called", 0), ("response_not_empty", None)]
+    jsonschema_rs.validator_for(build_native_schema(default_registry())).validate(document)
+
+
+@pytest.mark.parametrize("written", ["no_tools_caled", "[no_tools_caled]"])
+def test_a_name_alone_that_no_check_has_is_told_with_the_nearest(written: str) -> None:
+    with pytest.raises(proctor.InputError, match=r"unknown check 'no_tools_caled'") as caught:
+        proctor.parse_suite(f"proctor: 1\ncases: [{{id: a, input: hi, expect: {written}}}]")
+    assert "nearest: 'no_tools_called'" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,23 @@ def test_only_what_failed_or_broke_the_last_time_is_driven_again(place: Path, mo
     assert done.code == 5 and "nothing selected: nothing failed in" in done.err and asked(place) == []
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--format", "csv", "--output", "nowhere/results.csv"], "cannot write 'nowhere/results.csv': No such file or directory"),
+        (["--output", "."], "cannot write '.': Is a directory"),
+        (["--format", "parquet"], "--format parquet is no text: name a file with --output"),
+        (["--format", "json", "--pivot", "area"], "--pivot goes with --format terminal"),
+        (["--pivot", "area"], "no case has a tag 'area'"),
+    ],
+)
+def test_what_could_not_be_shown_is_refused_before_anybody_is_asked(place: Path, flags: list[str], told: str) -> None:
+    before = sorted(place.iterdir())
+    done = proctor("run", "suite.yaml", *flags)
+    assert done.code == 4 and told in done.err, done
+    assert asked(place) == [] and [path for path in sorted(place.iterdir()) if path.name != "__pycache__"] == before
+
+
 def test_without_an_earlier_run_there_is_nothing_that_failed(place: Path) -> None:
     done = proctor("run", "suite.yaml", "--last-failed")
     assert done.code == 4 and "run it once without --last-failed" in done.err

@@ -75,7 +75,7 @@ def test_one_axis_and_three_make_tables_too() -> None:
 def test_the_axes_of_the_matrix_are_the_default_and_an_unknown_one_is_refused() -> None:
     assert find_matrix_axes(RUN) == ("model", "prompt")
     with pytest.raises(InputError, match="no case has a tag 'modle'; nearest: model"):
-        read_axes("modle", RUN)
+        read_axes("modle", [result.case for result in RUN.cases])
 
 
 def test_a_page_escapes_what_stands_in_a_tag() -> None:

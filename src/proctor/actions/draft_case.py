@@ -51,11 +51,9 @@ class SavedCase(msgspec.Struct, frozen=True, kw_only=True):
 
 def save_case(path: Path, message: str, evidence: Evidence, *, top: str = "") -> SavedCase:
     """Add a drafted case to a native suite, or begin one with `top` above it. Raises `InputError`, and then nothing was written."""
-    exists = path.exists()
-    before = read_suite_text(path) if exists else top + _HEAD.format(name=to_yaml(_name_suite(path)).strip())
-    suite = read_suite(before, file=str(path), name=path.stem) if exists else None
-    if suite is not None and suite.dialect != "native":
-        raise InputError(f"{str(path)!r} is a suite of {suite.dialect}; a case is added to a native one: --save another.yaml")
+    begun = read_begun_suite(path)
+    exists = begun is not None
+    before, suite = begun or (top + _HEAD.format(name=to_yaml(_name_suite(path)).strip()), None)
     taken = {case.id for case in suite.cases} if suite is not None else set[str]()
     id = make_unique(make_slug(message), taken)
     document = draft_case(id, message, evidence)
@@ -66,6 +64,19 @@ def save_case(path: Path, message: str, evidence: Evidence, *, top: str = "") ->
     _check_added(path, suite, after, id, "\n".join(lines))
     _write_whole(path, after)
     return SavedCase(path=path, id=id, text=added, created=not exists)
+
+
+def read_begun_suite(path: Path) -> tuple[str, Suite] | None:
+    """Return the text of the suite that a case is to be added to, and the suite; None where there is none yet. Raises `InputError`."""
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder; name a suite file: --save {path / 'suite.yaml'}")
+    if not path.exists():
+        return None
+    text = read_suite_text(path)
+    suite = read_suite(text, file=str(path), name=path.stem)
+    if suite.dialect != "native":
+        raise InputError(f"{str(path)!r} is a suite of {suite.dialect}; a case is added to a native one: --save another.yaml")
+    return text, suite
 
 
 def draft_case(id: str, message: str, evidence: Evidence) -> dict[str, Json]:

@@ -1,7 +1,8 @@
 """A target as somebody names it on the command line: an entry of the workspace, a Python function, an address or a command.
 
     shop                          an entry under `targets` of proctor.yaml or of the suite
-    app:answer                    a Python function, its module found in the current folder or where Python finds modules
+    app:answer                    a Python function, its module found in the current folder or where Python finds modules;
+                                  `shop/app.py:answer` is `shop.app:answer`
     http://127.0.0.1:9000/chat    an agent behind HTTP: the message is posted as JSON, the answer is looked up under the usual keys
     "python agent.py"             a program: the message on its standard input, the answer on its standard output
 
@@ -36,6 +37,8 @@ WAYS = 'module:function, a URL, or a command in quotes ("python agent.py")'
 """How a target is written that no file describes."""
 _CAPTURE_OF_A_NAME = "of a target that has a name, write `capture: otel` beside its `function` in proctor.yaml"
 _URL = re.compile(r"https?://[^\s]+", re.IGNORECASE)
+_FILE = re.compile(r"(?:\./)?(?P<path>(?:[^\W\d]\w*/)*[^\W\d]\w*)\.py:(?P<function>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
+_SERVER = re.compile(r"(?:localhost|[\w-]+(?:\.[\w-]+)+|\[[0-9a-fA-F:]+\]):\d{1,5}(?:/\S*)?", re.IGNORECASE)
 _FUNCTION = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
@@ -53,8 +56,12 @@ def parse_target(text: str) -> GivenTarget | None:
     given = text.strip()
     if _URL.fullmatch(given):
         return GivenTarget(kind="http", name=_strip_address(given), settings={"type": "http", "url": _keep_literal(given)})
+    if (written := _FILE.fullmatch(given)) is not None:
+        return parse_target(f"{written['path'].replace('/', '.')}:{written['function']}")
     if _FUNCTION.fullmatch(given):
         return GivenTarget(kind="function", name=given, settings={"type": "callable", "function": given})
+    if _SERVER.fullmatch(given):
+        raise InputError(f"--target {show(given)} is no address: write http://{given}")
     if not re.search(r"\s", given) and os.sep not in given:
         return None
     try:
@@ -91,6 +98,8 @@ def _choose(given: str, known: Collection[str]) -> str:
     close = nearest(given, known)
     hint = f"; nearest: {', '.join(close)}" if close else ""
     listed = ", ".join(sorted(known)) or "none"
+    if given.endswith(".py"):
+        hint += f'; a function in it is {Path(given).stem}:FUNCTION, the program "python {given}"'
     raise InputError(f"there is no target {given!r}{hint}; known: {listed}\n  a target that no file describes is {WAYS}")
 
 

@@ -6,10 +6,11 @@ Nothing that is there is overwritten; only the schema for editors, which is ours
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from proctor.actions.given_target import GivenTarget
-from proctor.actions.start.candidates import KINDS, RECORDED, Candidate, list_candidates
+from proctor.actions.start.candidates import KINDS, RECORDED, Candidate, list_candidates, list_gaps
 from proctor.actions.start.kept_table import SUITE_FILE, keep_table
 from proctor.actions.start.starters import SCHEMA_FILE, SCHEMA_LINE, Starter, make_starter, start_with_target
 from proctor.checks.registry import default_registry
@@ -23,6 +24,7 @@ __all__ = [
     "SCHEMA_LINE",
     "WORKSPACE",
     "find_candidates",
+    "find_gaps",
     "find_starter",
     "init",
     "keep_table",
@@ -83,6 +85,11 @@ def find_candidates(folder: str | Path) -> list[Candidate]:
     return list_candidates(Path(folder))
 
 
+def find_gaps(folder: str | Path, candidates: Sequence[Candidate]) -> list[str]:
+    """Return in words what could not be looked through, and that nothing was found where there is code."""
+    return list_gaps(Path(folder), is_found=bool(candidates))
+
+
 def find_starter(kind: str, candidate: Candidate | None = None, *, target: GivenTarget | None = None) -> Starter:
     """Return the files to write. Raises `InputError` for a kind that is not known."""
     if target is not None:
@@ -99,15 +106,15 @@ def find_starter(kind: str, candidate: Candidate | None = None, *, target: Given
 def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
     """Write the files, all or none; returns their paths. Raises `InputError` where one is there already.
 
-    A suite that is there stays beside a target that is new: `proctor try --save` may have begun it.
+    A suite that is there stays beside a target that is new: `proctor try --save` may have begun it. The example that was written where no
+    agent was found gives way to one that was, as long as nobody has touched it.
     """
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise InputError(f"{str(place)!r} is a file; name a folder")
-    files = {
-        name: text for name, text in starter.files.items() if not (starter.keeps_suite and name == SUITE_FILE and (place / name).exists())
-    }
-    taken = [name for name in files if (place / name).exists()]
+    taken = [name for name in starter.files if (place / name).exists() and not (starter.schema and _is_example(place / name))]
+    files = {name: text for name, text in starter.files.items() if not (starter.keeps_suite and name == SUITE_FILE and name in taken)}
+    taken = [name for name in taken if name in files]
     if taken:
         raise InputError(f"{', '.join(taken)} in {str(place)!r} would be overwritten; name another folder")
     written: list[Path] = []
@@ -121,6 +128,14 @@ def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
     if starter.schema:
         written.append(write_schema(place))
     return written
+
+
+def _is_example(path: Path) -> bool:
+    """Return whether a file is that of the example, as it was written."""
+    try:
+        return path.read_text(encoding="utf-8") == FILES.get(path.name)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def write_schema(folder: Path) -> Path:

@@ -20,6 +20,7 @@ from proctor.actions.run_target import with_capture
 from proctor.actions.settings import describe_passed_over
 from proctor.actions.suites import load_suite
 from proctor.actions.taping import tell_untaped
+from proctor.actions.target_risks import list_risks
 from proctor.actions.trust import trust_for
 from proctor.actions.variables import read_variables
 from proctor.actions.waiting import wait_for_end
@@ -45,6 +46,8 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     result: RunResult
     ended: Ended
     reason: str = ""
+    unkept: str = ""
+    """The bound on spending that could not be kept, in words."""
     folder: Path
     entries: Entries
     """What was kept of each attempt."""
@@ -85,7 +88,8 @@ async def drive(
         if settings.budget.max_cost is not None:
             require_prices(built.suite, built.list_models())
         _announce_judge(built, settings.repeat, options.announce)
-        _announce_risk(built, options.announce)
+        for line in list_risks(built.driven, default_registry()):
+            options.announce(line)
         tell_untaped(built, options)
         with _open_tapes(options, built.secrets) as (tape_for, describe_unused):
             with closing(write_kept_suite(built.suite)) as kept:
@@ -136,27 +140,12 @@ def _announce_judge(built: BuiltRun, repeat: int, announce: Callable[[str], None
         announce(f"judge: {', '.join(part.models)}; up to {count_noun(take.calls, 'call')}, at least {take.tokens:,} tokens")
 
 
-def _announce_risk(built: BuiltRun, announce: Callable[[str], None]) -> None:
-    """Tell what the target says of itself that may spoil the results, and which tools the suite names that it has not."""
-    describe = getattr(built.target, "describe_risk", None)
-    told = describe() if describe is not None else None
-    if told:
-        announce(told)
-    find_tools = getattr(built.target, "find_tools", None)
-    tools = find_tools() if find_tools is not None else None
-    if tools:
-        from proctor.actions.tool_names import list_unknown_tools  # only of some agents the tools are known
-
-        for line in list_unknown_tools(built.suite, tools, default_registry()):
-            announce(line)
-
-
 async def _drive_into(
     folder: RunFolder, done: Iterable[tuple[str, int]], built: BuiltRun, settings: RunSettings, tape_for: TapeFor, listener: Listener
 ) -> LiveRun:
     """Drive what is not `done`, and keep it in `folder`."""
     ended: Ended = "interrupted"
-    reason, failed = "", False
+    reason, unkept, failed = "", "", False
     try:
         runner = Runner(
             built.cases,
@@ -174,7 +163,7 @@ async def _drive_into(
             planned=folder.header.planned,
         )
         outcome = await runner.run(done)
-        ended, reason = outcome.ended, outcome.reason
+        ended, reason, unkept = outcome.ended, outcome.reason, outcome.unkept
     except Exception:
         failed = True
         raise
@@ -187,7 +176,7 @@ async def _drive_into(
     unmatched: int = getattr(built.target, "records_without_case", 0)
     if unmatched:
         result = msgspec.structs.replace(result, unmet=msgspec.structs.replace(result.unmet, records_without_case=unmatched))
-    return LiveRun(result=result, ended=ended, reason=reason, folder=folder.folder, entries=entries)
+    return LiveRun(result=result, ended=ended, reason=reason, unkept=unkept, folder=folder.folder, entries=entries)
 
 
 def _open(

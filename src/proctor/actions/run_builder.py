@@ -47,6 +47,8 @@ class BuiltRun:
         self.suite = suite
         """The suite as it is driven: of MCPLab, one case for each scenario and agent."""
         self.target = target
+        self.driven: Sequence[tuple[Target, Suite]] = ((target, suite),)
+        """Each target of the run, with the cases that it gets."""
         self.cases: Sequence[PreparedCase] = ()
         self.seat = Seat()
         self.users: RunUsers | None = None
@@ -148,6 +150,7 @@ class _TargetBuilder:
         """Build the target that is given or named, of several suites that of each."""
         parts = parts_of(suite, TARGET_KEYS) if target is None or isinstance(target, str) else [suite]
         found: list[tuple[Target, CasesOf]] = []
+        driven: list[tuple[Target, Suite]] = []
         for part in parts:
             try:
                 with self._policy.blame("target"):
@@ -156,10 +159,12 @@ class _TargetBuilder:
                     # Ids of cases are held only where several suites have to be told apart: of one there may be very many.
                     cases = group.takes if len(parts) == 1 else [case.id for case in group.suite.cases]
                     found.append((self._build_group(group), cases))
+                    driven.append((found[-1][0], group.suite))
             except InputError as error:
                 raise of_suite(error, part, parts) from None
         built = BuiltRun(suite, found[0][0] if len(found) == 1 else TargetsTogether(found), self._models)
         built.secrets |= self._secrets
+        built.driven = driven
         return built
 
     def _build_group(self, group: TargetGroup) -> Target:

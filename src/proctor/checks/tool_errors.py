@@ -1,8 +1,9 @@
 """Claims about tool calls that failed.
 
 A call failed when it carries an error: one the protocol raised (`protocol-error`) or one the tool reported in its result
-(`content-error`). One that carries neither a result nor an error nor a word on its success does not tell how it ended: where plain evidence
-has such a call, nobody knows. Readers of other formats say in their account what they do not know.
+(`content-error`). One that carries neither a result nor an error nor a word on its success does not tell how it ended: where evidence in
+our own words has such a call, from a file or from an agent that was driven, nobody knows. Readers of other formats say in their account
+what they do not know.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from proctor.checks._calls import MISSING_CALLS, call_path, list_recorded_calls
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.recorded import tells_ending
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, missing, passed
 
 _OK = passed("no tool call ended in an error")
-_PLAIN = ("", "plain")
-"""How the reader of plain evidence is called."""
 
 
 class NoToolErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,10 +56,8 @@ def _decide(evidence: Evidence, silent_succeed: bool) -> Verdict:
 
 def _fail_untold_ending(calls: Sequence[ToolCall], evidence: Evidence) -> Verdict | None:
     """Return the verdict where a call of plain evidence does not tell how it ended, or None where each does."""
-    if evidence.account is not None and evidence.account.reader not in _PLAIN:
-        return None
     for index, call in enumerate(calls):
-        if call.error is None and call.result is None:
+        if not tells_ending(call, evidence.account):
             return missing(f"how {show(call.name, 60)} at {call_path(evidence, index)} ended (neither result nor error)")
     return None
 

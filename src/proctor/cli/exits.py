@@ -14,3 +14,7 @@ class Exit(IntEnum):
     INTERNAL = 3
     USAGE = 4
     NOTHING = 5
+
+
+class ParserDone(SystemExit):
+    """The option parser has printed what was asked for, or what is wrong; any other `SystemExit` is that of somebody else's code."""

@@ -8,7 +8,7 @@ import sys
 from typing import NamedTuple
 
 from proctor.cli.commands import load_command
-from proctor.cli.exits import Exit
+from proctor.cli.exits import Exit, ParserDone
 from proctor.errors import ProctorError
 from proctor.model.show import escape_unseen, nearest
 
@@ -92,8 +92,12 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         # The reader went away (`| head`): not our failure.
         return Exit.FAILED
-    except SystemExit as done:
+    except ParserDone as done:
         return done.code if isinstance(done.code, int) else Exit.PASSED
+    except SystemExit as ended:
+        # An agent, a check or a library that ends the program has decided nothing, whatever code it gives.
+        print(f"something that was run ended the program (SystemExit: {ended.code}) before it was done", file=sys.stderr)
+        return ended.code if isinstance(ended.code, int) and ended.code else Exit.INTERRUPTED
     except Exception as error:
         if os.environ.get("PROCTOR_DEBUG"):
             raise

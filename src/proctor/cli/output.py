@@ -6,6 +6,7 @@ A place that cannot take what is written (a full disk, a missing folder) is the 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -114,6 +115,19 @@ class Output:
             if self._partial is not None:
                 # Nothing is left of it where it was moved.
                 self._partial.unlink(missing_ok=True)
+
+    def probe(self) -> None:
+        """Raise `InputError` where the file could not be written; leaves nothing behind, and a file that is there as it is."""
+        if self._path is None:
+            return
+        if self._path.is_dir():
+            raise self._make_error(IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
+        if self._partial is not None:
+            try:
+                self._partial.touch()
+                self._partial.unlink()
+            except OSError as error:
+                raise self._make_error(error) from error
 
     def write(self, data: bytes) -> None:
         """Write bytes; usable inside the `with` block."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from proctor.cli.commands import load_command
-from proctor.cli.exits import Exit
+from proctor.cli.exits import Exit, ParserDone
 from proctor.model.show import nearest
 
 
@@ -51,7 +51,13 @@ class KindParser(argparse.ArgumentParser):
                 lines.append(f"  nearest: {', '.join(close)}")
         lines.append(f"  `{self.prog} --help` shows what there is")
         print("\n".join(lines), file=sys.stderr)
-        raise SystemExit(Exit.USAGE)
+        raise ParserDone(Exit.USAGE)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """End the command with this code, after the help was printed."""
+        if message:
+            print(message, end="", file=sys.stderr)
+        raise ParserDone(status)
 
 
 def make_parser(name: str, summary: str, examples: Iterable[str]) -> KindParser:

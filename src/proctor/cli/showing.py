@@ -8,6 +8,7 @@ from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.renderers import Whole, make_renderer
 from proctor.errors import InputError
+from proctor.model.case import Suite
 from proctor.model.result import RunResult, Unmet
 from proctor.model.run import RunEntry
 
@@ -26,6 +27,22 @@ def add_pivot_flag(parser: argparse.ArgumentParser) -> None:
         help="a table of pass rates by these tags, the last one as columns (default: the axes of the suite's matrix); "
         f"with --format {', '.join(PIVOT_FORMATS)}",
     )
+
+
+def check_showing(suite: Suite, *, format: str, output: str | None, pivot: str | None) -> None:
+    """Refuse before a run what could not be shown after it, when the agent has been paid; raises `InputError`."""
+    if pivot is not None:
+        from proctor.report.pivot import read_axes  # most runs have no such table
+
+        _check_pivot_format(format)
+        if suite.dialect != "mcplab":  # whose agents become tags when the run is built
+            read_axes(pivot, suite.cases)
+    place = Output(output)
+    place.probe()
+    if format == "parquet":
+        from proctor.cli.put_aside import Table  # only this format needs it
+
+        Table(place, format)
 
 
 def show_run(
@@ -81,9 +98,13 @@ def _choose_axes(run: RunResult, format: str, pivot: str | None) -> tuple[str, .
 
     if pivot is None:
         return find_matrix_axes(run)
+    _check_pivot_format(format)
+    return read_axes(pivot, (result.case for result in run.cases))
+
+
+def _check_pivot_format(format: str) -> None:
     if format not in PIVOT_FORMATS:
         raise InputError(f"--pivot goes with --format {', '.join(PIVOT_FORMATS)}, not {format}")
-    return read_axes(pivot, run)
 
 
 def _write_pivot(run: RunResult, axes: tuple[str, ...], format: str, language: str | None) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.checks.registry import CheckEntry, Registry, default_registry
+from proctor.checks.vacuous import find_vacuous, find_vacuous_scoring
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone
 from proctor.formats.building import UNUSABLE, build, build_struct, describe_struct_type
@@ -31,7 +32,6 @@ from proctor.formats.native_ports import Shared
 from proctor.formats.native_systems import join_systems, read_systems
 from proctor.formats.native_user import UserReader
 from proctor.formats.rows import DataSource
-from proctor.formats.vacuous import find_vacuous, find_vacuous_scoring
 from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.name_table import TakenNames
@@ -180,7 +180,8 @@ class _Reader:
     def read_assertions(self, node: Located | None, turn: int | None) -> list[tuple[Assertion, Located]]:
         if node is None:
             return []
-        items = [node] if node.is_object else list(node.items()) if self.reading.require_list(node, "expect") is not None else []
+        alone = node.is_object or isinstance(node.value, str)
+        items = [node] if alone else list(node.items()) if self.reading.require_list(node, "expect") is not None else []
         built = [(self.read_assertion(item, turn), item) for item in items]
         return [(assertion, item) for assertion, item in built if assertion is not None]
 
@@ -188,14 +189,11 @@ class _Reader:
         reading = self.reading
         if id(node) in self._known:
             return self._known[id(node)]
-        if isinstance(node.value, str) and node.value in self._registry:
-            # `- no_tool_errors` is `- no_tool_errors: {}`
-            return self._draft(
-                node, self._registry.get(node.value), Located(value={}, line=node.line, column=node.column, path=node.path), turn, {}
-            )
-        if reading.require_object(node, "an assertion") is None:
+        # `- no_tool_errors` is `- no_tool_errors: {}`
+        alone = isinstance(node.value, str)
+        if not alone and reading.require_object(node, "an assertion") is None:
             return None
-        names = [key for key, _ in node.members() if key not in ASSERTION_KEYS]
+        names = [node.value] if alone else [key for key, _ in node.members() if key not in ASSERTION_KEYS]
         if len(names) != 1:
             self._report_not_one_check(node, names)
             return None
@@ -204,9 +202,9 @@ class _Reader:
         except SpecError as error:
             self._report_unknown_check(node, names[0], error)
             return None
-        value = node.get(names[0])
+        value = Located(value={}, line=node.line, column=node.column, path=node.path) if alone else node.get(names[0])
         assert value is not None
-        return self._draft(node, entry, value, turn, self._read_common(node))
+        return self._draft(node, entry, value, turn, {} if alone else self._read_common(node))
 
     def _report_not_one_check(self, node: Located, names: list[str]) -> None:
         if not names:

@@ -99,6 +99,14 @@ class RowReading(Reading):
         path = node.path if self._origin.path == "$" else f"{self._origin.path}: {node.path}"
         return Origin(file=self._origin.file, line=self._origin.line, column=self._origin.column, path=path)
 
+    def warn(self, node: Located, message: str, **more: Json) -> None:
+        """Warn about a value, but report an empty one that makes a claim hold of any answer: nobody reads the warnings of many rows."""
+        if more.get("code") == "vacuous_claim" and node.value in ("", None, [], {}):
+            more["hint"] = "fill the cell; rows without a value can stand in a file of their own, under other claims"
+            self.error(node, message, **more)
+        else:
+            super().warn(node, message, **more)
+
     def find_excerpt(self, line: int) -> str | None:
         """Return nothing: the line of the suite is not where the problem is."""
         return None

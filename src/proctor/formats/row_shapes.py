@@ -13,11 +13,11 @@ import msgspec
 from msgspec import inspect as mi
 
 from proctor.checks.registry import CheckEntry, Registry
+from proctor.checks.vacuous import find_vacuous
 from proctor.errors import SpecError
 from proctor.formats.building import describe_struct_type
 from proctor.formats.located import Located
 from proctor.formats.placeholders import make_filler
-from proctor.formats.vacuous import find_vacuous
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin

@@ -193,7 +193,8 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
             name = next(iter(self.targets))
         if name is None:
             many = f"several targets and no default_target; name one of {known}" if known else "no target is described"
-            raise InputError(f"{many}: `targets` in proctor.yaml or in the suite says how the agent is reached")
+            more = "" if known else "; without either, name it: module:function, a URL, or a command in quotes"
+            raise InputError(f"{many}: `targets` in proctor.yaml or in the suite says how the agent is reached{more}")
         if name not in self.targets:
             close = nearest(name, self.targets)
             hint = f"; nearest: {', '.join(close)}" if close else ""

@@ -6,10 +6,13 @@ that looks like nothing; so it is for a part that a reader names as not known (`
 
 from __future__ import annotations
 
+import functools
+
 import msgspec
 
-from proctor.model.account import PART_NAMES, Account, Part
+from proctor.model.account import PART_NAMES, PLAIN_READERS, Account, Part
 from proctor.model.evidence import Cost, Evidence, EvidenceTurn, Json, Node, Render, State, ToolCall, Usage
+from proctor.model.show import show
 
 
 class Unrecorded(msgspec.Struct, frozen=True):
@@ -78,13 +81,15 @@ _PARTS: dict[type, dict[str, Part]] = {
 
 def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) -> Json | Unrecorded:
     """Return a field of evidence or of something inside it, or `Unrecorded` where nobody looked or not all of it is known."""
-    kind = type(owner)
+    kind = _find_kind(type(owner))
     part = _PARTS.get(kind, {}).get(field)
     if part is not None and account is not None and part in account.unknown:
         return Unrecorded(f"{PART_NAMES[part]} not known: {account.unknown[part]}")
     value: Json = getattr(owner, field)
     if value is None:
         value = _find_elsewhere(owner, field)
+    if value is None and isinstance(owner, ToolCall) and field in ("error", "error_kind") and not tells_ending(owner, account):
+        return Unrecorded(f"how {show(owner.name, 60)} ended (neither result nor error) not recorded in this evidence")
     words = _WORDS.get(kind, {}).get(field)
     if value is not None or words is None:
         return value
@@ -92,6 +97,22 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     if isinstance(owner, ToolCall) and field == "result" and owner.failed():
         return None
     return Unrecorded(f"{words} not recorded in this evidence")
+
+
+def tells_ending(call: ToolCall, account: Account | None) -> bool:
+    """Return whether it is known how a call ended: one in our own words with neither a result nor an error does not tell.
+
+    Readers of other formats say in their account what they do not know.
+    """
+    if call.error is not None or call.result is not None:
+        return True
+    return account is not None and account.reader.partition(" and ")[0] not in PLAIN_READERS
+
+
+@functools.cache
+def _find_kind(kind: type) -> type:
+    """Return the type of evidence that the tables speak of: readers have twins of their own, which are evidence all the same."""
+    return next((base for base in kind.__mro__ if base in _WORDS), kind)
 
 
 def _find_elsewhere(owner: msgspec.Struct, field: str) -> Json:

@@ -6,12 +6,13 @@ attempt that errored counts as one that did not pass; one that was skipped does 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from proctor.errors import InputError
 from proctor.expressions.text_form import write_text_form
+from proctor.model.case import Case
 from proctor.model.evidence import Json
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.show import nearest
@@ -69,10 +70,10 @@ def find_matrix_axes(run: RunResult) -> tuple[str, ...]:
     return next((axes for axes in (list_axes(result.case) for result in run.cases) if axes), ())
 
 
-def read_axes(text: str, run: RunResult) -> tuple[str, ...]:
+def read_axes(text: str, cases: Iterable[Case]) -> tuple[str, ...]:
     """Return the axes that are named; raises `InputError` for one that no case has as a tag."""
     axes = tuple(part.strip() for part in text.split(",") if part.strip())
-    known = tuple(dict.fromkeys(tag for result in run.cases for tag in result.case.tags))
+    known = tuple(dict.fromkeys(tag for case in cases for tag in case.tags))
     for axis in axes:
         if axis not in known:
             close = nearest(axis, known)

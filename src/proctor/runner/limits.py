@@ -129,6 +129,8 @@ class BudgetMeter:
         """Of them, what the models of simulated users took."""
         self.failures = 0
         self.cost = 0.0
+        self.tokens_unknown = 0
+        """Attempts that were answered and do not tell their tokens."""
         self.cost_unknown: str | None = None
         """Why the cost of an attempt is not known, of the first."""
         self._held: dict[tuple[str, int], Spending] = {}
@@ -195,6 +197,16 @@ class BudgetMeter:
             return overspent
         most = self._budget.max_failures
         return self._explain_failures() if most is not None and self.failures >= most else None
+
+    def explain_unkept(self) -> str:
+        """Return the bound that could not be kept, as nobody told what was spent, in words; empty where there is none."""
+        budget = self._budget
+        if budget.max_tokens is not None and self.tokens_unknown:
+            whose = "1 attempt" if self.tokens_unknown == 1 else f"{self.tokens_unknown} attempts"
+            return f"the tokens of {whose} are not known, so the limit of {budget.max_tokens} could not be kept"
+        if budget.max_cost is not None and self.cost_unknown is not None:
+            return f"the cost of an attempt is not known ({self.cost_unknown}), so the limit of {budget.max_cost:g} could not be kept"
+        return ""
 
     def _explain_failures(self) -> str:
         failed = "1 attempt" if self.failures == 1 else f"{self.failures} attempts"

@@ -41,6 +41,8 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     ended: Ended
     reason: str = ""
     """Why it ended before everything was done; of a run that completed, the bound that was reached when nothing was left to start."""
+    unkept: str = ""
+    """The bound that could not be kept, as nobody told what was spent."""
 
 
 class Runner:
@@ -170,7 +172,7 @@ class Runner:
             return RunOutcome(ended="budget", reason=self._stop)
         if self._lost:
             return RunOutcome(ended="interrupted", reason=f"attempts that were cancelled from inside the target: {self._lost}")
-        return RunOutcome(ended="completed", reason=self._spent.explain_exceeded() or "")
+        return RunOutcome(ended="completed", reason=self._spent.explain_exceeded() or "", unkept=self._spent.explain_unkept())
 
     def _start_attempts(self, group: asyncio.TaskGroup) -> None:
         """Start as many attempts as there are places for."""
@@ -248,6 +250,7 @@ class Runner:
         usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None
         user = evidence.simulated_user.usage if evidence is not None and evidence.simulated_user is not None else None
         self._spent.add(tokens=usage or 0, user_tokens=(user and user.total()) or 0)
+        self._spent.tokens_unknown += evidence is not None and usage is None
 
     def _count_result(self, result: CaseResult, evidence: Evidence | None) -> None:
         """Count how an attempt ended and what it cost."""

@@ -78,12 +78,21 @@ def with_account(
     return doubt_silence(msgspec.structs.replace(evidence, account=account))
 
 
+def describe_choice(body: Json) -> str | None:
+    """Return between which of the usual keys an answer cannot be told, as they hold different texts; None where there is no doubt."""
+    entry = body if isinstance(body, dict) else {}
+    texts = {key: entry[key] for key in HTTP_KEYS if isinstance(entry.get(key), str) and not holds_nothing(entry[key])}
+    if len(set(texts.values())) < 2:
+        return None
+    names = " or ".join(f'"{key}"' for key in texts)
+    return f"the answer may stand under {names}, which differ"
+
+
 def _doubt_choice(body: dict[str, Json], doubts: Doubts) -> None:
     """Doubt the answer where it may stand under either of two keys."""
-    texts = {key: body[key] for key in HTTP_KEYS if isinstance(body.get(key), str) and not holds_nothing(body[key])}
-    if len(set(texts.values())) > 1:
-        names = " or ".join(f'"{key}"' for key in texts)
-        doubts.doubt("answer", f"the answer may stand under {names}, which differ: say where with response_path")
+    choice = describe_choice(body)
+    if choice is not None:
+        doubts.doubt("answer", f"{choice}: say where with response_path")
     if isinstance(body.get("choices"), list) and all(body.get(key) is None for key in HTTP_KEYS):
         doubts.doubt("answer", "the answer is a chat completion without a message: say where it stands with response_path or answer_format")
 

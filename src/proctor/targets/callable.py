@@ -51,6 +51,7 @@ from proctor.targets.returned import Unreadable, plain_evidence, plain_value, ty
 from proctor.targets.shared_agents import describe_exception, describe_shared_agent, find_agent_object
 from proctor.targets.stopwatch import Stopwatch
 from proctor.targets.this_exchange import keep_this_exchange
+from proctor.targets.told_text import lay_text, split_pair
 
 Function = Callable[..., Any]
 READER = "callable"
@@ -104,6 +105,13 @@ class CallableTarget:
     def describe_risk(self) -> str | None:
         """Return a warning where all cases share an agent that keeps its conversation."""
         return describe_shared_agent(self._function, self._name)
+
+    def describe_forgetting(self) -> str | None:
+        """Return why the function cannot know which conversation a message belongs to; None where it is told."""
+        if {"session_id", "history"}.intersection(self._wanted):
+            return None
+        page = "docs/how-to/test-a-python-function.md#one-conversation-for-each-case"
+        return f"{_describe_call(self._function)} takes neither session_id nor history ({page})"
 
     def find_tools(self) -> frozenset[str] | None:
         """Return the names of the agent's tools; None where they are not known."""
@@ -206,6 +214,9 @@ class CallableTarget:
 
     def _read_evidence(self, answer: object) -> Evidence:
         """Return what the function returned as evidence; whatever goes wrong while reading it is the fault of the function."""
+        pair = split_pair(answer)
+        if pair is not None:
+            return lay_text(self._read_evidence(pair[1]), self._read_evidence(pair[0]))
         try:
             if isinstance(answer, Streamed):
                 return self._read_stream(answer.items)
@@ -213,7 +224,7 @@ class CallableTarget:
                 return plain_evidence(answer)
             if isinstance(answer, str):
                 return doubt_stand_in(read_document({"text": plain_value(answer)}, format="plain")[0])
-            found = read_returned(answer)
+            found = read_returned(answer) or self._read_messages(answer)
             if found is not None:
                 return found
             found = read_plain_answer(answer) if isinstance(answer, (Mapping, list)) else None
@@ -231,6 +242,12 @@ class CallableTarget:
             f"see {find_page(answer)}",
         )
 
+    def _read_messages(self, answer: object) -> Evidence | None:
+        """Return what messages of a framework show beside a text in a mapping; None for everything else."""
+        entry = cast("dict[object, object]", answer) if type(answer) is dict else {}
+        beside = read_returned(entry["messages"]) if entry.keys() == {"text", "messages"} and isinstance(entry["text"], str) else None
+        return None if beside is None else lay_text(beside, self._read_evidence(entry["text"]))
+
     def _read_stream(self, items: list[object]) -> Evidence:
         """Return what a stream held as evidence: pieces of text, one answer, or what a framework streams."""
         if all(isinstance(item, str) for item in items):
@@ -239,13 +256,18 @@ class CallableTarget:
         if found is not None:
             return found
         last = items[-1]
-        if isinstance(last, (Evidence, Mapping)) and all(isinstance(item, str) for item in items[:-1]):
-            return self._read_evidence(last)
+        if isinstance(last, (Evidence, Mapping, list)) and all(isinstance(item, str) for item in items[:-1]):
+            evidence = self._read_evidence(cast(object, last))
+            # Pieces before an answer that has a text of its own are that text as it came, or words on the way to it.
+            said = evidence.text is None and items[:-1]
+            return lay_text(evidence, self._read_stream(items[:-1])) if said else evidence
         kinds = ", ".join(dict.fromkeys(_describe_kind(item) for item in items[:MAX_KINDS]))
         raise Unreadable(f"its stream held {kinds}")
 
     def _refuse_answer(self, answer: object, why: str) -> TargetFault:
         shown = answer.items[-1] if isinstance(answer, Streamed) and answer.items else answer
+        # What could be named on the command line to read a file does not help a function.
+        why = why.partition("\n  known forms")[0]
         told = f"what {_describe_call(self._function)} returned ({_describe_kind(shown)}) is no evidence: {why}"
         return TargetFault("bad_answer", f"{told}; see {find_page(shown)}")
 
@@ -286,6 +308,9 @@ def _name_marked(module: object, name: str) -> str:
 
 def _describe_kind(answer: object) -> str:
     """Return the user's word for this kind of value, else its type."""
+    if isinstance(answer, tuple):
+        kinds = ", ".join(_describe_kind(item) for item in cast("tuple[object, ...]", answer)[:MAX_KINDS])
+        return f"a tuple ({kinds})"
     word = kind_of(answer)
     return type_name(answer) if word == type(answer).__name__ else word
 

@@ -39,12 +39,12 @@ from proctor.model.missing import MISSING
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
 from proctor.model.system import list_variables
-from proctor.targets.answer_account import doubt_silence, said_nothing
+from proctor.targets.answer_account import describe_choice, doubt_silence, said_nothing
 from proctor.targets.child import Finished, TooLarge, run_child
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
 from proctor.targets.inner_traces import trace_in
-from proctor.targets.lost_messages import doubt_lost_messages
+from proctor.targets.lost_messages import add_doubt, doubt_lost_messages
 from proctor.targets.masking import Secrets, names_a_secret, show_settings
 from proctor.targets.no_answer import find_error, holds_nothing
 from proctor.targets.told_messages import read_told_messages
@@ -228,10 +228,16 @@ def _read_document(document: Any) -> Evidence:
     if isinstance(document, list) or envelope:
         found = read_document(document)
     else:
-        found = trace_in(document) or [read_plain({"body": document})]
+        found = trace_in(document) or [_read_body(document)]
     if len(found) != 1:
         raise EvidenceError(f"it holds {len(found)} runs, expected one")
     return doubt_lost_messages(found[0]) if isinstance(document, list) or envelope else found[0]
+
+
+def _read_body(document: Any) -> Evidence:
+    """Return an object of the agent's own as evidence, its answer not known where two of the usual keys hold different texts."""
+    evidence, choice = read_plain({"body": document}), describe_choice(document)
+    return evidence if choice is None else add_doubt(evidence, ("answer",), f'{choice}: print it as "text"')
 
 
 def _with_reader(evidence: Evidence) -> Evidence:

@@ -23,7 +23,7 @@ from proctor.targets.answers import evidence_of
 from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.masking import Ids, names_a_secret, show_settings
-from proctor.targets.templates import Template, TextTemplate, message_template, values_for
+from proctor.targets.templates import CONVERSATION_NAME, SESSION_NAME, Template, TextTemplate, message_template, values_for
 from proctor.targets.wire import HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -171,6 +171,12 @@ class HttpTarget(WireTarget):
             Wire(secrets=secrets | settings.auth.list_secrets() | secret_headers(settings.headers), transport=transport),
             placeholders=self._requests.placeholders,
         )
+
+    def describe_forgetting(self) -> str | None:
+        """Return why the agent cannot know which conversation a message belongs to; None where it is told."""
+        if {SESSION_NAME, CONVERSATION_NAME} & self._requests.placeholders:
+            return None
+        return f"it is sent neither {{{SESSION_NAME}}} nor {{{CONVERSATION_NAME}}} (docs/how-to/test-an-http-agent.md#placeholders)"
 
     async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
         """Send one message."""

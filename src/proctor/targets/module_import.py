@@ -12,7 +12,9 @@ from pathlib import Path
 
 from proctor.errors import SpecError
 from proctor.model.show import shorten
+from proctor.targets.interrupts import is_interrupt
 
+_ENDS_AT_IMPORT = 'it ends the program when it is imported: put what starts it under `if __name__ == "__main__":`'
 _FOLDERS: set[Path] = set()
 """Folders from which modules were imported here."""
 _STRANGERS: set[str] = set()
@@ -39,8 +41,12 @@ def import_local_module(name: str, base: Path | None, trusted: bool) -> object:
         module = importlib.import_module(name)
     except ImportError as error:
         raise SpecError(f"function: cannot import {name!r}: {error}", field="function") from error
-    except Exception as error:
-        raise SpecError(f"function: importing {name!r} raised {type(error).__name__}: {shorten(str(error))}", field="function") from error
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        told = f"function: importing {name!r} raised {type(error).__name__}: {shorten(str(error))}"
+        hint = _ENDS_AT_IMPORT if isinstance(error, SystemExit) else None
+        raise SpecError(told, field="function", hint=hint) from error
     if not trusted and not lies_in(module, base):
         raise SpecError(f"function: {name!r} is an installed module, not the one beside the suite", field="function")
     return module

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from proctor.errors import EvidenceError
 from proctor.evidence.messages_ai_sdk_steps import complete_last_step, is_result
-from proctor.evidence.plain import CARRYING
+from proctor.evidence.plain import CARRYING, read_plain
 from proctor.evidence.reading import read_document
 from proctor.evidence.shape import dict_or_empty
 from proctor.model.account import Part
@@ -18,6 +18,7 @@ from proctor.targets.frameworks.simplify import Budget
 from proctor.targets.lost_messages import add_doubt, doubt_lost_messages
 from proctor.targets.returned import plain_value
 from proctor.targets.told_messages import name_provider
+from proctor.targets.told_text import lay_text, read_answer_body, split_messages
 
 _CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "usage")
 _ONE_ANSWER = "one answer of a provider shows the last step only: return the messages of the whole loop, or what the framework returned"
@@ -34,6 +35,13 @@ def read_plain_answer(answer: object) -> Evidence | None:
         return part
     if is_result(given):
         return read_document(given, format="ai-sdk")[0]
+    told = split_messages(dict_or_empty(given))
+    if told is not None:
+        beside = read_plain_answer(told[1])
+        return None if beside is None else lay_text(beside, read_plain({"text": told[0]}))
+    answered = read_answer_body(dict_or_empty(given)) if not _is_envelope(given) else None
+    if answered is not None:
+        return answered
     is_messages = isinstance(given, list) or _is_envelope(given)
     found = read_document(given, format=None if is_messages else "plain")
     if len(found) != 1:

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from proctor.evidence.messages import recognise_formats
 from proctor.evidence.messages_ai_sdk_steps import complete_last_step, is_result
-from proctor.evidence.plain import CARRYING
+from proctor.evidence.plain import CARRYING, read_plain
 from proctor.evidence.reading import read_document
 from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.model.evidence import Evidence, Json
+from proctor.targets.told_text import lay_text, split_messages
 
 
 def read_told_messages(body: Json) -> Evidence | None:
     """Return the evidence of such an answer; None for every other. Raises `EvidenceError` where it cannot be read."""
     body = complete_last_step(body)
+    beside = split_messages(dict_or_empty(body))
+    if beside is not None:
+        told = read_told_messages(beside[1])
+        return None if told is None else lay_text(told, read_plain({"text": beside[0]}))
     format = _find_format(body)
     found = read_document(body, format=format) if format is not None else []
     return found[0] if len(found) == 1 else None

@@ -12,6 +12,7 @@ from proctor.actions.start.frameworks import FRAMEWORKS
 from proctor.actions.start.node_code import read_node_code
 from proctor.actions.start.python_code import read_python_code
 from proctor.model.evidence import Json
+from proctor.report.wording import count_noun
 from proctor.sources.workspaces import is_workspace
 
 RECORDED = "recorded"
@@ -28,6 +29,8 @@ KINDS: dict[str, str] = {
     RECORDED: "evidence that was recorded; no agent is called",
 }
 """Everything that `proctor init --for` takes."""
+MOST_UNREAD = 3
+"""Files that are named where Python cannot read them."""
 _MCPLAB_FOLDERS = (".", "mcplab")
 
 
@@ -56,6 +59,15 @@ def list_candidates(folder: Path) -> list[Candidate]:
     package = read_package(folder)
     node = [] if package is None else _list_node(folder, package)
     return [*_list_agents(code), *_list_others(folder, code), *node, *_list_mentioned(folder, code)]
+
+
+def list_gaps(folder: Path, *, is_found: bool) -> list[str]:
+    """Return in words what could not be looked through, and that nothing was found where there is code."""
+    code = read_python_code(folder) if folder.is_dir() else PythonCode()
+    told = [f"{unread}; nothing was looked for in this file" for unread in code.unread[:MOST_UNREAD]]
+    if not is_found and code.files:
+        told.append(f"no agent was found in {count_noun(code.files, 'Python file')}: this is an example with recorded evidence")
+    return told
 
 
 def _list_agents(code: PythonCode) -> list[Candidate]:

@@ -67,6 +67,10 @@ class PythonCode(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ()
     imported: tuple[str, ...] = ()
     """The frameworks that some file imports."""
+    files: int = 0
+    """How many files there are."""
+    unread: tuple[str, ...] = ()
+    """Files that Python cannot read, with the place and the reason."""
 
 
 class FoundExport(msgspec.Struct, frozen=True, kw_only=True):

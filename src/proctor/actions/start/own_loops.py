@@ -21,6 +21,7 @@ _PACKAGES = ("openai", "anthropic", "litellm", "google.genai", "mistralai", "oll
 _ASKED = frozenset(
     ("create", "parse", "generate_content", "chat", "complete", "stream", "converse", "completion", "acompletion", "responses")
 )
+_TEXT = re.compile(r"^['\"]?(?:\w+\.)*(?:Any|object)['\"]?$|^(?!.*\b(?:list|dict|List|Dict|Sequence|Iterable)\b).*\bstr\b")
 _HOLDERS = re.compile(r"agent|assistant|bot|chat", re.IGNORECASE)
 
 
@@ -33,6 +34,7 @@ def list_functions(tree: ast.Module, file: str, imported: Iterable[str]) -> Iter
             if (
                 wanted is not None
                 and len(wanted) == 1
+                and _may_take_text(node, wanted[0])
                 and (node.name in _NAMES or (speaks and wanted[0] in _MESSAGES and _asks_model(node)))
             ):
                 yield FoundFunction(file=file, line=node.lineno, name=node.name)
@@ -54,7 +56,8 @@ def _list_methods(node: ast.ClassDef, file: str) -> Iterator[FoundFunction]:
     if node.name.startswith("_") or (made is not None and len(_list_required(made) or ("", "")) > 1):
         return
     for name in _METHODS:
-        if name in methods and len(_list_required(methods[name]) or ()) == 2 and not methods[name].decorator_list:
+        wanted = _list_required(methods[name]) or () if name in methods else ()
+        if len(wanted) == 2 and not methods[name].decorator_list and _may_take_text(methods[name], wanted[1]):
             yield FoundFunction(file=file, line=methods[name].lineno, name=name, holder=node.name)
             return
 
@@ -66,6 +69,13 @@ def _list_required(node: AnyFunction) -> list[str] | None:
     if any(default is None for default in arguments.kw_defaults):
         return None
     return [one.arg for one in places[: len(places) - len(arguments.defaults)]]
+
+
+def _may_take_text(node: AnyFunction, parameter: str) -> bool:
+    """Return whether a parameter takes a text, as far as its annotation says: a request or a list of messages is none."""
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    written = next((one.annotation for one in arguments if one.arg == parameter), None)
+    return written is None or bool(_TEXT.search(ast.unparse(written)))
 
 
 def _asks_model(node: AnyFunction) -> bool:

@@ -26,7 +26,8 @@ _PLACEHOLDER = re.compile(r"\{([a-z_][a-z0-9_]*)\}")
 
 def read_python_code(folder: Path) -> PythonCode:
     """Look through the Python files of a folder."""
-    modules = [found for path in list_files(folder, (".py",)) if (found := _read_module(path, folder)) is not None]
+    read = [found for path in list_files(folder, (".py",)) if (found := _read_module(path, folder)) is not None]
+    modules = [found for found in read if isinstance(found, _Module)]
     agents = [agent for module in modules for agent in module.agents]
     agents.sort(key=lambda one: (_rank(one.name), one.is_factory, one.file.count("/"), one.file, -one.line))
     return PythonCode(
@@ -36,6 +37,8 @@ def read_python_code(folder: Path) -> PythonCode:
         routes=tuple(route for module in modules for route in module.routes),
         tools=tuple(dict.fromkeys(name for module in modules for name in module.tools)),
         imported=tuple(name for name in FRAMEWORKS if any(name in module.frameworks for module in modules)),
+        files=len(read),
+        unread=tuple(found for found in read if isinstance(found, str)),
     )
 
 
@@ -184,14 +187,18 @@ class _Module:
                 self.tools += _list_described_tools(node)
 
 
-def _read_module(path: Path, folder: Path) -> _Module | None:
+def _read_module(path: Path, folder: Path) -> _Module | str | None:
+    """Return a module, or in words why Python cannot read it; None for a file that holds no agent."""
     if path.name in OWN_FILES or path.name.startswith("test_"):
         return None
+    file = path.relative_to(folder).as_posix()
     try:
         tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None  # what Python cannot read it cannot import either
-    return _Module(tree, path.relative_to(folder).as_posix())
+    except SyntaxError as error:
+        return f"{file}:{error.lineno or 1}: {error.msg}"
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        return f"{file}: {type(error).__name__}"
+    return _Module(tree, file)
 
 
 def _list_described_tools(node: ast.Dict) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proctor.actions.given_target import WAYS, parse_target
-from proctor.actions.init import KINDS, RECORDED, find_candidates, find_starter, keep_table, write_starter
+from proctor.actions.init import KINDS, RECORDED, find_candidates, find_gaps, find_starter, keep_table, write_starter
 from proctor.actions.start.candidates import Candidate
 from proctor.cli.exits import Exit
 from proctor.cli.parser import make_parser
@@ -25,11 +25,12 @@ def run(arguments: list[str]) -> int:
     target = parse_target(options.target) if options.target is not None else None
     if options.target is not None and target is None:
         raise InputError(f"--target {options.target!r}: expected {WAYS}")
-    kind, candidate, others = RECORDED, None, list[Candidate]()
+    kind, candidate, others, gaps = RECORDED, None, list[Candidate](), list[str]()
     if target is None:
         candidates = find_candidates(options.folder)
         kind, candidate = _choose(candidates, options.wanted)
         others = [one for one in candidates if one is not candidate and options.wanted is None]
+        gaps = find_gaps(options.folder, candidates) if options.wanted is None else []
     starter = keep_table(Path(options.folder), find_starter(kind, candidate, target=target))
     written = write_starter(options.folder, starter)
     if candidate is not None:
@@ -38,7 +39,9 @@ def run(arguments: list[str]) -> int:
         print(f"wrote {path}")
     if "suite.yaml" in starter.files and Path(options.folder, "suite.yaml") not in written:
         print(f"kept {Path(options.folder, 'suite.yaml')} as it is")
-    for remark in starter.remarks:
+    if gaps and not candidate:
+        gaps.append(f"write for your own agent with --target: {WAYS}")
+    for remark in (*starter.remarks, *gaps):
         print(f"note: {escape_unseen(remark, keep=chr(10))}")
     if others:
         print("also found, chosen with --for:")

@@ -37,7 +37,7 @@ from proctor.cli.parser import (
 from proctor.cli.pass_rate import add_rate_flags, check_rate_flags, choose_rate_exit
 from proctor.cli.renderers import FORMATS
 from proctor.cli.selecting import add_last_failed_flag, add_selection_flags, has_failed, select_cases
-from proctor.cli.showing import add_pivot_flag, choose_exit_code, print_unmet, show_run, write_markdown
+from proctor.cli.showing import add_pivot_flag, check_showing, choose_exit_code, print_unmet, show_run, write_markdown
 from proctor.cli.step_summary import append_summary, is_on_github
 from proctor.cli.unrecorded import tell_unrecorded
 from proctor.model.case import Suite
@@ -62,6 +62,7 @@ def _run_suite(options: argparse.Namespace) -> int:
     suite = select_cases(_load_suite(options), options)
     if suite is None:
         return Exit.NOTHING
+    check_showing(suite, format=options.format, output=options.output, pivot=options.pivot)
     gate = open_gate(options, suite.name)
     live = asyncio.run(_drive_suite(suite, options))
     if not options.quiet:
@@ -94,6 +95,8 @@ def _run_suite(options: argparse.Namespace) -> int:
     if live.reason and (len(live.entries) > 1 or options.max_cost is not None or options.max_tokens is not None):
         hint = "; -j 1 starts one case at a time" if options.concurrency > 1 else ""
         print(f"{live.reason}: everything had been started by then, so there was nothing left to stop{hint}", file=sys.stderr)
+    if live.unkept:
+        print(f"warning: {live.unkept}", file=sys.stderr)
     if options.strict and live.result.unmet.any:
         return Exit.USAGE
     for result in live.result.cases:

@@ -9,7 +9,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from proctor.actions.draft_case import SavedCase, save_case
+from proctor.actions.draft_case import SavedCase, read_begun_suite, save_case
 from proctor.actions.given_target import WAYS
 from proctor.actions.init import SCHEMA_LINE, write_schema
 from proctor.actions.try_message import Tried, try_message
@@ -17,7 +17,6 @@ from proctor.cli.exits import Exit
 from proctor.cli.output import Output, reserve_standard_output
 from proctor.cli.parser import add_capture_flag, make_parser
 from proctor.cli.renderers import wants_colour
-from proctor.errors import InputError
 from proctor.report.style import Style
 from proctor.report.tried_text import paint_tried, write_tried
 
@@ -28,6 +27,10 @@ DEFAULT_SUITE = "suite.yaml"
 def run(arguments: list[str]) -> int:
     """Send one message and show what was seen; returns the exit code."""
     options = _make_parser().parse_args(arguments)
+    # What cannot be kept is told before anybody is asked.
+    Output(options.output).probe()
+    if options.save is not None:
+        read_begun_suite(Path(options.save))
     with reserve_standard_output():
         sending = try_message(options.message, target=options.target, home=options.home, timeout_s=options.timeout, capture=options.capture)
         tried = asyncio.run(sending)
@@ -47,8 +50,6 @@ def _save(tried: Tried, name: str) -> SavedCase | None:
     if tried.error is not None or tried.evidence is None or tried.is_unanswered():
         return None
     path = Path(name)
-    if path.is_dir():
-        raise InputError(f"{name!r} is a folder; name a suite file: --save {name.rstrip('/')}/{DEFAULT_SUITE}")
     new = not path.exists()
     saved = save_case(path, tried.message, tried.evidence, top=SCHEMA_LINE if new else "")
     if new:
@@ -61,6 +62,8 @@ def _paint(tried: Tried, saved: SavedCase | None, options: argparse.Namespace, s
     if saved is not None:
         lines += ["", f"{'wrote' if saved.created else 'added to'} {saved.path}, to be reviewed:", *saved.text.rstrip().splitlines()]
         lines += ["", f"next: {_tell_next(saved.path, options)}"]
+    elif options.save is not None:
+        lines += ["", "nothing was saved: there is no answer to make a case of"]
     return lines
 
 

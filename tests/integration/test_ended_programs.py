@@ -1,0 +1,41 @@
+"""Code of others that ends the program decides nothing: no command is green because of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proctor.cli.exits import Exit
+from proctor.cli.main import run
+from tests.integration.running import proctor
+
+
+@pytest.mark.parametrize("code", ["0", "", "2", "'no key'"])
+@pytest.mark.parametrize("command", ["run suite.yaml", "try hi"])
+def test_a_module_that_ends_the_program_when_it_is_imported_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, code: str
+) -> None:
+    (tmp_path / "ends_at_import.py").write_text(f"import sys\nsys.exit({code})\n", encoding="utf-8")
+    (tmp_path / "suite.yaml").write_text("proctor: 1\ncases: [{id: a, input: hi, expect: response_not_empty}]\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done = proctor(*command.split(), "--target", "ends_at_import:answer")
+    assert done.code == 4 and "importing 'ends_at_import' raised SystemExit" in done.err and "if __name__ ==" in done.err, done
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(0, Exit.INTERRUPTED), (None, Exit.INTERRUPTED), ("no key", Exit.INTERRUPTED), (3, 3)])
+def test_an_end_that_nobody_expected_is_never_a_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: object, wanted: int
+) -> None:
+    def end(arguments: list[str]) -> int:
+        raise SystemExit(given)
+
+    monkeypatch.setattr("proctor.cli.main._dispatch", end)
+    assert run(["run"]) == wanted
+    assert f"ended the program (SystemExit: {given}) before it was done" in capsys.readouterr().err
+
+
+def test_help_and_usage_errors_end_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "--help"]) == 0 and "usage: proctor run" in capsys.readouterr().out
+    assert run(["run", "--bogus"]) == 4
+    assert run(["judge", "calibrate", "--help"]) == 0
