@@ -18,7 +18,7 @@ _STYLE = (
     "main{max-width:46rem;margin:0 auto;padding:1.5rem}label{display:block;font-weight:600;margin-top:1rem}"
     "input,select,textarea{font:inherit;padding:.4rem;width:100%;box-sizing:border-box;border:1px solid #5c5c5c}"
     "button{font:inherit;margin-top:1.25rem;padding:.5rem 1.25rem;background:#123a5e;color:#fff;border:0}"
-    "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.4rem;border-bottom:1px solid #bbb}"
+    "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.4rem;border-bottom:1px solid #bbb;overflow-wrap:anywhere}"
     ".problem{color:#8c1010}.hint{color:#444;display:block}dt{font-weight:600}header form{display:inline}"
 )
 
