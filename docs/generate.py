@@ -22,6 +22,7 @@ from docs import (
     python_names,
     reference_pages,
     service_pages,
+    simulator_pages,
     verification_pages,
 )
 
@@ -37,6 +38,7 @@ WHOLE: dict[str, Callable[[], str]] = {
     "reference/mcp.md": mcp_pages.mcp_page,
     "reference/verification.md": verification_pages.verification_page,
     "reference/service-settings.md": service_pages.settings_page,
+    "reference/simulator-kinds.md": simulator_pages.kinds_page,
     "../src/proctor/__init__.pyi": python_names.stub_text,
 }
 """Pages written from the code alone, by their path under `docs/`; and the stub of the package, which is a page for type checkers."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.simulators.registry import list_kinds
 from tests.simulators.workplace import Workplace
 
 SEEDS: dict[str, Any] = {
@@ -27,6 +28,13 @@ SEEDS: dict[str, Any] = {
         },
         "notes": [],
     },
+    "hl7": {"inbox": ["MSH|^~\\&|A|B|C|D|2026||ADT^A01|1|P|2.5\rPID|1||17"], "rules": [{"when": {"PID.3.1": None}, "reason": "none"}]},
+    "x12": {"members": [{"member_id": "ann", "benefits": [{"copay": 5}]}], "claims": [{"claim_number": "7", "member_id": "ann"}]},
+    "messages": {"people": [{"id": "ann", "phone": "+15550101"}], "answers": ["Yes."]},
+    "voice": {"lines": [{"number": "+15550101", "ivr": {"start": {"say": "Hi.", "options": [{"press": "1", "go": "start"}]}}}]},
+    "fax": {"inbox": [{"text": "Hello", "patient_id": "ann"}]},
+    "portal": {"password": "x", "patients": [{"member_id": "ann"}], "requests": [{"patient_member_id": "ann"}]},
+    "cds": {"services": [{"id": "ann", "hook": "patient-view", "cards": [{"summary": "Hello"}]}]},
 }
 WORDS = st.sampled_from(
     [
@@ -50,6 +58,40 @@ WORDS = st.sampled_from(
         "%2e%2e",
         "%00",
         "%ff",
+        "outbound",
+        "eligibility",
+        "transactions",
+        "270",
+        "276",
+        "278",
+        "messages",
+        "SMnew-1",
+        "2010-04-01",
+        "Accounts",
+        "Messages.json",
+        "calls",
+        "CAnew-1",
+        "turns",
+        "answer",
+        "hangup",
+        "faxes",
+        "fax_new-1",
+        "document",
+        "login",
+        "logout",
+        "requests",
+        "new",
+        "submit",
+        "REQ-0001",
+        "patients",
+        "api",
+        "prior-auths",
+        "providers",
+        "services",
+        "hooks",
+        "patient-view",
+        "feedback",
+        "cds-services",
     ]
 )
 NAMES = st.sampled_from(
@@ -94,11 +136,16 @@ VALUES = st.sampled_from(
         "true",
     ]
 ) | st.text(max_size=8)
+HL7 = "MSH|^~\\&|A|B|C|D|2026||ADT^A01|1|P|2.5\rPID|1||17\r"
+EDI = (
+    "ISA*00*          *00*          *ZZ*CLINIC         *ZZ*ACME           *261116*0930*^*00501*000000905*0*P*:~"
+    "GS*HS*A*B*2*0*1*X*005010X279A1~ST*270*0001~BHT*0022*13*1*2*0~HL*1**20*1~NM1*IL*1*S*A****MI*ann~EQ*30~SE*6*0001~GE*1*1~IEA*1*000000905~"
+)
 JSON = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-5, 5)
-    | st.sampled_from(["", "Patient", "Bundle", "transaction", "ann", "POST", "Patient/ann"]),
+    | st.sampled_from(["", "Patient", "Bundle", "transaction", "ann", "POST", "Patient/ann", "+15550101", "1", EDI, HL7, "patient-view"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -120,6 +167,27 @@ JSON = st.recursive(
                     "value",
                     "reference",
                     "number",
+                    "payload",
+                    "patient_id",
+                    "channel",
+                    "to",
+                    "from",
+                    "body",
+                    "text",
+                    "subject",
+                    "say",
+                    "digits",
+                    "to_number",
+                    "document",
+                    "content_reference",
+                    "discovery_url",
+                    "card",
+                    "outcome",
+                    "feedback",
+                    "hook",
+                    "hookInstance",
+                    "context",
+                    "patient_member_id",
                 ]
             ),
             inner,
@@ -128,8 +196,30 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-BODIES = st.binary(max_size=20) | JSON.map(msgspec.json.encode)
-TYPES = st.sampled_from(["", "application/json", "application/json-patch+json", "application/merge-patch+json", "application/fhir+xml"])
+BROKEN = st.tuples(st.sampled_from([EDI, HL7]), st.integers(0, 200), st.text("|^~*:\r1A", max_size=3)).map(
+    lambda given: (given[0][: given[1]] + given[2] + given[0][given[1] + 2 :]).encode()
+)
+"""Messages and interchanges with something else in their middle."""
+BODIES = (
+    st.binary(max_size=20)
+    | JSON.map(msgspec.json.encode)
+    | BROKEN
+    | st.sampled_from([b"%PDF-1.4\nx", b"II*\x00\x08\x00\x00\x00", b"To=%2B15550101&Body=x", b"username=agent&password=x"])
+)
+TYPES = st.sampled_from(
+    [
+        "",
+        "application/json",
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/fhir+xml",
+        "application/x-www-form-urlencoded",
+    ]
+)
+
+
+def test_every_kind_is_attacked() -> None:
+    assert set(SEEDS) == set(list_kinds())
 
 
 @pytest.mark.parametrize("kind", SEEDS)

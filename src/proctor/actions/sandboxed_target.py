@@ -77,9 +77,14 @@ class SandboxedTarget:
             return await self._target.run(attempt, tape)
         sandbox = Sandbox(secrets.token_hex(12), systems, self._store, AROUND)
         await sandbox.provision(self._prepare(systems))
-        place = self._server.add(sandbox, tuple(system.name for system in systems))
+        names = tuple(system.name for system in systems)
         try:
-            case = fill_case(attempt.case, place.find_variables(tuple(system.name for system in systems)))
+            place = self._server.add(sandbox, names, mllp=tuple(system.name for system in systems if system.wants_mllp))
+        except OSError as error:
+            await sandbox.remove()
+            raise TargetError(f"the simulated systems cannot be served on loopback: {error}", code="no_sandbox") from error
+        try:
+            case = fill_case(attempt.case, place.find_variables(names))
             try:
                 evidence = await self._target.run(msgspec.structs.replace(attempt, case=case), tape)
             except TargetError as error:

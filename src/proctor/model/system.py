@@ -26,7 +26,14 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     """What it holds in the beginning, as its kind has it."""
     scenario: tuple[Step, ...] = ()
 
+    @property
+    def wants_mllp(self) -> bool:
+        """Whether it also takes messages over MLLP, on a port of its own."""
+        return self.kind == "hl7" and isinstance(self.seed, dict) and self.seed.get("mllp") is True
+
 
 def list_variables(systems: Iterable[System]) -> tuple[str, ...]:
-    """Return the variables that an attempt has for its systems: the address and the token of each."""
-    return tuple(f"{system.name}_{what}" for system in systems for what in ("url", "token"))
+    """Return the variables that an attempt has for its systems: address and token of each, and the port for MLLP where there is one."""
+    return tuple(
+        f"{system.name}_{what}" for system in systems for what in (("url", "token", "mllp") if system.wants_mllp else ("url", "token"))
+    )

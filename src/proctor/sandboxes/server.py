@@ -1,4 +1,5 @@
-"""Serves sandboxes on loopback: `http://127.0.0.1:PORT/SANDBOX/SYSTEM/...`, with the sandbox's token as a bearer token.
+"""Serves sandboxes on loopback: `http://127.0.0.1:PORT/SANDBOX/SYSTEM/...`, with the sandbox's token as a bearer token
+or as the password of Basic authentication.
 
 One server serves all attempts of a run. It works in threads of its own, so that an agent which blocks the event loop of the run is answered
 all the same. Requests to one sandbox are handled one after the other. A sandbox that is closed answers 404; a wrong token 401, and neither
@@ -8,7 +9,9 @@ says whether the other would have been right.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import functools
 import hmac
 import re
 import secrets
@@ -21,7 +24,9 @@ from typing import Any
 import msgspec
 
 from proctor.codecs.query import decode_query
-from proctor.simulators.exchange import Request, Response, refuse
+from proctor.sandboxes.mllp import MllpServer
+from proctor.sandboxes.outside import fetch_outside
+from proctor.simulators.exchange import Errand, Fetched, Request, Response, refuse
 from proctor.simulators.sandbox import Sandbox
 
 MOST_BYTES = 64_000_000
@@ -36,6 +41,8 @@ class Place(msgspec.Struct, frozen=True):
 
     url: str
     token: str
+    lines: tuple[tuple[str, int], ...] = ()
+    """The ports of systems that take messages over MLLP, by name."""
 
     def find_variables(self, systems: tuple[str, ...]) -> dict[str, str]:
         """Return the variables that lead an agent to the systems."""
@@ -43,6 +50,8 @@ class Place(msgspec.Struct, frozen=True):
         for name in systems:
             found[f"{name}_url"] = f"{self.url}/{name}"
             found[f"{name}_token"] = self.token
+        for name, port in self.lines:
+            found[f"{name}_mllp"] = f"127.0.0.1:{port}"
         return found
 
 
@@ -52,6 +61,33 @@ class _Served:
         self.systems = systems
         self.token = token
         self.lock = threading.Lock()
+        self.lines: list[MllpServer] = []
+
+    def close_lines(self) -> None:
+        """Take no more messages over MLLP."""
+        for line in self.lines:
+            line.close()
+        self.lines.clear()
+
+    async def fetch(self, errand: Errand) -> Fetched:
+        """Ask outside on behalf of a system; who is asked may use the systems of this sandbox meanwhile."""
+        self.lock.release()
+        try:
+            return await fetch_outside(errand)
+        finally:
+            self.lock.acquire()
+            self._require_open()
+
+    def _require_open(self) -> None:
+        if not self.token:
+            raise ConnectionAbortedError("the sandbox is served no longer")
+
+    def take_message(self, system: str, message: bytes) -> bytes:
+        """Send a message that came over MLLP to its system, and return the acknowledgement."""
+        request = Request(method="POST", path="/outbound", headers={"content-type": "application/hl7-v2"}, body=message)
+        with self.lock:
+            self._require_open()
+            return asyncio.run(self.sandbox.handle(system, request)).body
 
 
 class LoopbackServer:
@@ -73,6 +109,8 @@ class LoopbackServer:
 
     def close(self) -> None:
         """Stop to listen."""
+        for served in self._served.values():
+            served.close_lines()
         if self._http is not None:
             self._http.shutdown()
             self._http.close_connections()
@@ -82,17 +120,26 @@ class LoopbackServer:
             self._thread.join()
             self._thread = None
 
-    def add(self, sandbox: Sandbox, systems: tuple[str, ...]) -> Place:
-        """Serve a sandbox, and return where."""
+    def add(self, sandbox: Sandbox, systems: tuple[str, ...], *, mllp: tuple[str, ...] = ()) -> Place:
+        """Serve a sandbox, and return where; `mllp` are the systems that get a port for it. Raises `OSError` where none can be had."""
         assert self._http is not None, "the server is open"
         token = secrets.token_urlsafe(24)
-        self._served[sandbox.name] = _Served(sandbox, systems, token)
-        return Place(f"http://127.0.0.1:{self._http.server_address[1]}/{sandbox.name}", token)
+        served = _Served(sandbox, systems, token)
+        try:
+            for name in mllp:
+                served.lines.append(MllpServer(functools.partial(served.take_message, name)))
+        except OSError:
+            served.close_lines()
+            raise
+        self._served[sandbox.name] = served
+        ports = tuple((name, line.port) for name, line in zip(mllp, served.lines, strict=True))
+        return Place(f"http://127.0.0.1:{self._http.server_address[1]}/{sandbox.name}", token, ports)
 
     def remove(self, sandbox: Sandbox) -> None:
         """Serve a sandbox no longer; what is under way there is finished before this returns."""
         served = self._served.pop(sandbox.name, None)
         if served is not None:
+            served.close_lines()
             with served.lock:
                 served.token = ""
 
@@ -119,12 +166,21 @@ class LoopbackServer:
                 base=f"{base}/{match[1]}/{name}",
                 token=served.token,
             )
-            return asyncio.run(served.sandbox.handle(name, request))
+            return asyncio.run(served.sandbox.handle(name, request, fetch=served.fetch))
 
 
 def _has_token(headers: dict[str, str], token: str) -> bool:
+    """Return whether a request has the token: as a bearer token, or as the password of Basic, which many SDKs send."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
-    return bool(token) and scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
+    sent = given.strip().encode()
+    if scheme.lower() == "basic":
+        try:
+            sent = base64.b64decode(sent, validate=True).partition(b":")[2]
+        except ValueError:
+            return False
+    elif scheme.lower() != "bearer":
+        return False
+    return bool(token) and hmac.compare_digest(sent, token.encode())
 
 
 class _Http(ThreadingHTTPServer):

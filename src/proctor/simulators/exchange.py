@@ -25,6 +25,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """The address of the system as the client wrote it, for links that must be absolute."""
     token: str = ""
     """The token of the sandbox, for a system that hands it out itself; never part of an event."""
+    fetched: tuple[Fetched, ...] = ()
+    """What was asked outside on behalf of this request (`Errand`), in order."""
 
     @property
     def target(self) -> str:
@@ -38,6 +40,29 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     body: bytes = b""
     headers: dict[str, str] = {}
+
+
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of asking somebody outside."""
+
+    url: str
+    status: int = 0
+    body: bytes = b""
+    problem: str = ""
+    """Why there is no answer."""
+
+
+class Errand(Exception):
+    """A system has to ask somebody outside before it can answer.
+
+    Systems have no wire: whoever serves them asks, and hands in the same request again with what came of it.
+    """
+
+    def __init__(self, method: str, url: str, body: bytes = b"") -> None:
+        super().__init__(url)
+        self.method = method
+        self.url = url
+        self.body = body
 
 
 class Refused(Exception):

@@ -50,7 +50,7 @@ class Simulator(Protocol):
     steps: tuple[str, ...]
     """The steps of a scenario that it performs."""
     open_paths: tuple[str, ...]
-    """Paths that are answered without the token of the sandbox."""
+    """Paths that are answered without the token of the sandbox; one that ends in `*` stands for all below it."""
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Put what a suite writes as `seed` into the rows. Raises `SpecError` that names the place."""

@@ -6,7 +6,7 @@ handled again on the newer rows. A request that a bug of ours breaks leaves an e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -14,12 +14,14 @@ from proctor.errors import SpecError, StoreError
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.model.show import exception_text, nearest, show
 from proctor.model.system import System
-from proctor.simulators.exchange import Request, Response, answer_json
+from proctor.simulators.exchange import Errand, Fetched, Request, Response, answer_json
 from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool
 from proctor.simulators.registry import find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, list_differences
 from proctor.simulators.store import SandboxStore
 
+Fetch = Callable[[Errand], Awaitable[Fetched]]
+"""Asks somebody outside, and tells the problem where that cannot be done."""
 MOST_BODY = 10_000
 """Characters of a request's or response's body that an event keeps."""
 _MOST_TRIES = 20
@@ -75,8 +77,11 @@ class Sandbox:
         """Begin with these rows (`provision_rows`), the baseline. Raises `StoreError` where the sandbox is there already."""
         await self._store.create(self.name, rows)
 
-    async def handle(self, system: str, request: Request) -> Response:
-        """Answer a request to one of the systems, and keep what it changed together with its event."""
+    async def handle(self, system: str, request: Request, *, fetch: Fetch | None = None) -> Response:
+        """Answer a request to one of the systems, and keep what it changed together with its event.
+
+        `fetch` asks outside on behalf of the system; without it nobody is asked.
+        """
         simulator = self._simulators[system]
         for _ in range(_MOST_TRIES):
             began = self._around.seconds()
@@ -86,6 +91,12 @@ class Sandbox:
             try:
                 response = simulator.handle(request, Desk(draft, self._around))
                 changes = draft.list_changes()
+            except Errand as errand:
+                # Nothing of the draft is kept: the request is handled again with what came of it.
+                refused = Fetched(url=errand.url, problem="this sandbox asks nobody outside")
+                fetched = refused if fetch is None else await fetch(errand)
+                request = msgspec.structs.replace(request, fetched=(*request.fetched, fetched))
+                continue
             except Exception as error:  # a bug in a simulator is an answer of its own, and nothing of its work is kept
                 told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
                 response = answer_json(500, {"error": {"code": "internal_error", "message": told}})
@@ -125,7 +136,8 @@ class Sandbox:
 
     def is_open(self, system: str, path: str) -> bool:
         """Return whether a path is answered without the token."""
-        return path in self._simulators[system].open_paths
+        known = self._simulators[system].open_paths
+        return any(path.startswith(one[:-1]) if one.endswith("*") else path == one for one in known)
 
     def list_tools(self) -> dict[str, tuple[Tool, ...]]:
         """Return what a model can do, by the name of the system."""

@@ -1,0 +1,105 @@
+"""A port on loopback that takes HL7 v2 messages over MLLP, for clients that speak nothing else.
+
+A frame is `0x0B`, the message, `0x1C 0x0D`; each is answered with the acknowledgement in a frame of its own, in order. Bytes outside of a
+frame are passed over, as the protocol asks. MLLP knows no token: whoever finds the port may send, so there is one only for systems that ask
+for it, on loopback, and only while their attempt runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import socketserver
+import threading
+from collections.abc import Callable
+from typing import Any
+
+MOST_BYTES = 10_000_000
+"""Bytes of one message; the connection of a client that sends more without an end is closed."""
+_IDLE_S = 30.0
+"""How long a connection on which nothing comes stays open."""
+_BEGIN, _END = b"\x0b", b"\x1c\r"
+
+
+class MllpServer:
+    """Takes messages on a port, and answers each with what `answer` makes of it. `close` leaves no thread and no socket behind."""
+
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self._tcp = _Tcp(("127.0.0.1", 0), type("Handler", (_Handler,), {"answer": staticmethod(answer)}))
+        self._thread = threading.Thread(target=self._tcp.serve_forever, kwargs={"poll_interval": 0.05}, name="proctor-mllp", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._tcp.server_address[1])
+
+    def close(self) -> None:
+        """Stop to listen, and end the connections that are open."""
+        self._tcp.shutdown()
+        self._tcp.close_connections()
+        self._tcp.server_close()
+        self._thread.join()
+
+
+class _Tcp(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, *given: Any) -> None:
+        self._connections: set[socket.socket] = set()
+        super().__init__(*given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def close_connections(self) -> None:
+        """End the connections that clients have left open, so that their threads end."""
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client that went away in the middle is no concern of the run."""
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    answer: Any
+
+    def handle(self) -> None:
+        """Answer the messages of one connection until it ends."""
+        wire: socket.socket = self.request
+        wire.settimeout(_IDLE_S)
+        waiting = bytearray()
+        while len(waiting) <= MOST_BYTES:
+            try:
+                received = wire.recv(65_536)
+            except TimeoutError:
+                return
+            if not received:
+                return
+            waiting += received
+            for frame in take_frames(waiting):
+                wire.sendall(_BEGIN + self.answer(frame) + _END)
+
+
+def take_frames(waiting: bytearray) -> list[bytes]:
+    """Return the messages whose frames are whole, and take them out of what has come so far."""
+    frames: list[bytes] = []
+    while True:
+        begin = waiting.find(_BEGIN)
+        if begin < 0:
+            waiting.clear()
+            return frames
+        # A new beginning inside of a frame ends the one before, which will never be whole.
+        end = waiting.find(_END, begin)
+        if end < 0:
+            del waiting[:begin]
+            return frames
+        frames.append(bytes(waiting[waiting.rfind(_BEGIN, begin, end) + 1 : end]))
+        del waiting[: end + len(_END)]

@@ -1,0 +1,40 @@
+"""Asks outside on behalf of simulated systems in local runs: an EHR that calls the agent's service of CDS Hooks.
+
+The addresses come from an agent, so they go through the guard: loopback, where a local agent listens, and public addresses, and nothing
+else of this machine's networks. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+from proctor.simulators.exchange import Errand, Fetched
+
+MOST_BYTES = 1_000_000
+"""Bytes of an answer that are read."""
+_TIMEOUT_S = 10.0
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+async def fetch_outside(errand: Errand) -> Fetched:
+    """Return what an address answers, or why it cannot be asked."""
+    try:
+        import httpx2
+
+        from proctor.network.guard import Guard, guarded_client
+    except ImportError:
+        return Fetched(url=errand.url, problem="a service is asked by httpx2, which is not installed (extra live)")
+    from proctor.network.addresses import AddressRefused
+
+    try:
+        async with guarded_client(Guard(_LOOPBACK), timeout_s=_TIMEOUT_S) as client:
+            headers = {"content-type": "application/json"} if errand.body else {}
+            async with client.stream(errand.method, errand.url, content=errand.body, headers=headers) as answer:
+                body = b""
+                async for piece in answer.aiter_bytes():
+                    body += piece
+                    if len(body) > MOST_BYTES:
+                        return Fetched(url=errand.url, problem=f"the service answers more than {MOST_BYTES} bytes")
+                return Fetched(url=errand.url, status=answer.status_code, body=body)
+    except AddressRefused as error:
+        return Fetched(url=errand.url, problem=f"the address is refused: {error}")
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+        return Fetched(url=errand.url, problem=f"the service cannot be reached: {type(error).__name__}")

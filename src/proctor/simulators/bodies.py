@@ -1,0 +1,73 @@
+"""What the simulated systems read from requests: paths in parts, JSON objects, forms. What cannot be read is refused."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from proctor.codecs.query import decode_percent, decode_query
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, show
+from proctor.simulators.exchange import Refused, Request, refuse
+
+FORM = "application/x-www-form-urlencoded"
+
+
+def split_path(request: Request) -> list[str]:
+    """Return the parts of the path, decoded; the root has none."""
+    return [decode_percent(part) for part in request.path.split("/") if part]
+
+
+def require_method(request: Request, *known: str) -> None:
+    """Refuse a method that a path does not take."""
+    if request.method not in known:
+        raise refuse(405, "method_not_allowed", f"{request.path} takes {', '.join(known)}, not {request.method}")
+
+
+def is_form(request: Request) -> bool:
+    """Return whether the body is a form of names and values."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
+
+
+def read_text(request: Request) -> str:
+    """Return the body as text: UTF-8, else Latin-1, which every body is."""
+    try:
+        return request.body.decode()
+    except UnicodeDecodeError:
+        return request.body.decode("latin-1")
+
+
+def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form; of a name that comes twice the last one counts."""
+    return dict(decode_query(request.body.decode("utf-8", "replace")))
+
+
+def read_object(request: Request) -> dict[str, Json]:
+    """Return the JSON object that is the body, or the fields of a form."""
+    if is_form(request):
+        return dict(read_form(request))
+    try:
+        value = msgspec.json.decode(request.body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise refuse(400, "bad_json", f"the body is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise refuse(422, "wrong_body", f"expected an object, found {kind_of(value)}")
+    return cast("dict[str, Json]", value)
+
+
+def take_text(given: dict[str, Json], name: str, *, default: str | None = None) -> str:
+    """Return a member that is text, or a number as text; one that is not there is the default, or refused without one."""
+    value = given.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or (default is None and not value.strip()):
+        raise refuse(422, "wrong_value", f"{name}: expected text, found {'nothing' if value is None else show(value)}")
+    return value
+
+
+def tell_refusal(refused: Refused) -> str:
+    """Return the sentence of a refusal that was made by `refuse`."""
+    return str(msgspec.json.decode(refused.response.body)["error"]["message"])

@@ -1,0 +1,1 @@
+"""What simulated faxes are made of: documents that are read and written."""

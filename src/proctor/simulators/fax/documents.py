@@ -1,0 +1,124 @@
+"""Documents of faxes: PDF and TIFF, their pages and their text layer, and text that becomes a PDF.
+
+The text layer of a PDF is read by `pypdf`, an extra: `pip install '/path/to/the/checkout[fax]'`. Without it, and of a TIFF always, the text
+is empty, so that a claim about words does not hold: there is nobody who reads pictures. What is broken is told in `note`, never raised.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import logging
+import struct
+from typing import Any
+
+import msgspec
+
+from proctor.model.show import exception_text
+
+PDF, TIFF = "application/pdf", "image/tiff"
+MOST_BYTES = 20_000_000
+"""Bytes of one document."""
+MOST_PAGES = 500
+"""Pages of one document that are looked at."""
+MOST_TEXT = 500_000
+"""Characters of text that are kept of one document."""
+_QUIET = logging.NullHandler()
+_LINES, _WIDTH = 54, 90
+"""Lines of a page that is written, and characters of a line."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a document."""
+
+    kind: str
+    pages: int | None = None
+    """None where nobody could count them."""
+    text: str = ""
+    note: str = ""
+    """Why there is no text, or no number of pages."""
+
+
+def read_document(data: bytes) -> Document | None:
+    """Return what is known of a PDF or TIFF, or None for anything else."""
+    if data[:1024].lstrip().startswith(b"%PDF-"):
+        return _read_pdf(data)
+    if data[:4] in (b"II*\x00", b"MM\x00*"):
+        return _read_tiff(data)
+    return None
+
+
+def _read_pdf(data: bytes) -> Document:
+    try:
+        # By its name, so that types are checked alike where it is not installed.
+        pypdf: Any = importlib.import_module("pypdf")
+    except ImportError:
+        return Document(kind=PDF, note="the text layer is not read: pypdf is not installed (extra fax)")
+    # Without a handler of its own it would tell on the terminal of a run what is wrong with a document.
+    logging.getLogger("pypdf").addHandler(_QUIET)
+    try:
+        pages = pypdf.PdfReader(io.BytesIO(data)).pages
+        count = len(pages)
+        texts = [pages[index].extract_text() for index in range(min(count, MOST_PAGES))]
+    except Exception as error:  # pypdf raises whatever a broken document makes of it
+        return Document(kind=PDF, note=f"the document cannot be read: {type(error).__name__}: {exception_text(error, 200)}")
+    text = "\n".join(texts).encode("utf-8", "replace").decode()
+    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], note="" if text.strip() else "the document has no text layer")
+
+
+def _read_tiff(data: bytes) -> Document:
+    """Count the directories of a TIFF: each is a page."""
+    order = "<" if data[:2] == b"II" else ">"
+    seen: set[int] = set()
+    try:
+        (place,) = struct.unpack_from(f"{order}I", data, 4)
+        while place and place not in seen and len(seen) < MOST_PAGES:
+            (entries,) = struct.unpack_from(f"{order}H", data, place)
+            seen.add(place)
+            (place,) = struct.unpack_from(f"{order}I", data, place + 2 + 12 * entries)
+    except struct.error:
+        return Document(kind=TIFF, pages=len(seen) or None, note="the document is broken off")
+    return Document(kind=TIFF, pages=len(seen), note="a picture has no text layer")
+
+
+def write_pdf(text: str) -> bytes:
+    """Return text as a PDF with a text layer, in pages; characters beyond those of Western Europe become question marks."""
+    lines = [line[at : at + _WIDTH] for line in text.expandtabs(4).splitlines() or [""] for at in range(0, max(1, len(line)), _WIDTH)]
+    sheets = [lines[at : at + _LINES] for at in range(0, len(lines), _LINES)]
+    kids = " ".join(f"{4 + 2 * index} 0 R" for index in range(len(sheets)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(sheets)} >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Courier /Encoding /WinAnsiEncoding >>",
+    ]
+    for index, sheet in enumerate(sheets):
+        shown = b"".join(b"(" + _escape(line) + b") Tj T*\n" for line in sheet)
+        content = b"BT /F1 10 Tf 36 780 Td 14 TL\n" + shown + b"ET"
+        box = "/MediaBox [0 0 612 842] /Resources << /Font << /F1 3 0 R >> >>"
+        objects.append(f"<< /Type /Page /Parent 2 0 R {box} /Contents {5 + 2 * index} 0 R >>".encode())
+        objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
+    return _join_objects(objects)
+
+
+def count_sheets(text: str) -> int:
+    """Return how many pages `write_pdf` makes of a text."""
+    lines = sum(max(1, -(-len(line) // _WIDTH)) for line in text.expandtabs(4).splitlines() or [""])
+    return -(-lines // _LINES)
+
+
+def _escape(line: str) -> bytes:
+    kept = "".join(char if char.isprintable() else " " for char in line).encode("cp1252", "replace")
+    return kept.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
+
+
+def _join_objects(objects: list[bytes]) -> bytes:
+    out = bytearray(b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n")
+    places: list[int] = []
+    for number, content in enumerate(objects, 1):
+        places.append(len(out))
+        out += b"%d 0 obj\n%s\nendobj\n" % (number, content)
+    table = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1)
+    out += b"".join(b"%010d 00000 n \n" % place for place in places)
+    out += b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, table)
+    return bytes(out)

@@ -1,0 +1,236 @@
+"""CDS Hooks 1.1, both sides of it: an EHR that calls the agent's service, and services of the suite that an agent can call.
+
+As the EHR:
+
+    POST /services          `{"discovery_url": "http://..."}`: the services there are asked for and registered
+    GET  /services          all services, registered and of the suite
+    POST /hooks/HOOK        `{"patient_id": "ann", ...}`: every service of that hook is called; answers its cards
+    POST /feedback          `{"card": UUID, "outcome": "accepted"}`, also `overridden` and `ignored`
+
+As services, for an agent that is the EHR: `GET /cds-services`, `POST /cds-services/ID` and `POST /cds-services/ID/feedback`, as the
+specification has them. The state are the cards that were answered, with the feedback that they got. A registered service is asked by
+whoever serves the sandbox (`exchange.Errand`); what is no card is told in `problems` and not kept.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import msgspec
+
+from proctor.codecs.query import encode_percent
+from proctor.model.evidence import CdsState, Json, State
+from proctor.model.show import kind_of, show
+from proctor.simulators.bodies import read_object, require_method, split_path, take_text
+from proctor.simulators.cds.cards import READ_SERVICE, Service, choose_cards, read_cards, read_service, read_services
+from proctor.simulators.exchange import Errand, Fetched, Refused, Request, Response, answer_json, refuse
+from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.rows import Draft
+from proctor.simulators.seeds import read_items, read_members, read_word
+
+OUTCOMES = ("accepted", "overridden", "ignored")
+_CONFIG, _SERVICES = "_config", "_services"
+_CARDS = "cards"
+_HOOK = re.compile(r"[a-z][a-z0-9-]{0,60}")
+_ADDRESS = re.compile(r"https?://[^\s]{1,2000}")
+_IDS = uuid.UUID("6f1d2a36-6f6b-4a55-9f2e-6b1f6c0f3c11")
+"""The namespace in which ids become UUIDs, which the specification asks for."""
+
+
+class CdsSimulator:
+    """Both sides of CDS Hooks."""
+
+    kind = "cds"
+    summary = "CDS Hooks 1.1: an EHR that calls the agent's service, and services that an agent calls."
+    steps = ()
+    open_paths = ("/cds-services",)
+
+    def seed(self, seed: Json, desk: Desk) -> None:
+        """Read `services` that the suite plays, each with its cards, and `fhir_server` for requests."""
+        given = read_members(seed, ("services", "fhir_server"))
+        desk.rows.put(_CONFIG, "fhir_server", read_word(given.get("fhir_server"), "fhir_server", default=""))
+        for at, item in read_items(given.get("services"), "services"):
+            service = read_service(item, at)
+            desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
+
+    def perform(self, step: str, given: Json, desk: Desk) -> None:
+        """Perform nothing: hooks are called by requests."""
+
+    def handle(self, request: Request, desk: Desk) -> Response:
+        """Answer a request."""
+        try:
+            parts = split_path(request)
+            if parts[:1] == ["cds-services"] and len(parts) <= 3:
+                return self._serve(parts[1:], request, desk)
+            if parts == ["services"]:
+                require_method(request, "GET", "HEAD", "POST")
+                return self._register(request, desk) if request.method == "POST" else _list_services(desk.rows)
+            if len(parts) == 2 and parts[0] == "hooks":
+                require_method(request, "POST")
+                return self._call_hook(parts[1], request, desk)
+            if parts == ["feedback"]:
+                require_method(request, "POST")
+                given = read_object(request)
+                return answer_json(200, _keep_feedback(given, desk.rows))
+            raise refuse(404, "not_found", "there are /services, /hooks/HOOK, /feedback and /cds-services")
+        except Refused as refused:
+            return refused.response
+
+    def _register(self, request: Request, desk: Desk) -> Response:
+        address = take_text(read_object(request), "discovery_url").strip()
+        if not _ADDRESS.fullmatch(address):
+            raise refuse(422, "wrong_value", f"discovery_url: expected an address that begins with http, found {show(address)}")
+        fetched = _fetch(request, "GET", address)
+        found = (
+            fetched.problem or f"the discovery answers {fetched.status}" if fetched.status != 200 else read_services(fetched.body, address)
+        )
+        if isinstance(found, str):
+            raise refuse(422, "discovery_failed", found)
+        for service in found:
+            desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
+        return answer_json(201, {"services": [_show(service) for service in found]})
+
+    def _call_hook(self, hook: str, request: Request, desk: Desk) -> Response:
+        if not _HOOK.fullmatch(hook):
+            raise refuse(422, "wrong_value", f"not the name of a hook: {show(hook)}")
+        given = read_object(request)
+        context = {_write_camel(name): value for name, value in given.items() if name != "prefetch"}
+        instance = str(uuid.uuid5(_IDS, desk.around.new_id()))
+        asked: dict[str, Json] = {"hook": hook, "hookInstance": instance, "context": context, "prefetch": given.get("prefetch") or {}}
+        if server := desk.rows.get(_CONFIG, "fhir_server"):
+            asked["fhirServer"] = server
+        kept: list[Json] = []
+        problems: list[str] = []
+        for service in _load_services(desk.rows):
+            if service.hook != hook:
+                continue
+            cards, wrong = _ask(service, asked, request)
+            problems += [f"{service.id}: {problem}" for problem in wrong]
+            kept += [_keep_card(card, service, desk) for card in cards]
+        return answer_json(200, {"hook": hook, "hook_instance": instance, "cards": kept, "problems": problems})
+
+    def _serve(self, names: list[str], request: Request, desk: Desk) -> Response:
+        """Answer as the services that the suite plays."""
+        own = {service.id: service for service in _load_services(desk.rows) if not service.url}
+        if not names:
+            require_method(request, "GET", "HEAD")
+            return answer_json(200, {"services": [_show(service) for service in own.values()]})
+        require_method(request, "POST")
+        service = own.get(names[0])
+        if service is None or names[1:] not in ([], ["feedback"]):
+            raise refuse(404, "not_found", f"there is no service {show(names[0])}")
+        given = read_object(request)
+        if names[1:]:
+            return _take_feedback(given, desk.rows)
+        if given.get("hook") != service.hook:
+            raise refuse(400, "wrong_hook", f"{service.id} is of the hook {service.hook}, not {show(given.get('hook'))}")
+        if not isinstance(given.get("hookInstance"), str) or not isinstance(given.get("context"), dict):
+            raise refuse(400, "wrong_request", "a request has a hookInstance, which is text, and a context, which is an object")
+        return answer_json(200, {"cards": [_keep_card(card, service, desk) for card in choose_cards(service, given)]})
+
+    def read_state(self, rows: Draft) -> State:
+        """Return the cards that were answered."""
+        return State(cds=CdsState(cards=tuple(rows.list(_CARDS).values())))
+
+    def list_tools(self) -> tuple[Tool, ...]:
+        """Return what a model can do with CDS Hooks."""
+        words: dict[str, Json] = {"type": "string"}
+        context: dict[str, Json] = {"type": "object", "description": "patient_id, user_id and whatever else the hook has."}
+        return (
+            Tool(
+                name="cds_call_hook",
+                description="Call a hook, such as patient-view; the answer are the cards of all services.",
+                schema={"type": "object", "properties": {"hook": words, "context": context}, "required": ["hook"]},
+                make_request=lambda given: Request(
+                    method="POST",
+                    path=f"/hooks/{encode_percent(str(given.get('hook', '')))}",
+                    body=msgspec.json.encode(given.get("context") or {}),
+                ),
+            ),
+            Tool(
+                name="cds_feedback",
+                description="Tell what became of a card.",
+                schema={
+                    "type": "object",
+                    "properties": {"card": words, "outcome": {"enum": list(OUTCOMES)}},
+                    "required": ["card", "outcome"],
+                },
+                make_request=lambda given: Request(method="POST", path="/feedback", body=msgspec.json.encode(given)),
+            ),
+        )
+
+
+def _fetch(request: Request, method: str, url: str, body: bytes = b"") -> Fetched:
+    """Return what came of asking outside; the first time it is asked for, the errand begins."""
+    for fetched in request.fetched:
+        if fetched.url == url:
+            return fetched
+    raise Errand(method, url, body)
+
+
+def _ask(service: Service, asked: dict[str, Json], request: Request) -> tuple[list[dict[str, Json]], list[str]]:
+    if not service.url:
+        return choose_cards(service, asked), []
+    fetched = _fetch(request, "POST", service.url, msgspec.json.encode(asked))
+    if fetched.status != 200:
+        return [], [fetched.problem or f"the service answers {fetched.status}"]
+    return read_cards(fetched.body)
+
+
+def _keep_card(card: dict[str, Json], service: Service, desk: Desk) -> dict[str, Json]:
+    key = card.get("uuid") if isinstance(card.get("uuid"), str) and card.get("uuid") else str(uuid.uuid5(_IDS, desk.around.new_id()))
+    row = {**card, "uuid": key}
+    desk.rows.put(_CARDS, str(key), {**row, "hook": service.hook, "service": service.id})
+    return row
+
+
+def _take_feedback(given: dict[str, Json], rows: Draft) -> Response:
+    """Keep feedback in the form of the specification: a list, each about one card."""
+    listed = given.get("feedback")
+    if not isinstance(listed, list) or not listed:
+        raise refuse(400, "wrong_request", f"feedback: expected a list, found {kind_of(listed)}")
+    for one in listed:
+        if not isinstance(one, dict):
+            raise refuse(400, "wrong_request", f"feedback: expected objects, found {kind_of(one)}")
+        _check_feedback(one, rows)
+    for one in listed:
+        _keep_feedback(one, rows)
+    return answer_json(200, {})
+
+
+def _check_feedback(given: dict[str, Json], rows: Draft) -> tuple[str, str]:
+    card, outcome = take_text(given, "card"), take_text(given, "outcome")
+    if outcome not in OUTCOMES:
+        raise refuse(422, "wrong_value", f"outcome: expected one of {', '.join(OUTCOMES)}, found {show(outcome)}")
+    if rows.get(_CARDS, card) is None:
+        raise refuse(404, "not_found", f"there is no card {show(card)}")
+    return card, outcome
+
+
+def _keep_feedback(given: dict[str, Json], rows: Draft) -> dict[str, Json]:
+    card, outcome = _check_feedback(given, rows)
+    reason = given.get("overrideReason", given.get("reason"))
+    row = {**rows.get(_CARDS, card), "feedback": outcome, **({"feedback_reason": reason} if reason else {})}
+    rows.put(_CARDS, card, row)
+    return row
+
+
+def _list_services(rows: Draft) -> Response:
+    return answer_json(200, {"services": [{**_show(one), "url": one.url or None} for one in _load_services(rows)]})
+
+
+def _show(service: Service) -> dict[str, Json]:
+    return {"hook": service.hook, "title": service.title, "description": service.description, "id": service.id, "prefetch": {}}
+
+
+def _load_services(rows: Draft) -> list[Service]:
+    return [READ_SERVICE.decode(msgspec.json.encode(row)) for row in rows.list(_SERVICES).values()]
+
+
+def _write_camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+SIMULATOR = CdsSimulator()

@@ -1,0 +1,270 @@
+"""Short messages, e-mails and chats, with people who answer from a script.
+
+    POST /messages        `{"channel": "sms", "to": "+15550101", "body": "..."}`; `patient_id` instead of `to`, `subject` for an e-mail
+    GET  /messages        all of them; `patient_id`, `channel`, `direction`, `to` and `from` choose
+    GET  /messages/ID     one of them
+
+`/` does the same as `/messages`. `messages/twilio.py` and `messages/telnyx.py` are the shapes of these SDKs. Who is written to answers at
+once where their script has something to say (`persona.py`); the answer is a message with the direction `inbound`. The state are all
+messages, sent and received.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.codecs.query import encode_percent
+from proctor.errors import SpecError
+from proctor.model.evidence import Json, MessagesState, State
+from proctor.model.show import show
+from proctor.simulators.bodies import read_form, read_object, require_method, split_path, take_text, tell_refusal
+from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
+from proctor.simulators.messages import telnyx
+from proctor.simulators.messages.people import CHANNELS, READ_BOOK, Book, fold_address, is_address, read_book
+from proctor.simulators.messages.twilio import VERSION, refuse_twilio, show_twilio, show_twilio_page
+from proctor.simulators.persona import find_answer
+from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.rows import Draft
+from proctor.simulators.seeds import read_items, read_members, read_word
+
+MOST_TEXT = 100_000
+"""Characters of one message."""
+_CONFIG, _SAID = "_config", "_said"
+_MESSAGES = "messages"
+_ARRIVING = ("channel", "from", "patient_id", "subject", "text")
+
+
+class MessagesSimulator:
+    """Short messages, e-mails and chats."""
+
+    kind = "messages"
+    summary = "Short messages, e-mails and chats, with people who answer from a script; also in the shapes of Twilio and Telnyx."
+    steps = ("message_arrives",)
+    open_paths = ()
+
+    def seed(self, seed: Json, desk: Desk) -> None:
+        """Read `phone` and `email` of the agent, `people` with their `answers`, `answers` of everybody else, and `inbox`."""
+        given = read_members(seed, ("phone", "email", "people", "answers", "inbox"))
+        desk.rows.put(_CONFIG, "book", msgspec.to_builtins(read_book(given)))
+        for at, item in read_items(given.get("inbox"), "inbox"):
+            self._arrive(item, at, desk)
+
+    def perform(self, step: str, given: Json, desk: Desk) -> None:
+        """Let a message arrive: `{channel, from, text}`, with `patient_id` instead of `from` for somebody who is known."""
+        self._arrive(given, "", desk)
+
+    def _arrive(self, value: Json, at: str, desk: Desk) -> None:
+        given = read_members(value, _ARRIVING, at, required=("text",))
+        place = f"{at}." if at else ""
+        channel = read_word(given.get("channel"), f"{place}channel", default="sms", among=CHANNELS)
+        book = _load_book(desk.rows)
+        try:
+            address, person = _find_address({**given, "to": given.get("from")}, channel, book)
+        except Refused as refused:
+            raise SpecError(tell_refusal(refused), field=f"{place}{'patient_id' if 'patient_id' in given else 'from'}") from None
+        _keep(
+            desk,
+            channel=channel,
+            direction="inbound",
+            to=book.find_sender(channel),
+            sender=address,
+            subject=read_word(given.get("subject"), f"{place}subject", default=""),
+            text=read_word(given["text"], f"{place}text"),
+            patient_id=person,
+        )
+
+    def handle(self, request: Request, desk: Desk) -> Response:
+        """Answer a request."""
+        try:
+            parts = split_path(request)
+            if parts[:1] == [VERSION]:
+                return self._handle_twilio(parts[1:], request, desk)
+            if parts[:2] == [telnyx.VERSION, _MESSAGES]:
+                return self._handle_telnyx(parts[2:], request, desk)
+            names = parts[1:] if parts[:1] == [_MESSAGES] else parts
+            if len(names) > 1:
+                raise refuse(404, "not_found", "messages are at /messages and /messages/ID")
+            require_method(request, "GET", "HEAD", *(() if names else ("POST",)))
+            if names:
+                return answer_json(200, _show(_find_row(names[0], desk.rows)))
+            if request.method != "POST":
+                chosen = _choose(desk.rows, dict(request.query))
+                return answer_json(200, {_MESSAGES: [_show(row) for row in chosen], "total": len(chosen)})
+            row = self._send(read_object(request), desk)
+            return answer_json(201, _show(row), headers={"location": f"{request.base}/messages/{encode_percent(row['id'])}"})
+        except Refused as refused:
+            return refused.response
+
+    def _send(self, given: dict[str, Json], desk: Desk) -> dict[str, Json]:
+        """Send a message, and let whom it reaches answer."""
+        book = _load_book(desk.rows)
+        channel = take_text(given, "channel", default="sms")
+        if channel not in CHANNELS:
+            raise refuse(422, "wrong_value", f"channel: expected one of {', '.join(CHANNELS)}, found {show(channel)}")
+        text = take_text(given, "body", default="") or take_text(given, "text", default="")
+        if not text.strip() or len(text) > MOST_TEXT:
+            raise refuse(422, "wrong_value", f"body: expected text of up to {MOST_TEXT} characters")
+        to, patient_id = _find_address(given, channel, book)
+        sender = take_text(given, "from", default="") or book.find_sender(channel)
+        if not is_address(channel, sender):
+            raise refuse(422, "wrong_value", f"from: no address for {channel}: {show(sender)}")
+        subject = take_text(given, "subject", default="")
+        row = _keep(desk, channel=channel, direction="outbound", to=to, sender=sender, subject=subject, text=text, patient_id=patient_id)
+        self._let_answer(row, book, desk)
+        return row
+
+    def _let_answer(self, row: dict[str, Json], book: Book, desk: Desk) -> None:
+        person = book.find_reached(row["channel"], row["to"])
+        script = person.answers if person is not None and person.answers else book.answers
+        # Everybody has a place of their own in the script.
+        key = fold_address(row["to"])
+        before = desk.rows.get(_SAID, key) or 0
+        answer, said = find_answer(script, f"{row['subject']} {row['text']}", before)
+        if said != before:
+            desk.rows.put(_SAID, key, said)
+        if answer is not None:
+            _keep(
+                desk,
+                channel=row["channel"],
+                direction="inbound",
+                to=row["from"],
+                sender=row["to"],
+                subject=f"Re: {row['subject']}" if row["subject"] else "",
+                text=answer,
+                patient_id=row["patient_id"],
+            )
+
+    def _handle_twilio(self, parts: list[str], request: Request, desk: Desk) -> Response:
+        # Accounts/SID/Messages.json or Accounts/SID/Messages/ID.json
+        if len(parts) not in (3, 4) or parts[0] != "Accounts" or not parts[2].startswith("Messages") or not parts[-1].endswith(".json"):
+            raise refuse_twilio(404, 20404, f"The requested resource {request.path} was not found")
+        account = parts[1]
+        if len(parts) == 4:
+            row = desk.rows.get(_MESSAGES, parts[3].removesuffix(".json"))
+            if row is None or row["channel"] != "sms":
+                raise refuse_twilio(404, 20404, f"The requested resource {request.path} was not found")
+            if request.method not in ("GET", "HEAD"):
+                raise refuse_twilio(405, 20004, "Method not allowed")
+            return answer_json(200, show_twilio(row, account))
+        if request.method in ("GET", "HEAD"):
+            asked = {name.lower(): value for name, value in request.query if name in ("To", "From")}
+            return answer_json(200, show_twilio_page(_choose(desk.rows, {**asked, "channel": "sms"}), account))
+        if request.method != "POST":
+            raise refuse_twilio(405, 20004, "Method not allowed")
+        form = read_form(request)
+        if not is_address("sms", form.get("To", "")):
+            raise refuse_twilio(400, 21211, f"Invalid 'To' Phone Number: {form.get('To', '')[:40]}")
+        if form.get("From") and not is_address("sms", form["From"]):
+            raise refuse_twilio(400, 21212, f"Invalid From Number: {form['From'][:40]}")
+        if not form.get("Body", "").strip():
+            raise refuse_twilio(400, 21602, "Message body is required.")
+        if len(form["Body"]) > 1_600:
+            raise refuse_twilio(400, 21617, "The concatenated message body exceeds the 1600 character limit.")
+        row = self._send({"channel": "sms", "to": form["To"], "from": form.get("From", ""), "body": form["Body"]}, desk)
+        return answer_json(201, show_twilio(row, account, status="queued"))
+
+    def _handle_telnyx(self, names: list[str], request: Request, desk: Desk) -> Response:
+        try:
+            if len(names) == 1:
+                require_method(request, "GET", "HEAD")
+                return answer_json(200, telnyx.show_telnyx(_find_row(names[0], desk.rows)))
+            if names:
+                raise refuse(404, "not_found", "messages are at /v2/messages and /v2/messages/ID")
+            require_method(request, "POST")
+            row = self._send(telnyx.read_telnyx(read_object(request)), desk)
+            return answer_json(200, telnyx.show_telnyx(row, status="queued"))
+        except Refused as refused:
+            return telnyx.refuse_telnyx(refused)
+
+    def read_state(self, rows: Draft) -> State:
+        """Return all messages, sent and received."""
+        return State(messages=MessagesState(messages=tuple(rows.list(_MESSAGES).values())))
+
+    def list_tools(self) -> tuple[Tool, ...]:
+        """Return what a model can do with messages."""
+        channel: dict[str, Json] = {"enum": list(CHANNELS)}
+        words: dict[str, Json] = {"type": "string"}
+        to: dict[str, Json] = {"type": "string", "description": "The phone number, the e-mail address, or the name in the chat."}
+        sent = {"channel": channel, "to": to, "patient_id": words, "subject": words, "body": words}
+        chosen: dict[str, Json] = {"channel": channel, "patient_id": words, "direction": {"enum": ["inbound", "outbound"]}}
+        return (
+            Tool(
+                name="messages_send",
+                description="Send a short message, an e-mail or a chat message.",
+                schema={"type": "object", "properties": sent, "required": ["channel", "body"]},
+                make_request=lambda given: Request(method="POST", path="/messages", body=msgspec.json.encode(given)),
+            ),
+            Tool(
+                name="messages_list",
+                description="List messages that were sent and received.",
+                schema={"type": "object", "properties": chosen},
+                make_request=lambda given: Request(
+                    method="GET", path="/messages", query=tuple((name, str(value)) for name, value in given.items())
+                ),
+            ),
+        )
+
+
+def _find_address(given: dict[str, Json], channel: str, book: Book) -> tuple[str, str]:
+    """Return where a message goes, and the id of the person who is reached there, if they are known."""
+    patient_id = take_text(given, "patient_id", default="")
+    to = take_text(given, "to", default="")
+    if not to:
+        if not patient_id:
+            raise refuse(422, "wrong_value", "expected to or patient_id")
+        person = book.find_person(patient_id)
+        if person is None or not person.find_address(channel):
+            why = "there is nobody" if person is None else f"{channel} does not reach"
+            raise refuse(422, "unknown_patient", f"{why} {show(patient_id)}")
+        return person.find_address(channel), person.id
+    if not is_address(channel, to):
+        raise refuse(422, "wrong_value", f"no address for {channel}: {show(to)}")
+    reached = book.find_reached(channel, to)
+    return to.strip(), patient_id or (reached.id if reached is not None else "")
+
+
+def _keep(desk: Desk, *, channel: str, direction: str, to: str, sender: str, subject: str, text: str, patient_id: str) -> dict[str, Json]:
+    now = desk.around.now()
+    row: dict[str, Json] = {
+        "id": f"SM{desk.around.new_id()}",
+        "channel": channel,
+        "direction": direction,
+        "to": to,
+        "from": sender,
+        "subject": subject,
+        "text": text,
+        "patient_id": patient_id,
+        "status": "delivered",
+        "sent_at": now,
+        "delivered_at": now,
+    }
+    desk.rows.put(_MESSAGES, row["id"], row)
+    return row
+
+
+def _show(row: dict[str, Json]) -> dict[str, Json]:
+    return {**row, "body": row["text"], "patient_id": row["patient_id"] or None}
+
+
+def _find_row(id: str, rows: Draft) -> dict[str, Json]:
+    row = rows.get(_MESSAGES, id)
+    if row is None:
+        raise refuse(404, "not_found", f"there is no message {show(id)}")
+    return row
+
+
+def _choose(rows: Draft, asked: dict[str, str]) -> list[dict[str, Json]]:
+    chosen = {name: asked[name] for name in ("patient_id", "channel", "direction", "to", "from") if name in asked}
+    return [
+        row
+        for row in rows.list(_MESSAGES).values()
+        if all(fold_address(row[name]) == fold_address(value) for name, value in chosen.items())
+    ]
+
+
+def _load_book(rows: Draft) -> Book:
+    config = rows.get(_CONFIG, "book")
+    return Book() if config is None else READ_BOOK.decode(msgspec.json.encode(config))
+
+
+SIMULATOR = MessagesSimulator()

@@ -1,0 +1,299 @@
+"""A payer's web portal for prior authorization: pages for people and browsers, and REST, over one state.
+
+Pages: sign in at `/login` (user name `agent`, the token of the sandbox as password, unless the seed says otherwise), a wizard at
+`/requests/new`, `/requests` to search, `/requests/ID` for the status, `/patients`. `portal: radmd` asks for a radiology procedure,
+`portal: covermymeds` for a medication (`portal/wizards.py`). A form that is posted twice makes one request.
+
+    POST /api/prior-auths                 the fields of the wizard as JSON
+    GET  /api/prior-auths                 all requests; /api/prior-auths/AUTH_NUMBER one, also by its request id
+    GET  /api/patients, /api/providers    `q` looks for a part of anything
+
+`portal/determinations.py` tells how requests are determined. The state are `prior_auth_requests`, `patients` and `providers`.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+import msgspec
+
+from proctor.codecs.query import encode_percent
+from proctor.model.evidence import Json, State
+from proctor.model.show import show
+from proctor.simulators import seeds
+from proctor.simulators.bodies import read_form, read_object, require_method, split_path, take_text
+from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
+from proctor.simulators.portal import pages
+from proctor.simulators.portal.determinations import READ_SETUP, SEED_KEYS, SUBMITTED, Setup, apply_determination, read_setup
+from proctor.simulators.portal.wizards import WIZARDS, Wizard, find_problems, require_answers
+from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.rows import Draft
+
+_CONFIG, _SESSIONS, _DRAFTS = "_config", "_sessions", "_drafts"
+REQUESTS = "prior_auth_requests"
+_PEOPLE = ("patients", "providers")
+_COOKIE = "portal_session"
+
+
+class PortalSimulator:
+    """A payer's web portal."""
+
+    kind = "portal"
+    summary = "A payer's web portal for prior authorization: pages with wizards, and REST, over one state."
+    steps = ()
+    open_paths = ("/", "/login", "/logout", "/requests", "/requests/*", "/patients")
+
+    def seed(self, seed: Json, desk: Desk) -> None:
+        """Read `portal`, `username`, `password`, `payer`, the determinations, `patients`, `providers` and `requests`."""
+        given = seeds.read_members(seed, SEED_KEYS)
+        setup = read_setup(given)
+        desk.rows.put(_CONFIG, "setup", msgspec.to_builtins(setup))
+        for name, key in (("patients", "member_id"), ("providers", "npi")):
+            for at, item in seeds.read_items(given.get(name), name):
+                row = seeds.read_members(item, item if isinstance(item, dict) else (), at, required=(key,))
+                desk.rows.put(name, seeds.read_word(row[key], f"{at}.{key}"), {**row, key: str(row[key])})
+        for at, item in seeds.read_items(given.get("requests"), "requests"):
+            row = seeds.read_members(item, item if isinstance(item, dict) else (), at)
+            _keep_request({"status": SUBMITTED, "reason": "", **row}, setup, desk)
+
+    def perform(self, step: str, given: Json, desk: Desk) -> None:
+        """Perform nothing: a portal waits for its users."""
+
+    def handle(self, request: Request, desk: Desk) -> Response:
+        """Answer a request."""
+        try:
+            setup = _load_setup(desk.rows)
+            for key, row in list(desk.rows.list(REQUESTS).items()):
+                if (now := apply_determination(row, setup, desk.around.now())) is not row:
+                    desk.rows.put(REQUESTS, key, now)
+            parts = split_path(request)
+            if parts[:1] == ["api"]:
+                return self._handle_api(parts[1:], request, setup, desk)
+            return self._handle_page(parts, request, setup, desk)
+        except Refused as refused:
+            return refused.response
+
+    def _handle_api(self, parts: list[str], request: Request, setup: Setup, desk: Desk) -> Response:
+        if parts == ["prior-auths"] and request.method == "POST":
+            given = read_object(request)
+            answers = require_answers(WIZARDS[setup.portal], {name: take_text(given, name, default="") for name in given})
+            _require_member(answers, desk.rows)
+            return answer_json(201, _submit(answers, setup, desk))
+        require_method(request, "GET", "HEAD", *(("POST",) if parts == ["prior-auths"] else ()))
+        asked = dict(request.query).get("q", "")
+        if parts == ["prior-auths"]:
+            return answer_json(200, {"prior_auths": _search(desk.rows, REQUESTS, asked)})
+        if len(parts) == 2 and parts[0] == "prior-auths":
+            return answer_json(200, _find_request(parts[1], desk.rows))
+        if len(parts) == 1 and parts[0] in _PEOPLE:
+            return answer_json(200, {parts[0]: _search(desk.rows, parts[0], asked)})
+        raise refuse(404, "not_found", "there are /api/prior-auths, /api/patients and /api/providers")
+
+    def _handle_page(self, parts: list[str], request: Request, setup: Setup, desk: Desk) -> Response:
+        base = request.base
+        if parts == ["login"]:
+            return _sign_in(request, setup, desk)
+        session = _find_session(request, desk.rows)
+        if parts == ["logout"]:
+            require_method(request, "POST")
+            if session:
+                desk.rows.remove(_SESSIONS, session)
+            return pages.redirect(f"{base}/login")
+        if not session:
+            return pages.redirect(f"{base}/login")
+        if parts[:2] == ["requests", "new"]:
+            return _handle_wizard(parts[2:], request, setup, desk)
+        require_method(request, "GET", "HEAD")
+        asked = dict(request.query).get("q", "")
+        if not parts:
+            start = f'<p><a href="{pages.escape(base)}/requests/new">New request</a></p>'
+            count = len(desk.rows.list(REQUESTS))
+            return pages.answer_page("Home", f"{start}<p>{count} requests so far.</p>", base, payer=setup.payer)
+        if parts == ["requests"]:
+            return _show_requests(asked, base, setup, desk.rows)
+        if len(parts) == 2 and parts[0] == "requests":
+            row = desk.rows.get(REQUESTS, parts[1])
+            if row is not None:
+                listed = pages.write_list((name.replace("_", " ").capitalize(), value) for name, value in row.items() if value != "")
+                return pages.answer_page(f"Request {row['request_id']}: {row['status']}", listed, base, payer=setup.payer)
+        if parts == ["patients"]:
+            found = _search(desk.rows, "patients", asked)
+            cells = ((pages.escape(row["member_id"]), pages.escape(row.get("name", ""))) for row in found)
+            table = pages.write_table(("Member ID", "Name"), cells, "No patient found.")
+            search = pages.write_search(f"{base}/patients", "Name or member ID", asked)
+            return pages.answer_page("Patients", search + table, base, payer=setup.payer)
+        return pages.answer_page("Not found", "<p>There is no such page.</p>", base, payer=setup.payer, status=404)
+
+    def read_state(self, rows: Draft) -> State:
+        """Return the requests, the patients and the providers."""
+        return State(portal={name: list(rows.list(name).values()) for name in (REQUESTS, *_PEOPLE)})
+
+    def list_tools(self) -> tuple[Tool, ...]:
+        """Return what a model can do with the portal."""
+        fields = {field.name: field for wizard in WIZARDS.values() for field in wizard.list_fields()}
+        properties: dict[str, Json] = {name: {"type": "string", "description": f"{one.label}. {one.hint}"} for name, one in fields.items()}
+        return (
+            Tool(
+                name="portal_submit_prior_auth",
+                description="Submit a request for prior authorization; its answer has the authorization number and the status.",
+                schema={"type": "object", "properties": properties, "required": ["patient_member_id"]},
+                make_request=lambda given: Request(method="POST", path="/api/prior-auths", body=msgspec.json.encode(given)),
+            ),
+            Tool(
+                name="portal_status",
+                description="Look up a request by its authorization number.",
+                schema={"type": "object", "properties": {"auth_number": {"type": "string"}}, "required": ["auth_number"]},
+                make_request=lambda given: Request(
+                    method="GET", path=f"/api/prior-auths/{encode_percent(str(given.get('auth_number', '')))}"
+                ),
+            ),
+            Tool(
+                name="portal_search_patients",
+                description="Look for patients by any part of what is known of them.",
+                schema={"type": "object", "properties": {"q": {"type": "string"}}},
+                make_request=lambda given: Request(method="GET", path="/api/patients", query=(("q", str(given.get("q", ""))),)),
+            ),
+        )
+
+
+def _sign_in(request: Request, setup: Setup, desk: Desk) -> Response:
+    require_method(request, "GET", "HEAD", "POST")
+    problem = ""
+    if request.method == "POST":
+        form = read_form(request)
+        password = setup.password or request.token
+        known = bool(password) and hmac.compare_digest(form.get("password", "").encode(), password.encode())
+        if known and form.get("username") == setup.username:
+            session = desk.around.new_id()
+            desk.rows.put(_SESSIONS, session, {"at": desk.around.now()})
+            # The portal alone gets the cookie: `http://host/SANDBOX/NAME` is its base.
+            path = "/" + "/".join(request.base.split("/")[3:])
+            return pages.redirect(f"{request.base}/", set_cookie=f"{_COOKIE}={session}; Path={path}; HttpOnly; SameSite=Lax")
+        problem = "User name or password are wrong"
+    body = pages.write_login(request.base, problem)
+    return pages.answer_page("Sign in", body, request.base, payer=setup.payer, is_inside=False, status=403 if problem else 200)
+
+
+def _find_session(request: Request, rows: Draft) -> str:
+    for part in request.headers.get("cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == _COOKIE and rows.get(_SESSIONS, value) is not None:
+            return value
+    return ""
+
+
+def _handle_wizard(parts: list[str], request: Request, setup: Setup, desk: Desk) -> Response:
+    """Go through the wizard: `new` begins a draft, `new/DRAFT/2` is its second step, `new/DRAFT/submit` makes the request."""
+    require_method(request, "GET", "HEAD", "POST")
+    wizard = WIZARDS[setup.portal]
+    base = request.base
+    if not parts:
+        # The draft is written with its first answers: looking at a form leaves nothing behind.
+        return pages.redirect(f"{base}/requests/new/{desk.around.new_id()}/1")
+    key, step = (parts[0], parts[1]) if len(parts) == 2 else ("", "")
+    draft: dict[str, Json] = desk.rows.get(_DRAFTS, key) or {"answers": {}, "request_id": ""}
+    if draft["request_id"]:
+        return pages.redirect(f"{base}/requests/{draft['request_id']}")
+    address = f"{base}/requests/new/{encode_percent(key)}"
+    if step == "submit" and request.method == "POST":
+        return _submit_draft(key, draft, wizard, setup, request, desk)
+    if not key or not (step.isascii() and step.isdigit()) or not 1 <= int(step[:4]) <= len(wizard.steps) + 1:
+        return pages.answer_page("Not found", "<p>There is no such step.</p>", base, payer=setup.payer, status=404)
+    index = int(step) - 1
+    answers: dict[str, str] = draft["answers"]
+    problems: dict[str, str] = {}
+    if request.method == "POST" and index < len(wizard.steps):
+        fields = wizard.steps[index].fields
+        form = read_form(request)
+        answers = {**answers, **{field.name: form.get(field.name, "").strip() for field in fields}}
+        problems = find_problems(fields, answers) or _find_unknown_member(answers, desk.rows)
+        if not problems:
+            desk.rows.put(_DRAFTS, key, {**draft, "answers": answers})
+            return pages.redirect(f"{address}/{index + 2}")
+    body = (
+        pages.write_step(wizard, index, address, answers, problems)
+        if index < len(wizard.steps)
+        else pages.write_review(wizard, address, answers)
+    )
+    return pages.answer_page(wizard.title, body, base, payer=setup.payer, status=422 if problems else 200)
+
+
+def _submit_draft(key: str, draft: dict[str, Json], wizard: Wizard, setup: Setup, request: Request, desk: Desk) -> Response:
+    problems = find_problems(wizard.list_fields(), draft["answers"]) or _find_unknown_member(draft["answers"], desk.rows)
+    if problems:
+        body = pages.write_problems(problems.values()) + pages.write_review(
+            wizard, f"{request.base}/requests/new/{encode_percent(key)}", draft["answers"]
+        )
+        return pages.answer_page(wizard.title, body, request.base, payer=setup.payer, status=422)
+    row = _submit({field.name: draft["answers"].get(field.name, "") for field in wizard.list_fields()}, setup, desk)
+    # Posted again, the same draft leads to the same request.
+    desk.rows.put(_DRAFTS, key, {**draft, "request_id": row["request_id"]})
+    return pages.redirect(f"{request.base}/requests/{row['request_id']}")
+
+
+def _show_requests(asked: str, base: str, setup: Setup, rows: Draft) -> Response:
+    cells = (
+        (
+            f'<a href="{pages.escape(base)}/requests/{pages.escape(row["request_id"])}">{pages.escape(row["auth_number"])}</a>',
+            pages.escape(row.get("patient_member_id", "")),
+            pages.escape(row.get(WIZARDS[setup.portal].subject, "")),
+            pages.escape(row["status"]),
+        )
+        for row in _search(rows, REQUESTS, asked)
+    )
+    table = pages.write_table(("Authorization number", "Member ID", "Asked for", "Status"), cells, "No request found.")
+    search = pages.write_search(f"{base}/requests", "Authorization number or member ID", asked)
+    return pages.answer_page("Requests", search + table, base, payer=setup.payer)
+
+
+def _submit(answers: dict[str, str], setup: Setup, desk: Desk) -> dict[str, Json]:
+    patient = desk.rows.get("patients", answers["patient_member_id"]) or {}
+    row: dict[str, Json] = {"status": SUBMITTED, "reason": "", **answers, "patient_name": patient.get("name", "")}
+    return _keep_request(row, setup, desk)
+
+
+def _keep_request(row: dict[str, Json], setup: Setup, desk: Desk) -> dict[str, Json]:
+    number = len(desk.rows.list(REQUESTS)) + 1
+    now = desk.around.now()
+    named: dict[str, Json] = {
+        "request_id": f"REQ-{number:04}",
+        "auth_number": f"PA-{number:06}",
+        "portal": setup.portal,
+        "submitted_at": now,
+    }
+    # What an author seeds with names of its own keeps them.
+    whole = apply_determination({**named, **row}, setup, now)
+    desk.rows.put(REQUESTS, str(whole["request_id"]), whole)
+    return whole
+
+
+def _find_unknown_member(answers: dict[str, str], rows: Draft) -> dict[str, str]:
+    member = answers.get("patient_member_id", "")
+    if not rows.list("patients") or rows.get("patients", member) is not None:
+        return {}
+    return {"patient_member_id": f"Member ID: there is no member {member[:40]}"}
+
+
+def _require_member(answers: dict[str, str], rows: Draft) -> None:
+    for problem in _find_unknown_member(answers, rows).values():
+        raise refuse(422, "unknown_member", problem)
+
+
+def _find_request(name: str, rows: Draft) -> dict[str, Json]:
+    for row in rows.list(REQUESTS).values():
+        if name in (row["auth_number"], row["request_id"]):
+            return row
+    raise refuse(404, "not_found", f"there is no request {show(name)}")
+
+
+def _search(rows: Draft, collection: str, asked: str) -> list[dict[str, Json]]:
+    wanted = asked.strip().casefold()
+    return [row for row in rows.list(collection).values() if any(wanted in str(value).casefold() for value in row.values())]
+
+
+def _load_setup(rows: Draft) -> Setup:
+    config = rows.get(_CONFIG, "setup")
+    return Setup() if config is None else READ_SETUP.decode(msgspec.json.encode(config))
+
+
+SIMULATOR = PortalSimulator()

@@ -1,0 +1,1 @@
+"""What a simulated payer portal is made of: its wizards, its pages, and how requests are determined."""

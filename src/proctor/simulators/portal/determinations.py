@@ -1,0 +1,105 @@
+"""How a portal determines requests: the first rule that fits decides, at once or after a delay.
+
+    determinations:
+      - {procedure_code: '70551', status: approved}
+      - {patient_member_id: W9, status: denied, reason: not a member, delay_seconds: 60}
+    default_determination: {status: pending}
+
+Without a default a request stays `submitted`. A determination with a delay is made by the first request to the portal after it is over,
+since a simulated system does nothing by itself.
+"""
+
+from __future__ import annotations
+
+import datetime
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import show
+from proctor.simulators.portal.wizards import WIZARDS
+from proctor.simulators.seeds import join_place, read_items, read_members, read_word
+
+STATUSES = ("approved", "denied", "pending", "need_more_info")
+KEYS = ("procedure_code", "patient_member_id", "medication")
+"""What a rule can ask for."""
+SUBMITTED = "submitted"
+
+
+class Determination(msgspec.Struct, frozen=True, kw_only=True):
+    """How a request is determined, and which."""
+
+    status: str
+    reason: str = ""
+    delay_seconds: float = 0.0
+    match: tuple[tuple[str, str], ...] = ()
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What an author says about a portal."""
+
+    portal: str = "radmd"
+    username: str = "agent"
+    password: str = ""
+    """Empty: the token of the sandbox."""
+    payer: str = "Payer"
+    determinations: tuple[Determination, ...] = ()
+    default: Determination | None = None
+
+    def determine(self, row: dict[str, Json]) -> Determination | None:
+        """Return the first determination that fits a request, else the default."""
+        for one in self.determinations:
+            if all(str(row.get(name, "")).casefold() == value.casefold() for name, value in one.match):
+                return one
+        return self.default
+
+
+READ_SETUP = msgspec.json.Decoder(Setup)
+SEED_KEYS = ("portal", "username", "password", "payer", "determinations", "default_determination", "patients", "providers", "requests")
+
+
+def read_setup(given: dict[str, Json]) -> Setup:
+    """Return what a suite writes. Raises `SpecError` for what cannot be used."""
+    default = given.get("default_determination")
+    return Setup(
+        portal=read_word(given.get("portal"), "portal", default="radmd", among=WIZARDS),
+        username=read_word(given.get("username"), "username", default="agent"),
+        password=read_word(given.get("password"), "password", default=""),
+        payer=read_word(given.get("payer"), "payer", default="Payer"),
+        determinations=tuple(_read_determination(item, at, KEYS) for at, item in read_items(given.get("determinations"), "determinations")),
+        default=None if default is None else _read_determination(default, "default_determination", ()),
+    )
+
+
+def _read_determination(value: Json, at: str, keys: tuple[str, ...]) -> Determination:
+    given = read_members(value, (*keys, "status", "reason", "delay_seconds"), at, required=("status",))
+    delay = given.get("delay_seconds", 0)
+    if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay <= 1e7:
+        raise SpecError(f"expected seconds, found {show(delay)}", field=join_place(at, "delay_seconds"))
+    match = tuple((name, read_word(given[name], join_place(at, name))) for name in keys if given.get(name) is not None)
+    if keys and not match:
+        raise SpecError(f"expected one of {', '.join(keys)}", field=at)
+    return Determination(
+        status=read_word(given["status"], join_place(at, "status"), among=STATUSES),
+        reason=read_word(given.get("reason"), join_place(at, "reason"), default=""),
+        delay_seconds=float(delay),
+        match=match,
+    )
+
+
+def apply_determination(row: dict[str, Json], setup: Setup, now: str) -> dict[str, Json]:
+    """Return a request as it is now: determined, where somebody determines it and the delay is over."""
+    if row["status"] != SUBMITTED:
+        return row
+    made = setup.determine(row)
+    if made is None or not _is_over(row["submitted_at"], made.delay_seconds, now):
+        return row
+    return {**row, "status": made.status, "reason": made.reason, "determined_at": now}
+
+
+def _is_over(since: str, delay_s: float, now: str) -> bool:
+    if delay_s <= 0:
+        return True
+    began, ends = (datetime.datetime.fromisoformat(moment.replace("Z", "+00:00")) for moment in (since, now))
+    return (ends - began).total_seconds() >= delay_s

@@ -1,0 +1,64 @@
+"""What the simulated systems read from a suite: seeds and steps. What cannot be used is a `SpecError` that names its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, nearest, show
+
+
+def read_members(value: Json, known: Iterable[str], at: str = "", *, required: Iterable[str] = ()) -> dict[str, Json]:
+    """Return an object whose members all are known."""
+    if not isinstance(value, dict):
+        raise SpecError(f"expected an object, found {kind_of(value)}", field=at or None)
+    given = cast("dict[str, Json]", value)
+    names = tuple(known)
+    for name in given:
+        if name not in names:
+            raise SpecError(
+                f"unknown key {show(name)}; there are {', '.join(names)}", field=join_place(at, name), nearest=nearest(name, names)
+            )
+    for name in required:
+        if name not in given:
+            raise SpecError(f"{name} is missing", field=at or None)
+    return given
+
+
+def read_items(value: Json, at: str = "") -> Iterator[tuple[str, Json]]:
+    """Yield the items of a list, each with its place; nothing is an empty list."""
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise SpecError(f"expected a list, found {kind_of(value)}", field=at or None)
+    for index, item in enumerate(cast("list[Json]", value)):
+        yield join_place(at, str(index)), item
+
+
+def read_word(value: Json, at: str, *, default: str | None = None, among: Iterable[str] = ()) -> str:
+    """Return text, or a number as text."""
+    if value is None and default is not None:
+        return default
+    text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or (default is None and not text.strip()):
+        raise SpecError(f"expected text, found {'nothing' if value is None else show(value)}", field=at)
+    words = tuple(among)
+    if words and text not in words:
+        raise SpecError(f"expected one of {', '.join(words)}, found {show(text)}", field=at, nearest=nearest(text, words))
+    return text
+
+
+def read_flag(value: Json, at: str, *, default: bool = False) -> bool:
+    """Return true or false."""
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise SpecError(f"expected true or false, found {show(value)}", field=at)
+    return value
+
+
+def join_place(at: str, name: str) -> str:
+    """Return the place of a member."""
+    return f"{at}.{name}" if at else name

@@ -1,0 +1,145 @@
+"""The menus of a phone line (IVR), as a suite writes them, and how a call goes through them.
+
+    start:
+      say: Welcome. For benefits press 1 or say benefits.
+      options: [{press: '1', hear: benefits, go: member}]      # keys and words that lead on; the first that fits is taken
+    member:
+      say: Please enter the member id.
+      ask: member_id                                           # digits or words are kept under this name
+      accepts: ['12345']                                       # left out: everything
+      go: result
+    result: {say: The coverage is active. Goodbye., hang_up: true}
+    person: {say: Member services., answers: [...]}            # from here on somebody answers from a script
+
+What leads nowhere is answered with `otherwise` of the menu and the menu is said again.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+from proctor.simulators.persona import Script, find_answer, read_script
+from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
+
+START = "start"
+_KEYS = re.compile(r"[0-9*#]{1,64}")
+_MENU_KEYS = ("say", "options", "ask", "accepts", "go", "answers", "hang_up", "otherwise")
+_WORDS = re.compile(r"\w+")
+
+
+class Option(msgspec.Struct, frozen=True):
+    """Where a key or some words lead."""
+
+    go: str
+    press: str = ""
+    hear: tuple[str, ...] = ()
+
+
+class Menu(msgspec.Struct, frozen=True, kw_only=True):
+    """One stop on the way through a line."""
+
+    say: str = ""
+    options: tuple[Option, ...] = ()
+    ask: str = ""
+    accepts: tuple[str, ...] = ()
+    go: str = ""
+    answers: Script = ()
+    hang_up: bool = False
+    otherwise: str = "Sorry, I did not get that."
+
+
+Menus = dict[str, Menu]
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a call has come."""
+
+    at: str = START
+    said: int = 0
+    """How many of the plain lines of a script have been said."""
+    collected: dict[str, str] = {}
+    is_over: bool = False
+
+
+def is_keys(text: str) -> bool:
+    """Return whether a text can be pressed."""
+    return bool(_KEYS.fullmatch(text))
+
+
+def read_menus(value: Json, at: str) -> Menus:
+    """Return the menus of a line. Raises `SpecError` for those that cannot be used, or that lead nowhere."""
+    given = read_members(value, value if isinstance(value, dict) else (), at, required=(START,))
+    menus = {name: _read_menu(item, join_place(at, name)) for name, item in given.items()}
+    for name, menu in menus.items():
+        for go in (*(option.go for option in menu.options), *((menu.go,) if menu.go else ())):
+            if go not in menus:
+                raise SpecError(f"there is no menu {show(go)}", field=join_place(at, name), nearest=nearest(go, menus))
+    return menus
+
+
+def _read_menu(value: Json, at: str) -> Menu:
+    given = read_members(value, _MENU_KEYS, at)
+    ask = read_word(given.get("ask"), join_place(at, "ask"), default="")
+    go = read_word(given.get("go"), join_place(at, "go"), default="")
+    if ask and not go:
+        raise SpecError("ask needs go: where the call goes on", field=at)
+    return Menu(
+        say=read_word(given.get("say"), join_place(at, "say"), default=""),
+        options=tuple(_read_option(item, place) for place, item in read_items(given.get("options"), join_place(at, "options"))),
+        ask=ask,
+        accepts=tuple(read_word(item, place) for place, item in read_items(given.get("accepts"), join_place(at, "accepts"))),
+        go=go,
+        answers=read_script(given.get("answers"), join_place(at, "answers")),
+        hang_up=read_flag(given.get("hang_up"), join_place(at, "hang_up")),
+        otherwise=read_word(given.get("otherwise"), join_place(at, "otherwise"), default=Menu().otherwise),
+    )
+
+
+def _read_option(value: Json, at: str) -> Option:
+    given = read_members(value, ("press", "hear", "go"), at, required=("go",))
+    press = read_word(given.get("press"), join_place(at, "press"), default="")
+    if press and not is_keys(press):
+        raise SpecError(f"expected keys of a phone, found {show(press)}", field=join_place(at, "press"))
+    heard = [given["hear"]] if isinstance(given.get("hear"), str) else given.get("hear")
+    hear = tuple(read_word(item, place) for place, item in read_items(heard, join_place(at, "hear")))
+    if not press and not hear:
+        raise SpecError("expected press or hear", field=at)
+    return Option(read_word(given["go"], join_place(at, "go")), press, hear)
+
+
+def enter_menu(menus: Menus, progress: Progress, name: str) -> tuple[Progress, list[str]]:
+    """Return how far a call is when it comes to a menu, and what is said there."""
+    menu = menus[name]
+    moved = msgspec.structs.replace(progress, at=name, said=0, is_over=menu.hang_up)
+    return moved, [menu.say] if menu.say else []
+
+
+def take_turn(menus: Menus, progress: Progress, text: str, *, is_pressed: bool) -> tuple[Progress, list[str]]:
+    """Return how far a call is after something was said or pressed, and what is said to that."""
+    menu = menus[progress.at]
+    for option in menu.options:
+        if option.press == text if is_pressed else any(_fold(phrase) in _fold(text) for phrase in option.hear):
+            return enter_menu(menus, progress, option.go)
+    if menu.ask:
+        value = text.rstrip("#") if is_pressed else text.strip()
+        if not menu.accepts or _squeeze(value) in map(_squeeze, menu.accepts):
+            kept = msgspec.structs.replace(progress, collected={**progress.collected, menu.ask: value})
+            return enter_menu(menus, kept, menu.go)
+    if menu.answers and not is_pressed:
+        answer, said = find_answer(menu.answers, text, progress.said)
+        return msgspec.structs.replace(progress, said=said), [] if answer is None else [answer]
+    return progress, [part for part in (menu.otherwise, menu.say) if part]
+
+
+def _fold(text: str) -> str:
+    return f" {' '.join(_WORDS.findall(text.casefold()))} "
+
+
+def _squeeze(text: str) -> str:
+    """Return a text without what people put between digits and letters."""
+    return "".join(_WORDS.findall(text.casefold()))

@@ -1,0 +1,268 @@
+"""The simulated systems, used by clients that nobody here wrote: MLLP, `pyx12`, SDKs for messages, `pypdf`, a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from proctor.model.system import System
+from proctor.sandboxes.server import LoopbackServer
+from proctor.simulators.fax.documents import write_pdf
+from proctor.simulators.sandbox import Sandbox, provision_rows
+from proctor.simulators.store import MemoryStore
+from tests.foreign import install_from_index, install_from_npm
+from tests.live.accessibility import find_flaws
+from tests.simulators import test_portal, test_x12
+from tests.simulators.workplace import make_surroundings
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CLIENTS = ("hl7==0.4.5", "pyx12==4.0.0", "twilio==9.13.0", "telnyx==4.189.0", "pypdf==7.0.1")
+AXE = "axe-core@4.14.0"
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+
+
+def wait_for(work: Coroutine[Any, Any, Any]) -> Any:
+    """Return what comes of a coroutine; in a thread of its own, since the thread of a browser has a loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+class Site:
+    """A sandbox on loopback."""
+
+    def __init__(self, *systems: System) -> None:
+        around = make_surroundings()
+        self.systems = systems
+        self.server = LoopbackServer()
+        self.server.open()
+        self.sandbox = Sandbox("s1", systems, MemoryStore(), around)
+        wait_for(self.sandbox.provision(provision_rows(systems, around)))
+        names = tuple(system.name for system in systems)
+        self.place = self.server.add(self.sandbox, names, mllp=tuple(one.name for one in systems if one.wants_mllp))
+        self.variables = self.place.find_variables(names)
+
+    def state(self) -> Any:
+        return wait_for(self.sandbox.read_state())
+
+
+@pytest.fixture
+def sites() -> Iterator[Any]:
+    made: list[Site] = []
+
+    def make(*systems: System) -> Site:
+        made.append(Site(*systems))
+        return made[-1]
+
+    yield make
+    for site in made:
+        site.server.close()
+
+
+@pytest.fixture(scope="session")
+def clients(pytestconfig: pytest.Config) -> Path:
+    """The `bin` of an environment with the clients."""
+    return install_from_index(Path(pytestconfig.cache.mkdir("live-simulator-clients")), *CLIENTS)  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="session")
+def axe(pytestconfig: pytest.Config) -> str:
+    folder = Path(pytestconfig.cache.mkdir("live-npm-axe"))  # type: ignore[union-attr]
+    return (install_from_npm(folder, AXE) / "axe-core/axe.min.js").read_text(encoding="utf-8")
+
+
+def run(*command: str | Path, **variables: str) -> str:
+    """Run a client, and return what it prints."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **variables})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_mllp_send_is_acknowledged(sites: Any, clients: Path, tmp_path: Path) -> None:
+    site: Site = sites(System(name="feed", kind="hl7", seed={"mllp": True, "accepts": ["ADT"]}))
+    host, _, port = site.variables["feed_mllp"].partition(":")
+    header = "MSH|^~\\&|A|B|C|D|2026||%s|C-%d|P|2.5\r\nPID|1||17||Müller^Ann\r\n"
+    (tmp_path / "two.hl7").write_text(header % ("ADT^A01", 1) + header % ("ORU^R01", 2), newline="")
+    told = run(clients / "mllp_send", "--port", port, "--file", tmp_path / "two.hl7", "--loose", host)
+    assert "MSA|AA|C-1" in told and "MSA|AR|C-2|ORU^R01" not in told and "MSA|AR|C-2|" in told
+    (kept,) = site.state().hl7.outbound
+    assert "Müller^Ann" in kept
+
+
+NODE = """
+import Client, { HL7_2_5 } from "node-hl7-client";
+
+const message = new HL7_2_5()
+  .buildMSH({ msh_3: "MY_APP", msh_4: "MY_FAC", msh_5: "EHR", msh_6: "HOSP", msh_9_1: "ADT", msh_9_2: "A01", msh_10: "N-1", msh_11_1: "P" })
+  .buildEVN({ evn_1: "A01" })
+  .buildPID({ pid_3: "17", pid_5: "Smith^Ann" })
+  .toMessage();
+const client = new Client({ host: "127.0.0.1", version: "2.5" });
+const connection = client.createConnection({ port: Number(process.env.PORT) }, async (answer) => {
+  console.log(answer.getMessage().get("MSA.1").toString(), answer.getMessage().get("MSA.2").toString());
+  process.exit(0);
+});
+await connection.sendMessage(message);
+"""
+
+
+def test_a_client_for_node_is_acknowledged(sites: Any, pytestconfig: pytest.Config) -> None:
+    modules = install_from_npm(Path(pytestconfig.cache.mkdir("live-npm-hl7")), "node-hl7-client@4.0.0")  # type: ignore[union-attr]
+    site: Site = sites(System(name="feed", kind="hl7", seed={"mllp": True}))
+    program = modules.parent / "send.mjs"
+    program.write_text(NODE)
+    assert run("node", program, PORT=site.variables["feed_mllp"].partition(":")[2]) == "AA N-1\n"
+    assert "Smith^Ann" in site.state().hl7.outbound[0]
+
+
+def test_pyx12_agrees_with_what_is_written(sites: Any, clients: Path, tmp_path: Path) -> None:
+    """It has a map of 5010 for 999 alone; 271 and 277 are held to those of 4010, from which 5010 differs in two places of 277."""
+    site: Site = sites(System(name="house", kind="x12", seed=test_x12.SEED))
+
+    def answer(name: str, edi: str, *changes: tuple[str, str]) -> str:
+        headers = {"authorization": f"Bearer {site.place.token}", "content-type": "application/edi-x12"}
+        with urlopen(Request(site.variables["house_url"], edi.encode(), headers), timeout=10) as answered:
+            text = answered.read().decode()
+        for old, new in changes:
+            text = text.replace(old, new)
+        (tmp_path / name).write_text(text)
+        done = subprocess.run([clients / "x12valid", tmp_path / name], capture_output=True, text=True, timeout=60, check=False)
+        return done.stdout + done.stderr
+
+    older = ("^*00501", "U*00401")
+    assert answer("999.edi", test_x12.interchange("270", "BHT*1~HL*1~")).endswith("999.edi: OK\n")
+    told = answer(
+        "271.edi",
+        test_x12.inquiry().replace("9ORIGIN", "9876543210"),
+        older,
+        ("*X*005010X279A1", "*X*004010X092A1"),
+        ("*0001*005010X279A1", "*0001"),
+    )
+    assert told.endswith("271.edi: OK\n"), told
+    claim = "BHT*0010*13*R*20261116*0930~HL*1**20*1~NM1*PR*2*ACME*****PI*1~HL*4*3*22*0~NM1*IL*1*SMITH*ANN****MI*W1~TRN*1*T-9~REF*1K*C-7~"
+    told = answer("277.edi", test_x12.interchange("276", claim), older, ("*X*005010X212", "*X*004010X093A1"), ("*0001*005010X212", "*0001"))
+    errors = [line.partition("ERROR ")[2] for line in told.splitlines() if "ERROR" in line]
+    assert [error.partition(" - ")[2][:30] for error in errors] == ['Data element "Time" (BHT05) is', "Segment DTP*472 not found.  St"], (
+        told
+    )
+
+
+TWILIO = """
+import os
+from twilio.base.exceptions import TwilioRestException
+from twilio.rest import Client
+
+client = Client("AC1", os.environ["PHONE_TOKEN"])
+client.api.base_url = os.environ["PHONE_URL"]
+sent = client.messages.create(to="+15550101", from_="+15550100", body="Tuesday & ten?")
+print(sent.status, client.messages(sent.sid).fetch().body)
+print([(one.direction, one.body) for one in client.messages.list(to="+15550100")])
+try:
+    client.messages.create(to="nobody", from_="+15550100", body="x")
+except TwilioRestException as error:
+    print(error.code)
+wrong = Client("AC1", "guess")
+wrong.api.base_url = os.environ["PHONE_URL"]
+try:
+    wrong.messages("SM1").fetch()
+except TwilioRestException as error:
+    print(error.status)
+"""
+
+
+def test_the_sdk_of_twilio_sends_reads_and_is_refused(sites: Any, clients: Path) -> None:
+    people = [{"id": "ann", "phone": "+15550101", "answers": [{"when": "tuesday", "say": "Yes."}]}]
+    site: Site = sites(System(name="phone", kind="messages", seed={"people": people}))
+    told = run(clients / "python", "-c", TWILIO, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
+    assert told.splitlines() == ["queued Tuesday & ten?", "[('inbound', 'Yes.')]", "21211", "401"]
+    assert [one["text"] for one in site.state().messages.messages] == ["Tuesday & ten?", "Yes."]
+
+
+TELNYX = """
+import os
+import telnyx
+
+client = telnyx.Telnyx(api_key=os.environ["PHONE_TOKEN"], base_url=os.environ["PHONE_URL"] + "/v2", max_retries=0)
+sent = client.messages.send(from_="+15550100", to="+15550101", text="Tuesday?").data
+print(sent.to[0].status, client.messages.retrieve(sent.id).data.text)
+try:
+    client.messages.send(from_="+15550100", to="nobody", text="x")
+except telnyx.APIStatusError as error:
+    print(error.status_code)
+"""
+
+
+def test_the_sdk_of_telnyx_sends_reads_and_is_refused(sites: Any, clients: Path) -> None:
+    site: Site = sites(System(name="phone", kind="messages", seed={"answers": ["Yes."]}))
+    told = run(clients / "python", "-c", TELNYX, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
+    assert told.splitlines() == ["queued Tuesday?", "422"]
+
+
+def test_pypdf_reads_what_is_written(clients: Path, tmp_path: Path) -> None:
+    (tmp_path / "fax.pdf").write_bytes(write_pdf("Referral of Ann Müller (DOB 1980-02-01)\n" + "line\n" * 100))
+    program = "import pypdf, sys; pages = pypdf.PdfReader(sys.argv[1]).pages; print(len(pages), pages[0].extract_text().splitlines()[0])"
+    assert run(clients / "python", "-c", program, tmp_path / "fax.pdf") == "2 Referral of Ann Müller (DOB 1980-02-01)\n"
+
+
+@pytest.fixture
+def page() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium is installed")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        yield opened.new_page()
+        opened.close()
+
+
+WIZARDS = {
+    "radmd": [
+        {"Member ID": "W1"},
+        {"NPI of the ordering provider": "1234567893"},
+        {"Procedure code (CPT)": "70551", "Diagnosis code (ICD-10)": "R51.9"},
+        {"Clinical information (optional)": "Headache since May"},
+    ],
+    "covermymeds": [
+        {"Member ID": "W1"},
+        {"Medication": "Humira 40 mg", "Quantity": "2", "Days of supply": "28"},
+        {"NPI of the ordering provider": "1234567893"},
+        {"Diagnosis code (ICD-10)": "M05.79"},
+    ],
+}
+
+
+@pytest.mark.parametrize("portal", WIZARDS)
+def test_a_browser_goes_through_the_wizard(sites: Any, page: Any, axe: str, portal: str) -> None:
+    site: Site = sites(System(name="payer", kind="portal", seed={**test_portal.SEED, "portal": portal, "password": ""}))
+    page.goto(f"{site.variables['payer_url']}/login")
+    page.get_by_label("User name").fill("agent")
+    page.get_by_label("Password").fill(site.place.token)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name="New request").click()
+    page.get_by_role("button", name="Continue").click()
+    assert "enter a value" in page.get_by_role("alert").inner_text()
+    flaws = find_flaws(page, axe, "a step with a problem") if portal == "radmd" else []
+    for step in WIZARDS[portal]:
+        for label, value in step.items():
+            page.get_by_label(label).fill(value)
+        page.get_by_role("button", name="Continue").click()
+    assert "Review" in page.inner_text("main")
+    page.get_by_role("button", name="Submit request").click()
+    wanted = "approved" if portal == "radmd" else "pending"
+    assert wanted in page.inner_text("h1")
+    # Whoever goes back and looks at the last step again is led to the request.
+    page.go_back()
+    assert wanted in page.inner_text("h1")
+    (row,) = site.state().portal["prior_auth_requests"]
+    assert (row["status"], row["patient_name"], row["portal"]) == (wanted, "Ann Smith", portal)
+    page.get_by_role("link", name="Requests").click()
+    assert row["auth_number"] in page.inner_text("table")
+    assert flaws == [] and (portal != "radmd" or find_flaws(page, axe, "requests") == [])

@@ -1,0 +1,109 @@
+"""A simulated EHR on loopback asks the agent's service, which may use the sandbox meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.request import Request, urlopen
+
+import pytest
+
+from proctor.model.system import System
+from proctor.sandboxes.outside import MOST_BYTES, fetch_outside
+from proctor.sandboxes.server import LoopbackServer, Place
+from proctor.simulators.exchange import Errand
+from proctor.simulators.sandbox import Sandbox, provision_rows
+from proctor.simulators.store import MemoryStore
+from tests.simulators.workplace import make_surroundings
+
+SYSTEMS = (
+    System(name="ehr", kind="cds", seed={}),
+    System(name="clinic", kind="fhir", seed=[{"resourceType": "Patient", "id": "ann", "name": [{"family": "Smith"}]}]),
+)
+
+
+class Service(BaseHTTPRequestHandler):
+    """A service of CDS Hooks that reads the patient before it answers."""
+
+    place: Place
+
+    def do_GET(self) -> None:
+        body = (
+            b"x" * (MOST_BYTES + 1)
+            if self.path == "/large"
+            else json.dumps({"services": [{"id": "mine", "hook": "patient-view"}]}).encode()
+        )
+        self.answer(302 if self.path == "/elsewhere" else 200, body)
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        headers = {"authorization": f"Bearer {self.place.token}"}
+        with urlopen(Request(f"{self.place.url}/clinic/Patient/{asked['context']['patientId']}", headers=headers), timeout=5) as found:
+            family = json.loads(found.read())["name"][0]["family"]
+        card = {"summary": f"This is {family}", "indicator": "info", "source": {"label": "agent"}}
+        self.answer(200, json.dumps({"cards": [card]}).encode())
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("location", "http://127.0.0.1/")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    served = ThreadingHTTPServer(("127.0.0.1", 0), Service)
+    thread = threading.Thread(target=served.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{served.server_address[1]}"
+    served.shutdown()
+    served.server_close()
+    thread.join()
+
+
+def test_the_service_is_called_and_may_use_the_sandbox_meanwhile(service: str) -> None:
+    around = make_surroundings()
+    server = LoopbackServer()
+    server.open()
+    try:
+        sandbox = Sandbox("s1", SYSTEMS, MemoryStore(), around)
+        asyncio.run(sandbox.provision(provision_rows(SYSTEMS, around)))
+        place = Service.place = server.add(sandbox, ("ehr", "clinic"))
+
+        def ask(path: str, body: object) -> object:
+            headers = {"authorization": f"Bearer {place.token}", "content-type": "application/json"}
+            with urlopen(Request(f"{place.url}/ehr{path}", json.dumps(body).encode(), headers), timeout=10) as answer:
+                return json.loads(answer.read())
+
+        ask("/services", {"discovery_url": f"{service}/cds-services"})
+        told = ask("/hooks/patient-view", {"patient_id": "ann"})
+        assert isinstance(told, dict) and [card["summary"] for card in told["cards"]] == ["This is Smith"]
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://169.254.169.254/latest", "refused"),
+        ("http://10.0.0.1/", "refused"),
+        ("http://user:word@127.0.0.1:1/", "reached"),
+        ("http://127.0.0.1:1/", "reached"),
+        ("http://[/", "reached"),
+    ],
+)
+def test_an_address_that_may_not_or_cannot_be_asked_is_told(url: str, told: str) -> None:
+    fetched = asyncio.run(fetch_outside(Errand("GET", url)))
+    assert fetched.status == 0 and told in fetched.problem
+
+
+def test_an_answer_without_end_and_a_redirect_are_not_followed(service: str) -> None:
+    assert "bytes" in asyncio.run(fetch_outside(Errand("GET", f"{service}/large"))).problem
+    assert asyncio.run(fetch_outside(Errand("GET", f"{service}/elsewhere"))).status == 302

@@ -1,0 +1,156 @@
+"""Both sides of CDS Hooks; a real service over a wire is asked in `tests/sandboxes/test_outside.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.errors import SpecError
+from proctor.simulators.exchange import Errand, Fetched, Request, Response
+from tests.simulators.workplace import BASE, Workplace, read, refusal
+
+CARD = {"summary": "Interaction", "indicator": "warning", "source": {"label": "Drugs"}}
+SEED: dict[str, Any] = {
+    "fhir_server": "http://ehr.example/fhir",
+    "services": [
+        {
+            "id": "interactions",
+            "hook": "order-select",
+            "title": "Interactions",
+            "cards": [{"when": {"context.patientId": "ann"}, **CARD}, {"summary": "Always"}],
+        },
+        {"id": "greeter", "hook": "patient-view", "cards": [{"summary": "Hello"}]},
+    ],
+}
+
+
+@pytest.fixture
+def ehr() -> Workplace:
+    return Workplace("cds", SEED)
+
+
+def summaries(ehr: Workplace) -> list[tuple[str, str, str]]:
+    state = ehr.state()
+    assert state.cds is not None
+    return [(card["hook"], card["service"], card["summary"]) for card in state.cds.cards]
+
+
+class Agent:
+    """The agent's service, without a wire."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, str, Any]] = []
+
+    async def fetch(self, errand: Errand) -> Fetched:
+        self.asked.append((errand.method, errand.url, msgspec.json.decode(errand.body) if errand.body else None))
+        answer = self.answers.get(errand.url)
+        if answer is None:
+            return Fetched(url=errand.url, problem="the service cannot be reached")
+        return Fetched(url=errand.url, status=200, body=answer if isinstance(answer, bytes) else msgspec.json.encode(answer))
+
+    def ask(self, ehr: Workplace, path: str, body: Any) -> Response:
+        request = Request(method="POST", path=path, body=msgspec.json.encode(body), base=BASE)
+        return asyncio.run(ehr.sandbox.handle("cds", request, fetch=self.fetch))
+
+
+def test_a_hook_is_answered_by_the_services_of_the_suite(ehr: Workplace) -> None:
+    told = read(ehr.ask("POST", "/hooks/order-select", {"patient_id": "ann", "user_id": "Practitioner/1"}))
+    assert [card["summary"] for card in told["cards"]] == ["Interaction", "Always"] and told["problems"] == []
+    assert [card["summary"] for card in read(ehr.ask("POST", "/hooks/order-select", {"patient_id": "bob"}))["cards"]] == ["Always"]
+    assert read(ehr.ask("POST", "/hooks/order-sign", {}))["cards"] == []
+    assert summaries(ehr)[0] == ("order-select", "interactions", "Interaction")
+
+
+def test_feedback_is_kept_with_its_card(ehr: Workplace) -> None:
+    card = read(ehr.ask("POST", "/hooks/patient-view", {}))["cards"][0]["uuid"]
+    assert read(ehr.ask("POST", "/feedback", {"card": card, "outcome": "overridden", "reason": "known"}))["feedback"] == "overridden"
+    state = ehr.state()
+    assert state.cds is not None and state.cds.cards[0]["feedback_reason"] == "known"
+    assert refusal(ehr.ask("POST", "/feedback", {"card": card, "outcome": "liked"})) == (422, "wrong_value")
+    assert refusal(ehr.ask("POST", "/feedback", {"card": "x", "outcome": "ignored"})) == (404, "not_found")
+
+
+def test_an_agent_that_is_the_ehr_calls_the_services_as_the_specification_has_it(ehr: Workplace) -> None:
+    assert [one["id"] for one in ehr.get("/cds-services")["services"]] == ["interactions", "greeter"]
+    asked = {"hook": "order-select", "hookInstance": "d1577c69-dfbe-44ad-ba6d-3e05e953b2ea", "context": {"patientId": "ann"}}
+    cards = read(ehr.ask("POST", "/cds-services/interactions", asked))["cards"]
+    assert [card["summary"] for card in cards] == ["Interaction", "Always"]
+    given = {"feedback": [{"card": cards[0]["uuid"], "outcome": "accepted"}]}
+    assert ehr.ask("POST", "/cds-services/interactions/feedback", given).status == 200
+    state = ehr.state()
+    assert state.cds is not None and [card.get("feedback") for card in state.cds.cards] == ["accepted", None]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("/cds-services/nothing", {}, 404, "not_found"),
+        ("/cds-services/interactions", {"hook": "patient-view"}, 400, "wrong_hook"),
+        ("/cds-services/interactions", {"hook": "order-select"}, 400, "wrong_request"),
+        ("/cds-services/interactions/feedback", {"feedback": []}, 400, "wrong_request"),
+        ("/cds-services/interactions/feedback", {"feedback": [{"card": "x", "outcome": "accepted"}]}, 404, "not_found"),
+        ("/cds-services", {}, 405, "method_not_allowed"),
+        ("/hooks/Patient View", {}, 422, "wrong_value"),
+        ("/hooks/patient-view", b"[", 400, "bad_json"),
+        ("/services", {"discovery_url": "ftp://x"}, 422, "wrong_value"),
+        ("/services", {}, 422, "wrong_value"),
+        ("/services", {"discovery_url": "http://a.example/cds-services"}, 422, "discovery_failed"),
+        ("/what", {}, 404, "not_found"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(ehr: Workplace, path: str, body: Any, status: int, code: str) -> None:
+    assert refusal(ehr.ask("POST", path, body)) == (status, code)
+    assert ehr.state().changes == ()
+
+
+def test_the_service_of_the_agent_is_registered_and_called(ehr: Workplace) -> None:
+    place = "http://agent.example/cds-services"
+    agent = Agent({place: {"services": [{"id": "mine", "hook": "patient-view"}]}, f"{place}/mine": {"cards": [CARD, {"summary": "x"}]}})
+    assert agent.ask(ehr, "/services", {"discovery_url": place}).status == 201
+    told = read(agent.ask(ehr, "/hooks/patient-view", {"patient_id": "ann", "prefetch": {"patient": {"id": "ann"}}}))
+    assert [card["summary"] for card in told["cards"]] == ["Hello", "Interaction"]
+    assert told["problems"] == ["mine: cards.1: indicator: expected one of info, warning, critical, found null"]
+    _, (method, url, asked) = agent.asked
+    assert (method, url) == ("POST", f"{place}/mine")
+    assert (asked["hook"], asked["context"], asked["fhirServer"]) == ("patient-view", {"patientId": "ann"}, "http://ehr.example/fhir")
+    assert asked["prefetch"] == {"patient": {"id": "ann"}} and len(asked["hookInstance"]) == 36
+    assert summaries(ehr) == [("patient-view", "greeter", "Hello"), ("patient-view", "mine", "Interaction")]
+    assert {one["id"]: one["url"] for one in ehr.get("/services")["services"]}["mine"] == f"{place}/mine"
+    assert len(ehr.state().requests or ()) == 3, "what is asked outside is no request of its own"
+
+
+@pytest.mark.parametrize("answer", [b"{", {"services": 1}, {"services": [{}]}, [], {"services": [{"id": "", "hook": "x"}]}])
+def test_a_discovery_that_is_none_registers_nothing(ehr: Workplace, answer: Any) -> None:
+    agent = Agent({"http://a.example/cds-services": answer})
+    assert refusal(agent.ask(ehr, "/services", {"discovery_url": "http://a.example/cds-services"})) == (422, "discovery_failed")
+    assert len(ehr.get("/services")["services"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"), [(b"x", "no list of cards"), ({"cards": [1]}, "a card is an object"), (None, "cannot be reached")]
+)
+def test_a_service_that_answers_no_cards_is_told_and_the_others_are_heard(ehr: Workplace, answer: Any, problem: str) -> None:
+    place = "http://a.example/cds-services"
+    agent = Agent({place: {"services": [{"id": "mine", "hook": "patient-view"}]}, f"{place}/mine": answer})
+    agent.ask(ehr, "/services", {"discovery_url": place})
+    told = read(agent.ask(ehr, "/hooks/patient-view", {}))
+    assert [card["summary"] for card in told["cards"]] == ["Hello"] and problem in told["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("service", "told", "place"),
+    [
+        ({"id": "a"}, "hook is missing", "services.0"),
+        ({"id": "a", "hook": "b", "cards": [{"summary": "x" * 141}]}, "140", "services.0.cards.0"),
+        ({"id": "a", "hook": "b", "cards": [{"summary": "x", "indicator": "bad"}]}, "indicator", "services.0.cards.0"),
+        ({"id": "a", "hook": "b", "cards": [{"when": [], "summary": "x"}, {"when": 1}]}, "paths", "services.0.cards.1.when"),
+    ],
+)
+def test_a_seed_that_cannot_be_used_is_refused_with_its_place(service: Any, told: str, place: str) -> None:
+    with pytest.raises(SpecError, match=told) as caught:
+        Workplace("cds", {"services": [service]})
+    assert caught.value.field == f"cds.seed.{place}"

@@ -1,0 +1,206 @@
+"""The clearinghouse: inquiries and what is answered, and EDI that cannot be taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.codecs.segments import compile_segment_path
+from proctor.codecs.x12 import read_transactions
+from proctor.errors import SpecError
+from tests.simulators.workplace import Workplace, read, refusal
+
+SEED: dict[str, Any] = {
+    "payer": {"name": "Acme Health", "id": "60054"},
+    "members": [
+        {
+            "patient_id": "ann",
+            "member_id": "W1",
+            "first_name": "Ann",
+            "last_name": "Smith",
+            "birth_date": "1980-02-01",
+            "gender": "F",
+            "plan": "Gold",
+            "benefits": [
+                {"service_type": "98", "copay": 25, "coinsurance": 0.2},
+                {"service_type": "30", "deductible": 500, "deductible_remaining": 120.5},
+            ],
+        },
+        {"member_id": "W2", "first_name": "Bob", "last_name": "Gone", "active": False},
+    ],
+    "claims": [
+        {"claim_number": "C-7", "member_id": "W1", "status": "paid", "charged": 200, "paid": 150, "date": "2026-10-01"},
+        {"claim_number": "C-8", "member_id": "W1", "status": "denied"},
+    ],
+    "determinations": [
+        {"procedure_code": "70551", "status": "approved"},
+        {"procedure_code": "99999", "status": "denied", "reason": "not covered"},
+    ],
+}
+_HEAD = "BHT*0022*13*REF-1*20261116*0930~HL*1**20*1~NM1*PR*2*ACME*****PI*60054~HL*2*1*21*1~NM1*1P*2*CLINIC*****XX*1234567893~"
+
+
+def interchange(kind: str, body: str, *, count: int | None = None, control: str = "0001", end: str = "000000905") -> str:
+    segments = [one for one in body.split("~") if one]
+    return (
+        "ISA*00*          *00*          *ZZ*CLINIC         *ZZ*ACME           *261116*0930*^*00501*000000905*0*P*:~"
+        f"GS*HS*CLINIC*ACME*20261116*0930*1*X*005010X279A1~ST*{kind}*0001*005010X279A1~{'~'.join(segments)}~"
+        f"SE*{len(segments) + 2 if count is None else count}*{control}~GE*1*1~IEA*1*{end}~"
+    )
+
+
+def inquiry(subscriber: str = "NM1*IL*1*SMITH*ANN****MI*W1", asked: str = "EQ*30") -> str:
+    return interchange("270", f"{_HEAD}HL*3*2*22*0~TRN*1*T-1*9ORIGIN~{subscriber}~{asked}~")
+
+
+def find(edi: str, *paths: str) -> list[str | None]:
+    (transaction,) = read_transactions(edi)
+    return [transaction.value(compile_segment_path(path)) for path in paths]
+
+
+@pytest.fixture
+def house() -> Workplace:
+    return Workplace("x12", SEED)
+
+
+def test_an_inquiry_is_answered_with_the_benefits(house: Workplace) -> None:
+    answer = house.ask("POST", "/270", inquiry().encode())
+    assert answer.headers["content-type"] == "application/edi-x12"
+    edi = answer.body.decode()
+    assert find(edi, "ST.1", "BHT.3", "TRN.2", "NM1[IL].9", "NM1[1P].3", "DMG.2") == ["271", "REF-1", "T-1", "W1", "CLINIC", "19800201"]
+    assert find(edi, "EB.1", "EB.5", "EB[2].1", "EB[2].7", "EB[3].8", "EB[5].7") == ["1", "Gold", "B", "25", "0.2", "120.5"]
+    assert find(edi, "ISA.6", "ISA.8", "GS.1", "GS.2") == ["ACME", "CLINIC", "HB", "ACME"]
+    state = house.state()
+    assert state.x12 is not None and state.x12.responses == (edi,)
+    kept = house.get("/transactions/1")
+    assert (kept["kind"], kept["accepted"], kept["request"], kept["response"]) == ("271", True, inquiry(), edi)
+
+
+@pytest.mark.parametrize(
+    ("subscriber", "asked", "path", "value"),
+    [
+        ("NM1*IL*1*SMITH*ANN", "DMG*D8*19800201~EQ*30", "NM1[IL].9", "W1"),
+        ("NM1*IL*1*SMITH*ANN", "EQ*30", "AAA.3", "75"),
+        ("NM1*IL*1*X*Y****MI*W9", "EQ*30", "AAA.3", "75"),
+        ("NM1*IL*1*GONE*BOB****MI*W2", "EQ*30", "EB.1", "6"),
+        ("NM1*IL*1*SMITH*ANN****MI*W1", "EQ*98^1", "EB[3].1", "A"),
+        ("NM1*IL*1*SMITH*ANN****MI*W1", "EQ*98", "EB[4].1", None),
+    ],
+)
+def test_who_is_found_and_what_they_are_told(house: Workplace, subscriber: str, asked: str, path: str, value: str | None) -> None:
+    assert find(house.ask("POST", "/", inquiry(subscriber, asked).encode()).body.decode(), path) == [value]
+
+
+def test_eligibility_as_json_keeps_the_edi_it_stands_for(house: Workplace) -> None:
+    told = read(house.ask("POST", "/eligibility", {"patient_id": "ann", "service_type": "98"}))
+    assert {name: told[name] for name in ("active", "member_id", "plan", "copay", "deductible", "errors")} == {
+        "active": True,
+        "member_id": "W1",
+        "plan": "Gold",
+        "copay": 25.0,
+        "deductible": None,
+        "errors": [],
+    }
+    state = house.state()
+    assert state.x12 is not None and find(state.x12.responses[0], "ST.1", "EB[2].7") == ["271", "25"]
+    unknown = read(house.ask("POST", "/eligibility", {"patient_id": "nobody"}))
+    assert (unknown["active"], unknown["errors"][0]["code"]) == (False, "75")
+    assert refusal(house.ask("POST", "/eligibility", {})) == (422, "wrong_value")
+    assert refusal(house.ask("GET", "/eligibility")) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "paid"), [("C-7", "F1:65", "150"), ("C-8", "F2:585", "0"), ("C-9", "A4:35", None), ("", "A4:35", None)]
+)
+def test_the_status_of_a_claim_is_told(house: Workplace, number: str, status: str, paid: str | None) -> None:
+    named = f"REF*1K*{number}~" if number else ""
+    body = f"BHT*0010*13*R*20261116*0930~HL*1**20*1~NM1*PR*2*ACME*****PI*1~HL*4*3*22*0~NM1*IL*1*SMITH*ANN****MI*W1~TRN*1*T-9~{named}"
+    edi = house.ask("POST", "/276", interchange("276", body).encode()).body.decode()
+    assert find(edi, "ST.1", "TRN.2", "STC.1", "STC.5") == ["277", "T-9", status, paid]
+
+
+@pytest.mark.parametrize(
+    ("code", "member", "decision", "number"),
+    [("70551", "W1", "A1", "AUTH0000101"), ("99999", "W1", "A3", None), ("1", "W1", "A4", "AUTH0000101"), ("70551", "W9", None, None)],
+)
+def test_a_request_for_authorization_is_decided_by_the_first_rule_that_fits(
+    house: Workplace, code: str, member: str, decision: str | None, number: str | None
+) -> None:
+    body = (
+        "BHT*0007*13*R*20261116*0930~HL*1**20*1~NM1*X3*2*ACME*****PI*1~HL*2*1*21*1~NM1*1P*1*WHO*ANN~HL*3*2*22*1~"
+        f"NM1*IL*1*SMITH*ANN****MI*{member}~HL*4*3*EV*1~TRN*1*T~UM*HS*I*1*11:B~HL*5*4*SS*0~SV1*HC:{code}*100*UN*1~"
+    )
+    edi = house.ask("POST", "/278", interchange("278", body).encode()).body.decode()
+    assert find(edi, "ST.1", "HCR.1", "HCR.2") == ["278", decision, number]
+    if decision is None:
+        assert find(edi, "AAA.3") == ["75"]
+    else:
+        assert find(edi, "UM.4", "MSG.1") == ["11:B", "not covered" if decision == "A3" else None]
+
+
+@pytest.mark.parametrize(
+    ("edi", "code"),
+    [
+        (interchange("837", "BHT*1~"), "1"),
+        (interchange("270", "BHT*1~HL*1~NM1*IL~", count=9), "4"),
+        (interchange("270", "BHT*1~HL*1~NM1*IL~", control="0002"), "3"),
+        (interchange("270", "BHT*1~HL*1~"), "5"),
+        (interchange("270", "BHT*1~HL*1~NM1*IL~").replace("SE*5*0001~", ""), "2"),
+    ],
+)
+def test_a_transaction_that_cannot_be_taken_is_rejected_by_a_999(house: Workplace, edi: str, code: str) -> None:
+    response = house.ask("POST", "/", {"payload": edi})
+    told = read(response)
+    assert (response.status, told["accepted"], told["kind"]) == (200, False, "999") and told["reason"]
+    assert find(told["response"], "ST.1", "AK1.2", "IK5.1", "IK5.2", "AK9.1") == ["999", "1", "R", code, "R"]
+
+
+@pytest.mark.parametrize(
+    ("edi", "code"),
+    [
+        ("", "024"),
+        ("what", "024"),
+        ("ISA*00", "024"),
+        (inquiry().split("ST*")[0], "024"),
+        (inquiry().split("IEA*")[0], "023"),
+        (interchange("270", "BHT*1~", end="000000001"), "001"),
+    ],
+)
+def test_an_interchange_that_cannot_be_taken_is_rejected_by_a_ta1(house: Workplace, edi: str, code: str) -> None:
+    told = read(house.ask("POST", "/", {"payload": edi}))
+    assert (told["kind"], told["accepted"]) == ("TA1", False)
+    ta1 = next(segment.split("*") for segment in told["response"].split("~") if segment.startswith("TA1"))
+    assert ta1[4:] == ["R", code]
+    assert told["response"].endswith("~IEA*0*000000001~")
+
+
+def test_bytes_and_wrong_paths_are_refused(house: Workplace) -> None:
+    assert house.ask("POST", "/", b"\xff\x00").status == 200, "rejected by a TA1"
+    assert refusal(house.ask("POST", "/837", b"")) == (404, "not_found")
+    assert refusal(house.ask("GET", "/transactions/9")) == (404, "not_found")
+    assert refusal(house.ask("POST", "/", b"{")) == (400, "bad_json")
+
+
+def test_delimiters_in_a_name_end_nothing_early() -> None:
+    house = Workplace("x12", {"members": [{"member_id": "W1", "last_name": "A*B~C"}]})
+    edi = house.ask("POST", "/270", inquiry().encode()).body.decode()
+    assert find(edi, "NM1[IL].3", "NM1[IL].9") == ["A B C", "W1"]
+
+
+@pytest.mark.parametrize(
+    ("seed", "told", "place"),
+    [
+        ([], "expected an object", "x12.seed"),
+        ({"member": []}, "unknown key", "x12.seed.member"),
+        ({"members": [{}]}, "member_id is missing", "x12.seed.members.0"),
+        ({"members": [{"member_id": "1", "birth_date": "soon"}]}, "expected a day", "x12.seed.members.0.birth_date"),
+        ({"members": [{"member_id": "1", "benefits": [{"copay": "x"}]}]}, "amount", "x12.seed.members.0.benefits.0.copay"),
+        ({"claims": [{"claim_number": "1", "member_id": "2"}]}, "no member", "x12.seed.claims.0.member_id"),
+        ({"determinations": [{"status": "maybe"}]}, "expected one of", "x12.seed.determinations.0.status"),
+    ],
+)
+def test_a_seed_that_cannot_be_used_is_refused_with_its_place(seed: Any, told: str, place: str) -> None:
+    with pytest.raises(SpecError, match=told) as caught:
+        Workplace("x12", seed)
+    assert caught.value.field == place
