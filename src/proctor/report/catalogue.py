@@ -64,11 +64,12 @@ def read_catalogue(language: str) -> Catalogue:
     """Return the sentences of one of `LANGUAGES`."""
     from pkgutil import get_data  # read through the loader, so a zipped installation works too
 
+    decode = msgspec.json.Decoder(dict[str, str]).decode
     sentences: dict[str, str] = {}
     for topic in TOPICS:
         content = get_data("proctor.report", f"sentences/{language}/{topic}.json")
         assert content is not None, (language, topic)
-        found = msgspec.json.decode(content, type=dict[str, str])
+        found = decode(content)
         assert not found.keys() & sentences.keys(), (language, topic)
         sentences |= found
     return Catalogue(language, sentences)
