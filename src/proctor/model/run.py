@@ -2,7 +2,7 @@
 
 import msgspec
 
-from proctor.model.evidence import Cost, Evidence, Json
+from proctor.model.evidence import Cost, Evidence, Json, Usage
 from proctor.model.verdict import Verdict
 
 
@@ -50,5 +50,34 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def find_agent_ms(self) -> float | None:
         """Return how long the agent took, as the evidence says; how long the attempt did where it says nothing."""
+        recorded = self.evidence.duration_ms if self.evidence is not None else None
+        return recorded if recorded is not None else self.duration_ms
+
+
+class DigestEvidence(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a digest has of the evidence."""
+
+    duration_ms: float | None = None
+    usage: Usage | None = None
+
+
+class EntryDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What lists and comparisons read of an attempt: fields of `RunEntry`. Everything else in its JSON is passed over."""
+
+    case: str
+    attempt: int = 0
+    outcome: str
+    score: float | None = None
+    verdict: str | None = None
+    code: str | None = None
+    reason: str | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    evidence: DigestEvidence | None = None
+    started_at: str = ""
+    duration_ms: float | None = None
+    cost: Cost | None = None
+
+    def find_agent_ms(self) -> float | None:
+        """Return how long the agent took, as `RunEntry` does."""
         recorded = self.evidence.duration_ms if self.evidence is not None else None
         return recorded if recorded is not None else self.duration_ms

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Literal, get_args
 
-from proctor.model.typed import decode_json
+from proctor.model.typed import make_json_decoder
 
 DEFAULT = "en"
 Language = Literal["en", "de", "es"]
@@ -64,11 +64,12 @@ def read_catalogue(language: str) -> Catalogue:
     """Return the sentences of one of `LANGUAGES`."""
     from pkgutil import get_data  # read through the loader, so a zipped installation works too
 
+    decode = make_json_decoder(dict[str, str]).decode
     sentences: dict[str, str] = {}
     for topic in TOPICS:
         content = get_data("proctor.report", f"sentences/{language}/{topic}.json")
         assert content is not None, (language, topic)
-        found = decode_json(content, dict[str, str])
+        found = decode(content)
         assert not found.keys() & sentences.keys(), (language, topic)
         sentences |= found
     return Catalogue(language, sentences)

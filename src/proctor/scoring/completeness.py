@@ -4,7 +4,7 @@ A run plans every case `repeat` times, or as often as the case itself asks for w
 neither passed nor failed: a run that lacks any of it is incomplete, whatever the rest says.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from proctor.model.case import Case
 from proctor.model.result import Ending, Incomplete, MissingAttempts
@@ -21,12 +21,17 @@ def find_incomplete(cases: Sequence[Case], repeat: int, finished: Iterable[tuple
     there: dict[str, set[int]] = {}
     for case_id, attempt in finished:
         there.setdefault(case_id, set()).add(attempt)
+    return find_incomplete_cases(cases, repeat, there, ended)
+
+
+def find_incomplete_cases(cases: Sequence[Case], repeat: int, finished: Mapping[str, Collection[int]], ended: Ending) -> Incomplete | None:
+    """Return the same of the numbers of the attempts of each case."""
     attempts_planned = attempts_finished = 0
     missing: list[MissingAttempts] = []
     for case in cases:
         planned = count_planned_attempts(case, repeat)
         # Attempts beyond the plan (recorded with more repeats) do not make up for missing ones.
-        done = sum(attempt < planned for attempt in there.get(case.id, ()))
+        done = sum(map(planned.__gt__, set(finished.get(case.id, ()))))
         attempts_planned += planned
         attempts_finished += done
         if done < planned:

@@ -10,7 +10,7 @@ from three. Over a suite they are means over the cases, for every k that each ca
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -100,10 +100,16 @@ def summarize_suite(cases: Mapping[str, Counts], *, confidence: float = 0.95) ->
         passes=total.passes,
         rate=total.rate,
         interval=wilson(total, confidence=confidence),
-        pass_at={k: math.fsum(pass_at_k(counts, k) for counts in decided) / len(decided) for k in ks},
-        pass_hat={k: math.fsum(pass_hat_k(counts, k) for counts in decided) / len(decided) for k in ks},
+        pass_at={k: _find_mean(decided, lambda counts, k=k: pass_at_k(counts, k)) for k in ks},
+        pass_hat={k: _find_mean(decided, lambda counts, k=k: pass_hat_k(counts, k)) for k in ks},
         flaky=list_flaky_cases(cases),
     )
+
+
+def _find_mean(decided: Sequence[Counts], find_chance: Callable[[Counts], float]) -> float:
+    # Most cases of a suite have the same counts: each of these is worked out once.
+    known = {counts: find_chance(counts) for counts in set(decided)}
+    return math.fsum(known[counts] for counts in decided) / len(decided)
 
 
 def list_flaky_cases(cases: Mapping[str, Counts]) -> tuple[str, ...]:

@@ -8,16 +8,18 @@ very long reason: theirs is made of the body, each time it is asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from proctor.errors import StoreError
-from proctor.model.evidence import Cost, Usage
-from proctor.model.run import RunEntry
+from proctor.model.run import EntryDigest, RunEntry
 from proctor.model.typed import make_json_decoder
 from proctor.model.verdict import Verdict
 from proctor.store.bodies import expand_bytes
@@ -26,38 +28,12 @@ from proctor.store.tables import run_entries
 
 LARGEST_DIGEST = 4_000
 """Bytes. Whatever has more to say is read from its body."""
-_FEW, _MANY = 200, 2_000
-"""Rows read in one query: few while there are bodies among them, which may be large."""
-
-
-class _SeenEvidence(msgspec.Struct, frozen=True, omit_defaults=True):
-    duration_ms: float | None = None
-    usage: Usage | None = None
-
-
-class EntryDigest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Fields of `RunEntry`; everything else in its JSON is passed over."""
-
-    case: str
-    attempt: int = 0
-    outcome: str
-    score: float | None = None
-    verdict: str | None = None
-    code: str | None = None
-    reason: str | None = None
-    verdicts: tuple[Verdict, ...] = ()
-    evidence: _SeenEvidence | None = None
-    started_at: str = ""
-    duration_ms: float | None = None
-    cost: Cost | None = None
-
-    def find_agent_ms(self) -> float | None:
-        """Return how long the agent took, as `RunEntry` does."""
-        recorded = self.evidence.duration_ms if self.evidence is not None else None
-        return recorded if recorded is not None else self.duration_ms
+_FEW, _MANY = 200, 5_000
+"""Rows read in one query: few where there are bodies among them, which may be large."""
 
 
 _DIGEST = make_json_decoder(EntryDigest)
+_DIGESTS = make_json_decoder(list[EntryDigest])
 _ENTRY = make_json_decoder(RunEntry)
 
 DIGEST: tuple[sa.ColumnElement[Any], ...] = (
@@ -65,6 +41,30 @@ DIGEST: tuple[sa.ColumnElement[Any], ...] = (
     sa.case((run_entries.c.digest.is_(None), run_entries.c.body), else_=sa.null()).label("body"),
 )
 """What is selected to read a digest: the body only where there is no digest."""
+Edge = tuple[str, str]
+"""When an attempt ended, and its id."""
+_ORDER = (run_entries.c.created_at, run_entries.c.id)
+
+
+class _JoinedDigests(FunctionElement[bytes]):
+    """The digests of many rows in one value, with commas between them; given with what they are ordered by."""
+
+    inherit_cache = True
+    type = sa.LargeBinary()
+    name = "joined_digests"
+
+
+@compiles(_JoinedDigests)
+def _compile_string_agg(element: _JoinedDigests, compiler: SQLCompiler, **named: Any) -> str:
+    digest, at, key = (compiler.process(clause, **named) for clause in element.clauses)
+    return f"string_agg({digest}, ','::bytea ORDER BY {at}, {key})"
+
+
+@compiles(_JoinedDigests, "sqlite")
+def _compile_group_concat(element: _JoinedDigests, compiler: SQLCompiler, **named: Any) -> str:
+    # In the order of the rows below it, which SQLite keeps for this function.
+    digest, *_ = (compiler.process(clause, **named) for clause in element.clauses)
+    return f"CAST(group_concat({digest}, ',') AS BLOB)"
 
 
 def make_digest(entry: bytes) -> bytes | None:
@@ -78,29 +78,73 @@ def read_digest(row: Row) -> RunEntry:
     return _decode_kept(row["digest"], row["body"])
 
 
+def _shorten_kept(digest: bytes | None, body: bytes) -> bytes:
+    return digest if digest is not None else shorten_entry(expand_bytes(body))
+
+
 def _decode_kept(digest: bytes | None, body: bytes) -> RunEntry:
     try:
-        return _ENTRY.decode(digest if digest is not None else shorten_entry(expand_bytes(body)))
+        return _ENTRY.decode(_shorten_kept(digest, body))
     except msgspec.MsgspecError as error:
         raise StoreError(f"a stored result cannot be read: {error}") from error
 
 
-async def tally_digests(connection: AsyncConnection, run_id: str, add: Callable[[Iterable[RunEntry]], None]) -> None:
-    """Hand every attempt of a run to `add`, many at once, in the order in which they ended."""
-    at, key = run_entries.c.created_at, run_entries.c.id
-    edge: tuple[str, str] | None = None
-    size = _FEW
+async def tally_digests(connection: AsyncConnection, run_id: str, add: Callable[[Iterable[EntryDigest]], None]) -> None:
+    """Hand every attempt of a run to `add`, many at once, in the order in which they ended. Raises `StoreError`."""
+    begin: Edge | None = None
     while True:
-        query = sa.select(at, key, *DIGEST).where(run_entries.c.run_id == run_id)
-        if edge is not None:
-            query = query.where(sa.tuple_(at, key) > sa.tuple_(*map(sa.literal, edge)))
-        found = (await connection.execute(query.order_by(at, key).limit(size))).all()
-        # Beside the event loop, many at once: a thread for each attempt takes longer than reading it.
-        await asyncio.to_thread(lambda rows=found: add(_decode_kept(digest, body) for _, _, digest, body in rows))
-        if len(found) < size:
+        end = await _find_edge(connection, run_id, begin)
+        await _tally_stretch(connection, _match_stretch(run_id, begin, end), add)
+        if end is None:
             return
-        edge = (found[-1].created_at, found[-1].id)
-        size = _FEW if any(row.body is not None for row in found) else _MANY
+        begin = end
+
+
+async def _find_edge(connection: AsyncConnection, run_id: str, begin: Edge | None) -> Edge | None:
+    """Return the last attempt of the stretch that begins behind `begin`, along the index alone; None where the run ends within it."""
+    query = sa.select(*_ORDER).where(*_match_stretch(run_id, begin, None)).order_by(*_ORDER)
+    found = (await connection.execute(query.offset(_MANY - 1).limit(1))).first()
+    return None if found is None else (found[0], found[1])
+
+
+def _match_stretch(run_id: str, begin: Edge | None, end: Edge | None) -> list[sa.ColumnElement[bool]]:
+    """Return the condition for the attempts of a run behind one of them and up to another."""
+    matched: list[sa.ColumnElement[bool]] = [run_entries.c.run_id == run_id]
+    if begin is not None:
+        matched.append(sa.tuple_(*_ORDER) > sa.tuple_(*map(sa.literal, begin)))
+    if end is not None:
+        matched.append(sa.tuple_(*_ORDER) <= sa.tuple_(*map(sa.literal, end)))
+    return matched
+
+
+async def _tally_stretch(
+    connection: AsyncConnection, where: Sequence[sa.ColumnElement[bool]], add: Callable[[Iterable[EntryDigest]], None]
+) -> None:
+    rows = sa.select(*_ORDER, run_entries.c.digest).where(*where).order_by(*_ORDER).subquery()
+    # One row for all of them: a driver takes longer to hand over a row than to read it, and is held up by other threads at each.
+    joined = _JoinedDigests(rows.c.digest, rows.c.created_at, rows.c.id)
+    count, known, digests = (await connection.execute(sa.select(sa.func.count(), sa.func.count(rows.c.digest), joined))).one()
+    if count == known:
+        # Beside the event loop, many at once: a thread for each attempt takes longer than reading it.
+        await asyncio.to_thread(lambda: add(_decode_joined(digests or b"", count)))
+        return
+    # Few at once: there are bodies among them, which may be large.
+    begin = 0
+    while begin < count:
+        query = sa.select(*DIGEST).where(*where).order_by(*_ORDER).offset(begin).limit(_FEW)
+        found = (await connection.execute(query)).all()
+        await asyncio.to_thread(lambda rows=found: add([decode_digest(_shorten_kept(digest, body)) for digest, body in rows]))
+        begin += _FEW
+
+
+def _decode_joined(digests: bytes, count: int) -> list[EntryDigest]:
+    try:
+        found = _DIGESTS.decode(b"[" + digests + b"]")
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise StoreError(f"a stored result cannot be read: {error}") from error
+    if len(found) != count:
+        raise StoreError(f"stored results cannot be read: {len(found)} in the place of {count}")
+    return found
 
 
 def decode_digest(entry: bytes) -> EntryDigest:

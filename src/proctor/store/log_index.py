@@ -11,6 +11,7 @@ import os
 import tempfile
 import threading
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
@@ -19,12 +20,13 @@ from typing import IO, Any, TypeVar, cast
 import msgspec
 
 from proctor.errors import StoreError
-from proctor.model.run import RunEntry
+from proctor.model.run import EntryDigest, RunEntry
 from proctor.model.typed import make_json_decoder
 from proctor.store.entry_digests import LARGEST_DIGEST, decode_digest, make_digest, shorten_entry
 
 T = TypeVar("T")
 _ENTRY = make_json_decoder(RunEntry)
+_DIGEST = make_json_decoder(EntryDigest)
 _BROKEN = 255
 """Stands for the outcome of a line that cannot be read."""
 _EDGE = 256
@@ -66,6 +68,8 @@ class LogIndex:
         """How long the agent took; less than nothing where nobody knows."""
         self._digests = array("Q")
         """One more than where the digest stands among those that were put aside; 0: it is made of the line."""
+        self._apart = array("Q")
+        """Numbers of the lines that are long or cannot be read; those between them are read many at once."""
         self._outcomes = bytearray()
         """Of each line the place of its outcome in `_names`; last of all that a line has, so that it counts once it is all there."""
         self._names: list[str] = []
@@ -137,6 +141,8 @@ class LogIndex:
             self._problem = self._problem or f"{self._path}:{len(self) + 1}: a broken entry: {error}"
             outcome, hashed, took, aside = _BROKEN, 0, None, 0
             self._attempts.append(0)
+        if outcome == _BROKEN or len(line) > LARGEST_DIGEST:
+            self._apart.append(len(self))
         self._starts.append(self._end)
         self._cases.append(hashed)
         self._took_ms.append(-1.0 if took is None else took)
@@ -218,12 +224,37 @@ class LogIndex:
                 return _ENTRY.decode(line)
             except msgspec.MsgspecError:
                 pass  # evidence that cannot be read is not shown in a list
-        return self._decode(number, shorten_entry(line))
+        try:
+            short = shorten_entry(line)
+        except StoreError as error:
+            raise StoreError(f"{self._path}:{number + 1}: a broken entry: {error}") from error
+        return self._decode(number, short)
 
-    def iterate_digests(self) -> Iterator[RunEntry]:
-        """Yield what comparisons need of every attempt, in the order in which they ended."""
-        for number in self.find_numbers():
-            yield self.read_digest(number)
+    def iterate_digests(self) -> Iterator[RunEntry | EntryDigest]:
+        """Yield what comparisons need of every attempt, in the order in which they ended. Raises `StoreError`."""
+        begin, count = 0, len(self)
+        while begin < count:
+            next_apart = bisect_left(self._apart, begin)
+            end = min(count, self._apart[next_apart] if next_apart < len(self._apart) else count)
+            if begin == end:
+                if self._outcomes[begin] != _BROKEN:
+                    yield self.read_digest(begin)
+                begin += 1
+                continue
+            # As many lines as begin within so many bytes, the first of them whatever its length.
+            end = min(end, bisect_right(self._starts, self._starts[begin] + _AT_ONCE, begin, end))
+            yield from self._read_stretch(begin, end)
+            begin = end
+
+    def _read_stretch(self, begin: int, end: int) -> Sequence[RunEntry | EntryDigest]:
+        """Return the digests of lines that stand one behind the other."""
+        lines = self._read_bytes(self._starts[begin], self._find_end(end - 1))
+        try:
+            found = _DIGEST.decode_lines(lines)
+        except (msgspec.MsgspecError, RecursionError):
+            found = []
+        # The log is not what it was when it was indexed: read one by one, the line at fault is named.
+        return found if len(found) == end - begin else [self.read_digest(number) for number in range(begin, end)]
 
     def remember(self, key: Hashable, make: Callable[[], T], *, is_small: Callable[[T], bool] | None = None) -> T:
         """Return what is made of the log as it is now, made once for as long as nothing is added; what is not small is not kept."""
@@ -241,9 +272,12 @@ class LogIndex:
         return made
 
     def _read_line(self, number: int) -> bytes:
+        return self._read_bytes(self._starts[number], self._find_end(number))
+
+    def _read_bytes(self, start: int, end: int) -> bytes:
         assert self._file is not None, "a log without lines has no numbers"
         try:
-            return os.pread(self._file.fileno(), self.measure(number), self._starts[number])
+            return os.pread(self._file.fileno(), end - start, start)
         except OSError as error:
             raise StoreError(f"{str(self._path)!r} cannot be read: {error.strerror}") from error
 

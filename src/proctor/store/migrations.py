@@ -118,6 +118,13 @@ def _add_entry_texts(connection: sa.Connection) -> None:
         connection.execute(sa.text("ALTER TABLE run_entries ADD COLUMN search_text TEXT"))
 
 
+def _add_shown_entries(connection: sa.Connection) -> None:
+    """Let pages show attempts with very long texts without their bodies."""
+    if "shown" not in {column["name"] for column in sa.inspect(connection).get_columns("run_entries")}:
+        kind = sa.LargeBinary().compile(dialect=connection.dialect)
+        connection.execute(sa.text(f"ALTER TABLE run_entries ADD COLUMN shown {kind}"))
+
+
 STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0001_first_tables", _create_first_tables),
     ("0002_attempts_of_traces", _count_trace_attempts),
@@ -130,6 +137,7 @@ STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0009_digests_of_attempts", _add_entry_digests),
     ("0010_retention_of_projects", _add_project_retention),
     ("0011_texts_of_attempts", _add_entry_texts),
+    ("0013_shown_of_attempts", _add_shown_entries),
 )
 """Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
 MADE_AT_ONCE = frozenset(name for name, _ in STEPS)

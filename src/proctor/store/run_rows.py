@@ -27,6 +27,7 @@ from proctor.store.database import Database
 from proctor.store.entry_digests import make_digest
 from proctor.store.entry_texts import make_search_text
 from proctor.store.pages import Row
+from proctor.store.shown_entries import LONG_TEXT, Ranges, make_shown
 from proctor.store.tables import projects, run_entries, run_events, runs
 from proctor.store.upserts import insert_or_ignore
 from proctor.store.waiters import settle_waiters
@@ -251,8 +252,9 @@ class RunRows:
         new_id: Callable[[str], str],
         clean: EntryCleaner,
         told: Callable[[], None],
+        find_ranges: Callable[[RunEntry], Ranges],
     ) -> None:
-        """`told` is called whenever something was written."""
+        """`told` is called whenever something was written, `find_ranges` for attempts with very long texts."""
         self._database = database
         self._lease = lease
         self._run_id = lease.run_id
@@ -261,6 +263,7 @@ class RunRows:
         self._new_id = new_id
         self._clean = clean
         self._told = told
+        self._find_ranges = find_ranges
         self._entries: list[tuple[dict[str, Any], dict[str, Json], asyncio.Future[None]]] = []
         self._events: list[Event] = []
         self._writer: asyncio.Task[None] | None = None
@@ -305,7 +308,9 @@ class RunRows:
     def _pack_entry(self, entry: RunEntry) -> dict[str, bytes | str | None]:
         clean = self._clean.clean_entry(entry)
         # Of what is kept, not of what came: no secret can be searched for.
-        return {"digest": make_digest(clean), "search_text": make_search_text(_decode_entry(clean)), "body": compress_bytes(clean)}
+        kept = _decode_entry(clean)
+        shown = make_shown(kept, self._find_ranges) if len(clean) > LONG_TEXT else None
+        return {"digest": make_digest(clean), "search_text": make_search_text(kept), "shown": shown, "body": compress_bytes(clean)}
 
     def _wake_writer(self) -> None:
         # One writer at a time: what comes while it writes is its next batch, so a fast run makes few transactions.

@@ -314,6 +314,7 @@ run_entries = make_table(
     # Before the body: SQLite goes through all of a large value to reach what stands behind it.
     sa.Column("digest", sa.LargeBinary, nullable=True),  # the same without what is long, see `entry_digests.py`
     text_column("search_text", null=True),  # what was asked, answered and decided, see `entry_texts.py`
+    sa.Column("shown", sa.LargeBinary, nullable=True),  # what a page shows of very long texts, see `shown_entries.py`
     sa.Column("body", sa.LargeBinary, nullable=False),  # a RunEntry
     text_column("created_at"),
     sa.PrimaryKeyConstraint("run_id", "case_id", "attempt"),

@@ -37,6 +37,12 @@ def test_the_newest_run_stands_against_the_last_one_before(world: World) -> None
     assert suite["newly_passing"]["total"] == suite["newly_flaky"]["total"] == 0
 
 
+def test_what_changed_between_two_runs_that_have_ended_is_found_out_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    first = ask(world)["suites"]
+    monkeypatch.setattr(suites, "_compare_suite", lambda *given: pytest.fail("both were compared before"))
+    assert ask(world)["suites"] == first != []
+
+
 def test_cases_that_pass_again_and_cases_that_became_flaky_are_told(world: World) -> None:  # noqa: F811
     again = decide_all(GOOD, repeat=4)
     mixed = [

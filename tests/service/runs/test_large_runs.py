@@ -10,6 +10,8 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from proctor.errors import StoreError
+from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Usage
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
@@ -19,7 +21,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.runs.comparisons import compare_runs, read_several
 from proctor.service.runs.failures import group_run_failures
 from proctor.service.runs.latency import measure_latency
-from proctor.service.runs.results import AttemptFilter, ReadResult, list_run_results, show_run_result
+from proctor.service.runs.results import AttemptFilter, ReadResult, list_run_results, show_run_result, suite_of_run
 from proctor.store.bodies import pack, to_json
 from proctor.store.entry_digests import make_digest
 from proctor.store.entry_texts import make_search_text
@@ -104,6 +106,50 @@ def test_attempts_without_a_digest_are_told_as_those_with_one(database: TestData
         assert told[0] == told[1]
 
     database.run_hub(use)
+
+
+def test_a_comparison_reads_attempts_by_stretches_whichever_of_them_have_a_digest(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(hub: Hub) -> None:
+        await add_run(hub, "run_a", 250, failing=1)
+        await add_run(hub, "run_b", 250, failing=3)
+        async with hub.database.writing() as connection:
+            # All at the same moment: then their ids alone say which comes first.
+            await connection.execute(sa.update(run_entries).values(created_at=stamp(NOW)))
+        whole = await compare_runs(hub, LOCAL, "run_b", "run_a")
+        monkeypatch.setattr("proctor.store.entry_digests._MANY", 60)
+        monkeypatch.setattr("proctor.store.entry_digests._FEW", 25)
+        for without in ("none", "att_run_b_00004%", "att_run_a_0002%", "%7", "%"):
+            async with hub.database.writing() as connection:
+                await connection.execute(sa.update(run_entries).where(run_entries.c.id.like(without)).values(digest=None))
+                await connection.execute(sa.update(runs).values(updated_at=f"changed {without}"))
+            assert await compare_runs(hub, LOCAL, "run_b", "run_a") == whole, without
+
+    database.run_hub(use)
+
+
+@pytest.mark.parametrize("digest", [b"{", b'{"case":"a","outcome":"pass"},{"case":"a","outcome":"pass"}', b"1"])
+def test_a_digest_that_is_damaged_is_told(database: TestDatabase, digest: bytes) -> None:
+    async def use(hub: Hub) -> None:
+        await add_run(hub, "run_a", 40, failing=0)
+        await add_run(hub, "run_b", 40, failing=3)
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.update(run_entries).where(run_entries.c.id == "att_run_a_000007").values(digest=digest))
+        with pytest.raises(StoreError, match="stored result"):
+            await compare_runs(hub, LOCAL, "run_b", "run_a")
+
+    database.run_hub(use)
+
+
+def test_the_runs_of_a_suite_share_it_unless_they_choose_other_cases() -> None:
+    document = "proctor: 1\nname: s\ncases: [{id: shared-1, input: hi}, {id: shared-2, input: hi}]\n"
+
+    def read(**settings: Any) -> Suite:
+        return suite_of_run({"document": document, "dialect": "native", "suite_name": "s", "settings": settings})
+
+    assert read(repeat=1, attempts=2) is read(repeat=9, attempts=18, concurrency=2)
+    assert [case.id for case in read(selection="shared-2").cases] == ["shared-2"]
 
 
 def test_what_is_known_of_a_run_that_has_ended_is_not_worked_out_again(database: TestDatabase) -> None:

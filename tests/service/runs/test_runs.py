@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from proctor.errors import StoreError
 from proctor.model.evidence import Evidence
 from proctor.model.run import RunEntry
+from proctor.model.verdict import TextRange
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.projects import delete_project, update_project
 from proctor.service.access.secrets import set_secret
@@ -23,8 +24,9 @@ from proctor.service.refusals import Refusal
 from proctor.service.runs.cleaning import Cleaner
 from proctor.service.runs.comparisons import compare_runs
 from proctor.service.runs.events import events
+from proctor.service.runs.long_attempts import make_range_finder
 from proctor.service.runs.requests import RunSearch, RunSpec, cancel_run, get_run, list_runs, start_run
-from proctor.service.runs.results import REPORTS, AttemptFilter, get_run_result, list_run_results, run_report
+from proctor.service.runs.results import REPORTS, AttemptFilter, ReadResult, get_run_result, list_run_results, run_report, show_run_result
 from proctor.service.runs.worker import run_worker, work_once
 from proctor.service.traces.cases import CaseSpec, create_case
 from proctor.store.run_rows import LeaseLost, RunLease, RunRows, claim_run, iterate_entries, list_done_attempts, list_events_after
@@ -32,6 +34,8 @@ from proctor.store.tables import run_entries, runs
 from tests.databases import TestDatabase
 from tests.service.agents import LOOPBACK, Agent, a_project, an_agent, suite, until, working
 from tests.users.talks import reply
+
+WATCHES: dict[str, Any] = {"told": lambda: None, "find_ranges": make_range_finder(())}
 
 
 async def start(hub: Hub, agent: Agent, *ids: str, project: str | None = None, **more: Any) -> str:
@@ -204,7 +208,7 @@ def test_who_lost_the_lease_can_write_nothing(database: TestDatabase) -> None:
         async def rows(owner: str) -> RunRows:
             async with hub.database.writing() as connection:
                 assert await claim_run(connection, owner=owner, now=hub.clock(), lease_s=30, at=hub.now()) is not None
-            parts = {"clock": hub.clock, "now": hub.now, "new_id": new_id, "clean": Cleaner(()), "told": lambda: None}
+            parts: dict[str, Any] = {"clock": hub.clock, "now": hub.now, "new_id": new_id, "clean": Cleaner(()), **WATCHES}
             return RunRows(hub.database, RunLease(run_id=run_id, owner=owner, lasts_s=30), **parts)
 
         first = await rows("first")
@@ -556,6 +560,31 @@ def test_a_quiet_stream_beats_and_ends_when_the_service_stops(database: TestData
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
+def test_of_a_very_long_answer_what_a_page_shows_is_kept_beside_it(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        async with an_agent() as agent:
+            agent.answer = "x" * 600_000 + " hello {} " + "y" * 600_000
+            run_id = await start(hub, agent, "a")
+            assert await work_once(hub) == run_id
+        (result,) = (await list_run_results(hub, LOCAL, run_id))["data"]
+        whole = await get_run_result(hub, LOCAL, run_id, result["id"])
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.update(run_entries).where(run_entries.c.run_id == run_id).values(body=b"spoiled"))
+
+        def write(read: ReadResult) -> dict[str, Any]:
+            assert read.entry.evidence is not None and read.entry.evidence.text is not None
+            return {
+                "length": len(read.entry.evidence.text),
+                "ranges": read.result.ranges,
+                "text": read.entry.evidence.text[600_001:600_006],
+            }
+
+        shown = await show_run_result(hub, LOCAL, run_id, result["id"], view="v", write=write)
+        assert shown == {"length": len(whole["evidence"]["text"]), "ranges": ((TextRange("$.text", 600_001, 600_006),),), "text": "hello"}
+
+    database.run_hub(use, allowed_addresses=LOOPBACK)
+
+
 def test_whatever_an_agent_answers_can_be_kept_and_read_again(database: TestDatabase) -> None:
     odd: dict[str, Any] = {"half": "\ud800", "nul": "a\0b", "large": 10**40, "none": float("nan"), "password": "hunter2-hunter2"}
 
@@ -564,7 +593,7 @@ def test_whatever_an_agent_answers_can_be_kept_and_read_again(database: TestData
             run_id = await start(hub, agent, "a")
         async with hub.database.writing() as connection:
             assert await claim_run(connection, owner="me", now=hub.clock(), lease_s=30, at=hub.now()) is not None
-        parts = {"clock": hub.clock, "now": hub.now, "new_id": new_id, "clean": Cleaner(("sesame-open",)), "told": lambda: None}
+        parts: dict[str, Any] = {"clock": hub.clock, "now": hub.now, "new_id": new_id, "clean": Cleaner(("sesame-open",)), **WATCHES}
         rows = RunRows(hub.database, RunLease(run_id=run_id, owner="me", lasts_s=30), **parts)
         evidence = Evidence(body=odd, text='say "sesame-open"')
         await rows.append(RunEntry(case="a\ud800", outcome="error", evidence=evidence, reason="sesame-open\0\udc00"))

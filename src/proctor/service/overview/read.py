@@ -35,7 +35,7 @@ async def read_overview(hub: Hub, caller: Caller, project_id: str, *, since: str
         project = await find_seen(connection, projects, caller, "project", project_id)
         trend = await _read_trend(connection, caller, project["id"])
         new = await _list_new_runs(connection, caller, project["id"], moment)
-        suites = await find_suite_changes(connection, caller, project["id"], new[:MOST_NEW_RUNS], moment)
+        suites = await find_suite_changes(hub, connection, caller, project["id"], new[:MOST_NEW_RUNS], moment)
         reasons, total = await find_trace_reasons(connection, caller, project["id"], moment)
     counted: dict[str, int] = {}
     for run in new[:MOST_NEW_RUNS]:

@@ -19,6 +19,7 @@ from proctor.scoring.intervals import Counts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import list_seen
+from proctor.service.hub import Hub
 from proctor.service.runs.results import suite_of_run
 from proctor.store.entry_digests import DIGEST, read_digest
 from proctor.store.pages import Row
@@ -37,7 +38,7 @@ _NAMED = 10
 
 
 async def find_suite_changes(
-    connection: AsyncConnection, caller: Caller, project_id: str, new: Sequence[Row], since: str
+    hub: Hub, connection: AsyncConnection, caller: Caller, project_id: str, new: Sequence[Row], since: str
 ) -> tuple[SuiteChange, ...]:
     """Return what changed in each suite with a completed run since the moment; `new` are the runs since then, newest first."""
     completed = [run for run in new if run["status"] == "completed"]
@@ -53,7 +54,14 @@ async def find_suite_changes(
     for suite, run in list(newest.items())[:MOST_SUITES]:
         # A suite that is new since then is compared with its own first run.
         first = oldest[suite]["id"] if oldest[suite]["id"] != run["id"] else None
-        changes.append(await _compare_suite(connection, suite, run["id"], earlier.get(suite, first)))
+        before = earlier.get(suite, first)
+        # Both have ended, and nothing is added to them any more.
+        key = ("suite change", run["id"], before)
+        known: SuiteChange | None = hub.run_facts.get(key)
+        if known is None:
+            known = await _compare_suite(connection, suite, run["id"], before)
+            hub.run_facts.put(key, known, 1)
+        changes.append(known)
     return tuple(changes)
 
 

@@ -33,7 +33,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.runs.building import ending_of, header_of, read_kept_suite
+from proctor.service.runs.building import asked_of, ending_of, header_of, read_kept_suite
 from proctor.service.runs.requests import find_run
 from proctor.store.bodies import from_json, to_json
 from proctor.store.entry_digests import DIGEST, read_digest
@@ -41,6 +41,7 @@ from proctor.store.entry_texts import SEARCHED, fold_text, make_search_text, mat
 from proctor.store.list_queries import ListQuery, list_query
 from proctor.store.pages import Row, count_rows, find_cursor
 from proctor.store.run_rows import iterate_entries, read_entry
+from proctor.store.shown_entries import read_shown
 from proctor.store.tables import run_entries
 
 REPORTS = {
@@ -65,6 +66,10 @@ LARGE_RESULT = 100_000
 _SHOWN = ("case", "attempt", "outcome", "score", "verdict", "code", "reason", "started_at", "duration_ms")
 _LISTED = (run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, *DIGEST)
 """What is read for a list of attempts."""
+_BODY_UNLESS_SHOWN = sa.case(
+    (sa.or_(run_entries.c.shown.is_(None), run_entries.c.digest.is_(None)), run_entries.c.body), else_=sa.null()
+).label("body")
+"""What is read of an attempt beside what is kept to be shown, and its digest: the body only where one of them is not there."""
 
 
 class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,11 +158,16 @@ class ReadResult(msgspec.Struct, frozen=True, kw_only=True):
     entry: RunEntry
 
 
-async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> ReadResult:
-    """One attempt with its case, its verdicts and its evidence, for doors that show it in their own way."""
+async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str, *, to_show: bool = False) -> ReadResult:
+    """One attempt with its case, its verdicts and its evidence, for doors that show it in their own way.
+
+    Where it is read `to_show` it on a page, very long texts have what a page shows of them (`store/shown_entries.py`).
+    """
+    columns = (run_entries.c.shown, _BODY_UNLESS_SHOWN) if to_show else (sa.null().label("shown"), run_entries.c.body)
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
-        query = sa.select(run_entries).where(run_entries.c.run_id == run["id"], run_entries.c.id == result_id)
+        query = sa.select(run_entries.c.id, run_entries.c.run_id, run_entries.c.created_at, run_entries.c.digest, *columns)
+        query = query.where(run_entries.c.run_id == run["id"], run_entries.c.id == result_id)
         row = (await connection.execute(query)).mappings().first()
     if row is None:
         raise not_found("result", result_id)
@@ -166,9 +176,10 @@ async def read_run_result(hub: Hub, caller: Caller, id: str, result_id: str) -> 
 
 
 def _read_result(run: Row, row: Row) -> ReadResult:
-    entry = read_entry(row["body"])
+    entry, ranges = (read_entry(row["body"]), ()) if row["shown"] is None else read_shown(row["shown"])
     case = next((case for case in suite_of_run(run).cases if case.id == entry.case), None) or Case(id=entry.case)
-    return ReadResult(summary=_show_result(row), result=case_result(case, entry), entry=entry)
+    result = msgspec.structs.replace(case_result(case, entry), ranges=ranges)
+    return ReadResult(summary=_show_result(row), result=result, entry=entry)
 
 
 async def show_run_result(
@@ -184,7 +195,7 @@ async def show_run_result(
     key = (run["id"], run["created_at"], result_id, length, view)
     known: dict[str, Json] | None = hub.shown_results.get(key)
     if known is None:
-        known = await asyncio.to_thread(write, await read_run_result(hub, caller, id, result_id))
+        known = await asyncio.to_thread(write, await read_run_result(hub, caller, id, result_id, to_show=True))
         if length > LARGE_RESULT:
             hub.shown_results.put(key, known, 1)
     return known
@@ -270,16 +281,19 @@ def _with_trace(entry: RunEntry) -> RunEntry:
 
 
 @functools.lru_cache(maxsize=8)
-def _read_suite(document: str, dialect: str, suite_name: str, settings: bytes) -> Suite:
+def _read_suite(document: str, dialect: str, suite_name: str, choice: bytes) -> Suite:
     """Return the suite of a run. Pages ask for the same one again and again, and reading a thousand cases takes most of a second."""
-    return read_kept_suite({"document": document, "dialect": dialect, "suite_name": suite_name, "settings": from_json(settings)})
+    return read_kept_suite({"document": document, "dialect": dialect, "suite_name": suite_name, "settings": from_json(choice)})
 
 
 def suite_of_run(run: Row) -> Suite:
     """The suite of a run as it was driven; without its cases where it cannot be read any more."""
+    asked = asked_of(run)
+    # Of the settings those that choose cases: the runs of one suite share it, however often each repeats its cases.
+    choice = to_json({"selection": asked.selection, "library": asked.library, "own_agents": asked.own_agents})
     try:
         read = _read_suite if len(run["document"]) <= LARGEST_REMEMBERED else _read_suite.__wrapped__
-        return read(run["document"], run["dialect"], run["suite_name"], to_json(run["settings"]))
+        return read(run["document"], run["dialect"], run["suite_name"], choice)
     except InputError:
         # Read when it came; a newer version may read it no more. What was decided can still be told.
         return Suite(name=run["suite_name"], dialect=run["dialect"])

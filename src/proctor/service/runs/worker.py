@@ -3,9 +3,7 @@
 A worker takes one run at a time, holds it by a lease that it renews, and goes on where the last one stopped: attempts that are kept are not
 repeated. When the end of the run is asked for it stops within a second; when the service stops it gives the run back to the queue; when it
 dies, the lease runs out and another one takes over. When the database is gone it stops as soon as it cannot know any more that the run is
-still its own.
-
-A run that is taken up again and again without one attempt being finished is given up: it is what ends its workers.
+still its own. A run that is taken up again and again without one attempt being finished is given up: it is what ends its workers.
 
 Tenants take turns, and so do the projects of a tenant, however many runs one of them has sent (`run_turns.py`). A run that has had its turn
 makes room when a run of another project waits: it starts no further attempt, finishes those under way, and goes back to the queue. What is
@@ -44,6 +42,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.run_signals import QUEUED
 from proctor.service.runs.building import asked_of, build_project_run, header_of, read_chosen_suite, read_kept_suite, settings_of, source_of
 from proctor.service.runs.cleaning import Cleaner
+from proctor.service.runs.long_attempts import make_range_finder
 from proctor.service.runs.turns import RunTurns
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.pages import Row
@@ -191,6 +190,7 @@ class _Drive:
             new_id=new_id,
             clean=(cleaner := Cleaner(ready.secrets)),
             told=lambda: hub.run_signals.wake(self._id),
+            find_ranges=make_range_finder(ready.suite.cases),
         )
         async with hub.database.reading() as connection:
             # Who held the run before may have kept some of it: only the rest is driven.

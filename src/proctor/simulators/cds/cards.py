@@ -13,6 +13,7 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, show
+from proctor.model.typed import make_json_decoder
 from proctor.paths.dotted import find_dotted
 from proctor.simulators.seeds import join_place, read_items, read_members, read_word
 
@@ -42,7 +43,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     cards: tuple[Canned, ...] = ()
 
 
-READ_SERVICE = msgspec.json.Decoder(Service)
+READ_SERVICE = make_json_decoder(Service)
 
 
 def read_service(value: Json, at: str) -> Service:

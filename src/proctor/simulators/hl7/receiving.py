@@ -20,6 +20,7 @@ from proctor.codecs.segments import compile_segment_path
 from proctor.errors import EvidenceError, SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
+from proctor.model.typed import make_json_decoder
 from proctor.simulators.seeds import join_place, read_items, read_members, read_word
 
 _SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
@@ -84,7 +85,7 @@ class Answer(msgspec.Struct, frozen=True):
         return "^".join(part for part in (self.message.value(_TYPE), self.message.value(_EVENT)) if part)
 
 
-READ_RULES = msgspec.json.Decoder(Rules)
+READ_RULES = make_json_decoder(Rules)
 
 
 def read_rules(accepts: Json, rules: Json) -> Rules:

@@ -19,6 +19,7 @@ from proctor.codecs.query import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, VoiceState, VoiceTurn
 from proctor.model.show import show
+from proctor.model.typed import make_json_decoder
 from proctor.simulators.bodies import read_object, require_method, split_path, take_text
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.messages.people import fold_address, is_address
@@ -35,8 +36,8 @@ MOST_TURNS = 1_000
 _CONFIG, _LINES, _PROGRESS = "_config", "_lines", "_progress"
 _CALLS = "calls"
 _OVER = ("completed", "no-answer")
-_READ_MENUS = msgspec.json.Decoder(Menus)
-_READ_PROGRESS = msgspec.json.Decoder(Progress)
+_READ_MENUS = make_json_decoder(Menus)
+_READ_PROGRESS = make_json_decoder(Progress)
 
 
 class VoiceSimulator:

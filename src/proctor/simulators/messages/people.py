@@ -9,6 +9,7 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
+from proctor.model.typed import make_json_decoder
 from proctor.simulators.persona import Script, read_script
 from proctor.simulators.seeds import join_place, read_items, read_members, read_word
 
@@ -52,7 +53,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.people if fold_address(one.find_address(channel)) == fold_address(to)), None)
 
 
-READ_BOOK = msgspec.json.Decoder(Book)
+READ_BOOK = make_json_decoder(Book)
 
 
 def fold_address(address: str) -> str:

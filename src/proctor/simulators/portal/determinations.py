@@ -18,6 +18,7 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
+from proctor.model.typed import make_json_decoder
 from proctor.simulators.portal.wizards import WIZARDS
 from proctor.simulators.seeds import join_place, read_items, read_members, read_word
 
@@ -55,7 +56,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         return self.default
 
 
-READ_SETUP = msgspec.json.Decoder(Setup)
+READ_SETUP = make_json_decoder(Setup)
 SEED_KEYS = ("portal", "username", "password", "payer", "determinations", "default_determination", "patients", "providers", "requests")
 
 

@@ -9,6 +9,7 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
+from proctor.model.typed import make_json_decoder
 from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
 
 CLAIM_STATUS = {
@@ -104,7 +105,7 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
         return self.default
 
 
-READ_DATASET = msgspec.json.Decoder(Dataset)
+READ_DATASET = make_json_decoder(Dataset)
 
 
 def read_dataset(seed: Json) -> Dataset:
