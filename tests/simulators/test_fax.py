@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import struct
+import sys
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ def test_the_text_layer_of_a_pdf_is_read(line: Workplace) -> None:
 
 
 def test_a_pdf_without_a_reader_is_kept_and_says_why_it_has_no_text(line: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pypdf", None)
+    monkeypatch.setitem(sys.modules, "pypdf", None)
     row = read(line.ask("POST", "/faxes?to=%2B15550199", write_pdf("hello"), content_type="application/pdf"))
     assert (row["pages"], row["text"]) == (None, "") and "pypdf is not installed" in row["note"]
     state = line.state()
