@@ -134,7 +134,9 @@ def _fits(operation: Operation, parts: Parts) -> bool:
 
 def _is_inside(operation: Operation, parts: Parts) -> bool:
     last = operation.path.rpartition("/")[2]
-    return operation.method == "GET" and operation.pages and not last.startswith("{") and _fits(operation, [*parts, last])
+    # What holds no records, such as the state of a sandbox, is no list.
+    lists = operation.gives is not None and any(field.kind.shape is not None for field in operation.gives.fields.values())
+    return operation.method == "GET" and (operation.pages or lists) and not last.startswith("{") and _fits(operation, [*parts, last])
 
 
 def _has_list(parts: Parts, word: str) -> bool:

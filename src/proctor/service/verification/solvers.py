@@ -50,7 +50,7 @@ _KEY = Shape(
         "solver_id": read_only_id("solver"),
         "created_at": read_only("string"),
         # Verial writes this one name in camelCase.
-        "createdAt": read_only("string"),
+        "createdAt": read_only("string", in_tool=False),
         "last_used_at": read_only("string", null=True),
         "revoked_at": read_only("string", null=True),
     },
