@@ -421,7 +421,7 @@ def test_what_is_no_text_goes_in_and_out_as_it_is(author: Author, service: Servi
 
 @pytest.fixture
 def narrow(database_url: str, tmp_path: Path) -> Iterator[Author]:
-    limits = {"sandboxes": 2, "sandbox_rows": 3, "sandbox_bytes": 6_000, "sandbox_requests_per_minute": 30}
+    limits: dict[str, Any] = {"sandboxes": 2, "sandbox_rows": 3, "sandbox_bytes": 6_000, "sandbox_requests_per_minute": 30}
     with Service(database_url, tmp_path, **limits) as running:
         yield Author(running, running.keys()["organization"])
 
