@@ -136,16 +136,17 @@ DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.live))
 @pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a database with all tables and nothing in them."""
-    yield from _make_database(request, tmp_path)
+    yield from make_database(request, tmp_path)
 
 
 @pytest.fixture(scope="module", params=DATABASES)
 def shared_database_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The same, one for all tests of a file that change nothing in it."""
-    yield from _make_database(request, tmp_path_factory.mktemp("shared"))
+    yield from make_database(request, tmp_path_factory.mktemp("shared"))
 
 
-def _make_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+def make_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """Make a database with all tables: of the kind that the parameter of a fixture names."""
     if request.param == "sqlite":
         path = folder / "proctor.db"
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)

@@ -29,6 +29,9 @@ DOCUMENTED = {
     "benchmarks": ["list", "create", "get", "update", "delete"],
     "benchmark_runs": ["start", "get"],
     "task-runs": ["list", "get"],
+    "playgrounds": ["list", "create", "get", "teardown"],
+    "sandboxes": ["list", "create", "get", "events", "state", "diff", "reset", "teardown"],
+    "solvers": ["list", "create", "get", "update", "delete", "createKey"],
 }
 OURS = ["validate_suite", "check_evidence", "run_suite", "list_runs", "get_run", "compare_runs", "search_traces", "describe"]
 

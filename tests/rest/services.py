@@ -80,10 +80,11 @@ class Service:
         return self.ask("DELETE", path, **more)
 
     def keys(self) -> dict[str, str]:
-        """Keys of every kind, in two organizations with a project, two agents, a solver and a benchmark run each.
+        """Keys of every kind, in two organizations with a project, two agents, a solver, a benchmark run and a sandbox each.
 
-        `organization`, `project`, `agent` (a project key restricted to the first agent), `solver`, `run`, and the same with `foreign_`.
-        Ids of what they are for: `proj_home`, `agent_home_1`, `agent_home_2`, `slv_home`, `br_home`, and `..._foreign...`.
+        `organization`, `project`, `agent` (a project key restricted to the first agent), `solver`, `run`, `sandbox`, and the same with
+        `foreign_`. Ids of what they are for: `proj_home`, `agent_home_1`, `agent_home_2`, `slv_home`, `br_home`, `sb_home`, and
+        `..._foreign...`.
         """
         return self.run(make_keys)
 
@@ -101,11 +102,12 @@ async def make_keys(hub: Hub) -> dict[str, str]:
         )[1]
         found[f"{mark}solver"] = (await create_key(hub, caller, KeySpec(kind="solver", name="s", solver_id=f"slv_{place}")))[1]
         found[f"{mark}run"] = (await create_key(hub, caller, KeySpec(kind="run", name="r", benchmark_run_id=f"br_{place}")))[1]
+        found[f"{mark}sandbox"] = (await create_key(hub, caller, KeySpec(kind="sandbox", name="b", sandbox_id=f"sb_{place}")))[1]
     return found
 
 
 async def fill_place(hub: Hub, caller: Caller, place: str) -> None:
-    """A project with two agents, a solver and a benchmark run; ids end in the place."""
+    """A project with two agents, a solver, a benchmark run and a sandbox; ids end in the place."""
     at = {"created_at": hub.now(), "updated_at": hub.now()}
     ours = {"organization_id": caller.organization_id, **at}
     async with hub.database.writing() as connection:
@@ -117,7 +119,8 @@ async def fill_place(hub: Hub, caller: Caller, place: str) -> None:
             await connection.execute(agents.insert().values(values))
         solver = {"id": f"slv_{place}", "kind": "solver", "slug": f"solver-{place}", "body": _SOLVER}
         run = {"id": f"br_{place}", "kind": "benchmark_run", "parent_id": f"bench_{place}", "body": _RUN}
-        for record in (solver, run):
+        sandbox = {"id": f"sb_{place}", "kind": "sandbox", "body": {"simulator_id": f"sim_{place}", "type": "FHIR", "status": "active"}}
+        for record in (solver, run, sandbox):
             await connection.execute(records.insert().values(**record, **ours))
 
 

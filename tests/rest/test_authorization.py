@@ -17,7 +17,7 @@ from tests.rest.services import Service
 
 TABLE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "cases" / "authorization.yaml").read_text(encoding="utf-8"))
 ROWS: list[dict[str, Any]] = TABLE["rows"]
-KEYS = ("organization", "project", "agent", "solver", "run")
+KEYS = ("organization", "project", "agent", "solver", "run", "sandbox")
 WRONG = "vk_" + "x" * 43
 
 
@@ -45,7 +45,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
 
 
 def expected(row: dict[str, Any], whose: str) -> dict[str, int]:
-    return {**TABLE["kinds"][row["like"]][whose], **row.get(whose, {})}
+    found = {**TABLE["kinds"][row["like"]][whose], **row.get(whose, {})}
+    # The token of a sandbox opens nothing but that sandbox.
+    return {"sandbox": 200 if TABLE["kinds"][row["like"]].get("open") else 403, **found}
 
 
 def ask(prepared: Prepared, row: dict[str, Any], key: str | None) -> Any:
@@ -113,7 +115,7 @@ def test_whoever_may_not_do_it_is_told_so_before_the_body_is_read(shared: Prepar
             continue
         allowed = {"/v1/benchmark-runs": ("organization", "solver")}.get(str(context.path), senders or ("organization",))
         for method in {"POST", "PUT", "PATCH"} & set(context.methods or ()):
-            for kind in ("organization", "project", "solver", "run"):
+            for kind in ("organization", "project", "solver", "run", "sandbox"):
                 headers = {"content-type": "application/json"}
                 answer = shared.service.ask(method, str(context.path), key=shared.keys[kind], content=b'{"no json', headers=headers)
                 assert answer.status_code == (400 if kind in allowed else 403), (method, context.path, kind, answer.text)

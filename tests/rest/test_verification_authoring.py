@@ -308,7 +308,7 @@ def test_null_clears_what_a_task_may_do_without(author: Author, task: dict[str, 
 def test_sandboxes_get_branches_of_datasets(author: Author) -> None:
     simulator = author.post("/simulators", {"type": "Files", "name": "drop"})
     sandbox = author.post("/sandboxes", {"simulator_id": simulator["id"]}, status=201)
-    assert (sandbox["playground_id"], sandbox["status"], sandbox["credentials"]) == (None, "active", None)
+    assert (sandbox["playground_id"], sandbox["status"]) == (None, "active")
     dataset = author.post("/datasets", {"name": "files", "type": "Files", "data": {"a.txt": "x"}})
     branch = author.post(f"/sandboxes/{sandbox['id']}/datasets/{dataset['id']}", status=201)
     assert branch["parent_id"] == dataset["id"] and branch["id"] != dataset["id"]
@@ -316,7 +316,8 @@ def test_sandboxes_get_branches_of_datasets(author: Author) -> None:
     author.post(f"/sandboxes/{sandbox['id']}/datasets/{dataset['id']}", status=409)
     author.ask("DELETE", f"/sandboxes/{sandbox['id']}/datasets/{dataset['id']}", status=204)
     author.get(f"/datasets/{branch['id']}", status=404)
-    assert author.get(f"/sandboxes/{sandbox['id']}/events")["data"] == []
+    (added,) = author.get(f"/sandboxes/{sandbox['id']}/events")["data"]
+    assert (added["type"], added["step"], added["given"]) == ("step", "add_dataset", dataset["id"])
     assert author.post(f"/sandboxes/{sandbox['id']}/teardown")["status"] == "teardown"
     author.post(f"/sandboxes/{sandbox['id']}/teardown", status=409)
 

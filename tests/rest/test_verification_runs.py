@@ -378,7 +378,7 @@ def test_an_environment_gives_every_task_run_a_playground_that_ends_with_it(auth
     author.post(f"/task-runs/{first['id']}/complete")
     assert author.get(f"/playgrounds/{first['playground_id']}")["status"] == "teardown"
     still = author.get(f"/playgrounds/{second['playground_id']}")
-    assert still["status"] == "active" and [sandbox["status"] for sandbox in still["sandboxes"]] == ["active"]
+    assert still["status"] == "provisioning" and [sandbox["status"] for sandbox in still["sandboxes"]] == ["provisioning"]
     author.ask("DELETE", f"/environments/{environment['id']}", status=409)
 
 

@@ -8,6 +8,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.store.bodies import pack
 from proctor.store.records import NewRecord, add_record, change_record, link
+from proctor.store.sandboxes import NewSandbox, add_sandbox
 from proctor.store.tables import keys
 
 VOICE = {"assert": "voice-transcript", "speaker": "agent", "contains": ["hello"]}
@@ -51,13 +52,14 @@ async def seed_verification(hub: Hub, caller: Caller, place: str) -> None:
             )
 
         await add(f"env_{place}", "environment", name="e")
-        for id in ("sim", "sim2"):
-            await add(f"{id}_{place}", "simulator", name="s", type="FHIR")
+        for id, type in (("sim", "FHIR"), ("sim2", "Files")):
+            await add(f"{id}_{place}", "simulator", name="s", type=type)
         await link(connection, f"env_{place}", "environment_simulator", f"sim_{place}", now)
         await add(f"ds_{place}", "dataset", name="d", type="FHIR")
         for id in ("ent", "ent2"):
             await add(f"{id}_{place}", "entity", f"ds_{place}", name="e", data={})
         await add(f"dsb_{place}", "dataset", name="branch", type="FHIR")
+        await link(connection, f"env_{place}", "environment_dataset", f"dsb_{place}", now)
         benchmark: dict[str, Any] = {"name": "b", "version": 1, "visibility": "Private", "concurrency": 1}
         await add(f"bench_{place}", "benchmark", slug=f"bench-{place}", **benchmark)
         await add(f"bv_{place}", "benchmark_version", f"bench_{place}", slug=f"bench-{place}@1", blob=snapshot, version=1, name="b")
@@ -65,7 +67,9 @@ async def seed_verification(hub: Hub, caller: Caller, place: str) -> None:
         await link(connection, f"task_{place}", "task_entity", f"ent_{place}", now)
         await add(f"crit_{place}", "criterion", f"task_{place}", label="c", assertion=VOICE, weight=1)
         await add(f"pg_{place}", "playground", f"env_{place}", status="active")
-        await add(f"sb_{place}", "sandbox", simulator_id=f"sim_{place}", type="FHIR", status="active")
+        # In one sandbox somebody works by hand, in the other the started task of a run does.
+        for id, run in ((f"sb_{place}", None), (f"sbr_{place}", f"br_{place}")):
+            await add_sandbox(connection, _sandbox(organization, id, run), now=now)
         await link(connection, f"sb_{place}", "sandbox_dataset", f"dsb_{place}", now)
         await change_record(connection, organization, f"br_{place}", now=now, body=_run(place), parent_id=f"bench_{place}")
         await add(f"tr_{place}", "task_run", f"br_{place}", blob=task, **_task_run(place))
@@ -84,6 +88,19 @@ async def seed_verification(hub: Hub, caller: Caller, place: str) -> None:
         await add(f"br_{place}_done", "benchmark_run", f"bench_{place}", **_run(place) | {"status": "completed", "phase": "completed"})
         key = {"id": f"skey_{place}", "kind": "solver", "name": "s", "prefix": "vrl_slv_", "suffix": "xxxx", "hash": f"solver {place}"}
         await connection.execute(keys.insert().values(**key, solver_id=f"slv_{place}", organization_id=organization, created_at=now))
+
+
+def _sandbox(organization: str, id: str, run: str | None) -> NewSandbox:
+    rows = {"fhir/Patient": {"ann": {"resourceType": "Patient", "id": "ann", "meta": {"versionId": "1"}}}}
+    return NewSandbox(
+        id=id,
+        organization_id=organization,
+        kind="fhir",
+        rows=rows,
+        packed=pack(rows),
+        benchmark_run_id=run,
+        expires_at="2999-01-01T00:00:00.000Z",
+    )
 
 
 def _run(place: str) -> dict[str, Any]:

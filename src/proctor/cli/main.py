@@ -47,6 +47,7 @@ COMMANDS = (
     Command("mcp", "serve MCP on standard input and output, for a coding agent on this machine"),
     Command("judge", "measure how far a judge agrees with people: calibrate it on labelled answers"),
     Command("keys", "create, list and revoke the keys of the service"),
+    Command("sandbox", "simulated systems by hand: up, show, events, diff, down"),
     Command("db", "export, import, migrate or show the database of the service"),
     Command("completion", "print a script that completes commands and options in bash, zsh or fish"),
     Command("demo", "a complete run on bundled examples; no network, no keys"),

@@ -79,7 +79,7 @@ def list_actions(parts: Parts) -> list[tuple[str, Operation]]:
 def is_possible(last: str, record: Mapping[str, Json]) -> bool:
     """Return whether something can be done with a record as it stands; whoever does it all the same is refused by the service."""
     over = record.get("status") not in (None, "active")
-    if last in ("complete", "cancel", "state", "teardown"):
+    if last in ("complete", "cancel", "state", "teardown", "reset"):
         return not over
     if last in ("publish", "unpublish") and "status" in record:
         return bool(record.get("published")) if last == "unpublish" else over and not record.get("published")
@@ -134,7 +134,9 @@ def _fits(operation: Operation, parts: Parts) -> bool:
 
 def _is_inside(operation: Operation, parts: Parts) -> bool:
     last = operation.path.rpartition("/")[2]
-    return operation.method == "GET" and not last.startswith("{") and _fits(operation, [*parts, last])
+    # What holds no records, such as the state of a sandbox, is no list.
+    lists = operation.gives is not None and any(field.kind.shape is not None for field in operation.gives.fields.values())
+    return operation.method == "GET" and (operation.pages or lists) and not last.startswith("{") and _fits(operation, [*parts, last])
 
 
 def _has_list(parts: Parts, word: str) -> bool:

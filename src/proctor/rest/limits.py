@@ -26,6 +26,8 @@ _DRAIN_S = 5.0
 _LARGE = 200_000
 """Bytes of JSON that are measured on the event loop: about a millisecond."""
 _LARGE_PATHS = re.compile(r"/public/traces|/datasets(/[^/]*)?|/(task-runs|benchmark-runs)/[^/]*/state")
+_SURFACES = re.compile(r"/(?:sandboxes|v1/benchmark-runs)/[^/]+/[^/]")
+"""What is sent to simulated systems, which may be anything: files, messages, forms."""
 _MOST_BUCKETS = 10_000
 SMALL_PART = 10
 """The part of the limits for JSON that requests have which bring no traces, no state and no dataset."""
@@ -80,7 +82,7 @@ class BodyLimits:
             body = await self._inflater.inflate(body)
             held.add(len(body))
             held.drop(size)
-        if not _is_protobuf(scope, headers):
+        if not _is_protobuf(scope, headers) and not _is_no_json(scope["path"], body):
             await self._check_json(body, self._json[may_be_large(scope["path"])])
         return body
 
@@ -161,14 +163,19 @@ def _find_holder(scope: Scope) -> tuple[str, str]:
 
 
 def may_be_large(path: str) -> bool:
-    """Return whether requests bring traces, the state of a run or a dataset here: what machines write, not people."""
-    return find_dialect(path) == "otlp" or _LARGE_PATHS.fullmatch(path) is not None
+    """Return whether requests bring traces, the state of a run, a dataset or something for a simulated system: what machines write."""
+    return find_dialect(path) == "otlp" or _LARGE_PATHS.fullmatch(path) is not None or _SURFACES.match(path) is not None
 
 
 def _is_protobuf(scope: Scope, headers: Headers) -> bool:
     """Return whether a body is read as protobuf, which has limits of its own (`wire_format.py`)."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     return kind == PROTOBUF and find_dialect(scope["path"]) == "otlp"
+
+
+def _is_no_json(path: str, body: bytes) -> bool:
+    """Return whether a body is for a simulated system and will not be decoded as JSON."""
+    return _SURFACES.match(path) is not None and body.lstrip(b" \t\r\n")[:1] not in (b"{", b"[")
 
 
 async def drain_body(receive: Receive, most: int) -> None:

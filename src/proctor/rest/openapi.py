@@ -95,7 +95,7 @@ _ERRORS: dict[str, dict[str, Any]] = {
 }
 _NAMES = {"ours": "Error", "verial": "VerificationError", "mibo": "TraceError", "otlp": "Status"}
 _SCHEMES = {
-    "bearer": {"type": "http", "scheme": "bearer", "description": "`vk_...`, `vrl_slv_...`, `vrl_run_...` or `mibo_...`"},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "`vk_...`, `vrl_slv_...`, `vrl_run_...`, `vrl_sbx_...` or `mibo_...`"},
     "api_key": {
         "type": "apiKey",
         "in": "header",

@@ -47,6 +47,7 @@ _DRAINED = 1_000_000
 _HOST = re.compile(
     r"(?:(?P<name>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9_])?)|\[(?P<six>[0-9A-Fa-f:.]{2,45})\])(?::(?P<port>[0-9]{1,5}))?", re.ASCII
 )
+_SURFACE = re.compile(r"/(?:sandboxes|v1/benchmark-runs)/[^/]+/[^/]")
 _PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 """What proxies add: whom they speak for is not the local user, wherever they stand themselves."""
 
@@ -134,6 +135,11 @@ class Authentication:
                 caller = await self._find_visitor(hub, scope)
                 state["caller"] = caller
                 await self._admit_visitor(hub, scope, receive, caller)
+            elif is_surface(scope["path"]) and find_presented_key(scope) is None:
+                # Simulated systems have a few paths for everybody, and one where a client gets its token; they know which.
+                caller = await self._find_local(hub, scope)
+                state["caller"] = caller
+                self._admit_stranger(hub, scope, caller)
             else:
                 caller = await self._find_caller(hub, scope)
                 state["caller"] = caller
@@ -240,6 +246,12 @@ class Authentication:
             if scope["path"] != LOGIN_PATH or not promises_at_most(Headers(scope=scope), _LARGEST_LOGIN):
                 raise Refusal("UNAUTHORIZED", "log in first")
 
+    def _admit_stranger(self, hub: Hub, scope: Scope, caller: Caller | None) -> None:
+        """Count the request of somebody without a key to a simulated system; refuse one with a large body."""
+        self._count_request(hub, _name_address(scope) if caller is None else caller.actor)
+        if caller is None and has_body(scope) and not promises_at_most(Headers(scope=scope), _LARGEST_LOGIN):
+            raise Refusal("UNAUTHORIZED", "a key is needed: Authorization: Bearer vk_..., or x-api-key")
+
     def _count_request(self, hub: Hub, who: str) -> None:
         if self._buckets is None:
             self._buckets = RateLimits(hub.settings.requests_per_minute, hub.clock)
@@ -274,6 +286,11 @@ def _is_stream(message: Message) -> bool:
 def is_page(path: str) -> bool:
     """Return whether a path is one of the pages, which show strangers the way in."""
     return path == "/ui" or path.startswith("/ui/")
+
+
+def is_surface(path: str) -> bool:
+    """Return whether a path may lead to a simulated system."""
+    return _SURFACE.match(path) is not None
 
 
 def may_use_session(scope: Scope) -> bool:

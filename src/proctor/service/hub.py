@@ -13,7 +13,7 @@ from proctor.service.access.key_cache import KeyCache
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.counters import Counters
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
-from proctor.service.recent import RecentValues
+from proctor.service.recent import RecentValues, Turns
 from proctor.service.run_signals import RunSignals
 from proctor.service.settings import ServiceSettings
 from proctor.service.steady_clock import SteadyClock
@@ -47,6 +47,12 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """What pages show of large attempts, by pages: some hundred kilobytes at most, made of megabytes."""
     comparisons: RecentValues = msgspec.field(default_factory=lambda: RecentValues(200_000))
     """Comparisons of runs that have ended, by cases."""
+    sandbox_rows: RecentValues = msgspec.field(default_factory=lambda: RecentValues(500_000))
+    """What the sandboxes hold that somebody works in just now, by rows."""
+    sandbox_baselines: RecentValues = msgspec.field(default_factory=lambda: RecentValues(200_000))
+    """What sandboxes of the same datasets begin with, by rows."""
+    sandbox_turns: Turns = msgspec.field(default_factory=Turns)
+    """Whose turn it is in each sandbox, by its id."""
     decisions: Decisions = msgspec.field(default_factory=ThreadDecisions)
     """Where cases are decided. A service that answers others has processes for that."""
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
+from weakref import WeakValueDictionary
 
 
 class RecentValues:
@@ -30,3 +31,17 @@ class RecentValues:
         self._kept[key] = (value, weight)
         while len(self._kept) > 1 and sum(each for _, each in self._kept.values()) > self._most:
             self._kept.popitem(last=False)
+
+
+class Turns:
+    """Locks by name, each there for as long as somebody holds or waits for it."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def get(self, name: str) -> asyncio.Lock:
+        """Return the lock of a name."""
+        found = self._locks.get(name)
+        if found is None:
+            found = self._locks[name] = asyncio.Lock()
+        return found

@@ -61,6 +61,16 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """How many runs are driven at once; 0 leaves that to other processes."""
     lease_s: float = 30.0
     """How long a worker may be silent before another one takes over."""
+    sandboxes: int = 2_000
+    """Active at one moment, of one organization."""
+    sandbox_rows: int = 200_000
+    """Rows in one sandbox."""
+    sandbox_bytes: int = 200_000_000
+    """Bytes that one sandbox takes: what it began with, what happened in it, and what was changed."""
+    sandbox_hours: float = 24.0
+    """How long a sandbox lives that nobody tears down."""
+    sandbox_requests_per_minute: int = 6_000
+    """To all sandboxes of one organization; 0 does not limit."""
     allowed_addresses: tuple[str, ...] = ()
     """Hosts, addresses and networks that uploaded suites and webhooks may reach although they are private."""
     allowed_commands: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 
@@ -10,6 +11,7 @@ from proctor.model.show import nearest, show
 from proctor.simulators.ports import Simulator
 
 
+@functools.cache
 def list_kinds() -> tuple[str, ...]:
     """Return the names of all kinds, sorted."""
     package = importlib.import_module("proctor.simulators.kinds")

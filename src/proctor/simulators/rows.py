@@ -41,6 +41,11 @@ def apply_changes(rows: Rows, changes: tuple[Change, ...]) -> Rows:
     return {**rows, **changed}
 
 
+def count_rows(rows: Rows) -> int:
+    """Return how many rows there are, those of bookkeeping included."""
+    return sum(len(held) for held in rows.values())
+
+
 class Draft:
     """The rows of one system while a request is handled: what is written here is kept only when the whole request is."""
 
@@ -62,6 +67,10 @@ class Draft:
         """Yield the names of the collections that were ever written to, those of the system's own bookkeeping left out."""
         before = f"{self._system}/"
         return (name[len(before) :] for name in self._rows if name.startswith(before) and not name.startswith(before + HIDDEN))
+
+    def count(self) -> int:
+        """Return how many rows all systems of the sandbox have."""
+        return count_rows(self._rows)
 
     def put(self, collection: str, key: str, row: Json) -> None:
         """Add a row, or replace the one with this key in its place."""

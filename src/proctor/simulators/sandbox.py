@@ -24,6 +24,8 @@ Fetch = Callable[[Errand], Awaitable[Fetched]]
 """Asks somebody outside, and tells the problem where that cannot be done."""
 MOST_BODY = 10_000
 """Characters of a request's or response's body that an event keeps."""
+Answer = Callable[[Simulator, Request, Desk], Awaitable[Response]]
+"""How a request is handed to a simulator: in place, or in a thread."""
 _MOST_TRIES = 20
 """How often a request is handled anew because others changed the rows meanwhile."""
 
@@ -64,14 +66,22 @@ def _blame(place: str, work: object) -> None:
         raise SpecError(error.message, field=field, nearest=error.nearest, hint=error.hint) from None
 
 
+async def answer_here(simulator: Simulator, request: Request, desk: Desk) -> Response:
+    """Let a simulator answer a request in place."""
+    return simulator.handle(request, desk)
+
+
 class Sandbox:
     """The systems of one attempt."""
 
-    def __init__(self, name: str, systems: tuple[System, ...], store: SandboxStore, around: Surroundings) -> None:
+    def __init__(
+        self, name: str, systems: tuple[System, ...], store: SandboxStore, around: Surroundings, *, answer: Answer = answer_here
+    ) -> None:
         self.name = name
         self._simulators: Mapping[str, Simulator] = {system.name: find_simulator(system.kind) for system in systems}
         self._store = store
         self._around = around
+        self._answer = answer
 
     async def provision(self, rows: Rows) -> None:
         """Begin with these rows (`provision_rows`), the baseline. Raises `StoreError` where the sandbox is there already."""
@@ -89,7 +99,7 @@ class Sandbox:
             draft = Draft(snapshot.rows, system)
             changes = ()
             try:
-                response = simulator.handle(request, Desk(draft, self._around))
+                response = await self._answer(simulator, request, Desk(draft, self._around))
                 changes = draft.list_changes()
             except Errand as errand:
                 # Nothing of the draft is kept: the request is handled again with what came of it.

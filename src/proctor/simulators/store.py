@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from proctor.errors import StoreError
-from proctor.model.evidence import StateRequest
+from proctor.model.evidence import Json, StateRequest
 from proctor.simulators.rows import Change, Rows, apply_changes
 
 
@@ -20,6 +20,14 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     revision: int
     rows: Rows
+
+
+class SandboxClosed(StoreError):
+    """A sandbox in which nothing changes any more; it can be read."""
+
+
+class SandboxFull(StoreError):
+    """A sandbox that holds no more."""
 
 
 class SandboxStore(Protocol):
@@ -39,6 +47,10 @@ class SandboxStore(Protocol):
 
     async def commit(self, sandbox: str, revision: int, changes: tuple[Change, ...], event: StateRequest) -> bool:
         """Keep changes and event, both or neither; False where the rows are not those of `revision` any more, and then nothing is kept."""
+        ...
+
+    async def advance(self, sandbox: str, revision: int, changes: tuple[Change, ...], note: dict[str, Json]) -> bool:
+        """Keep changes that no request made (a file arrives), in the rows and in the baseline; False as for `commit`."""
         ...
 
     async def reset(self, sandbox: str) -> None:
@@ -94,6 +106,15 @@ class MemoryStore:
         kept.events.append(event)
         if changes:
             kept.rows, kept.revision = rows, revision + 1
+        return True
+
+    async def advance(self, sandbox: str, revision: int, changes: tuple[Change, ...], note: dict[str, Json]) -> bool:
+        """Keep changes that no request made, in the rows and in the baseline."""
+        kept = self._find(sandbox)
+        if kept.revision != revision:
+            return False
+        kept.rows, kept.baseline = apply_changes(kept.rows, changes), apply_changes(kept.baseline, changes)
+        kept.revision = revision + 1
         return True
 
     async def reset(self, sandbox: str) -> None:

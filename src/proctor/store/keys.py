@@ -40,6 +40,12 @@ async def revoke_key(connection: AsyncConnection, organization_id: str, id: str,
     return None if found is None else dict(found)
 
 
+async def revoke_keys_of_sandboxes(connection: AsyncConnection, sandboxes: list[str], now: str) -> list[str]:
+    """Revoke the tokens of sandboxes and return their hashes."""
+    statement = sa.update(keys).where(keys.c.sandbox_id.in_(sandboxes), keys.c.revoked_at.is_(None)).values(revoked_at=now)
+    return list((await connection.execute(statement.returning(keys.c.hash))).scalars())
+
+
 async def note_key_use(connection: AsyncConnection, id: str, now: str) -> None:
     """Write when a key was last used."""
     await connection.execute(sa.update(keys).where(keys.c.id == id).values(last_used_at=now))

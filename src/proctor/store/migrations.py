@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from proctor.errors import StoreError
 from proctor.store.columns import METADATA
+from proctor.store.sandbox_tables import sandbox_events, sandboxes
 from proctor.store.tables import (
     agents,
     alert_rules,
@@ -118,6 +119,15 @@ def _add_entry_texts(connection: sa.Connection) -> None:
         connection.execute(sa.text("ALTER TABLE run_entries ADD COLUMN search_text TEXT"))
 
 
+def _add_sandboxes(connection: sa.Connection) -> None:
+    """Let simulated systems be kept, and keys be for one of them."""
+    for table in (sandboxes, sandbox_events):
+        table.create(connection, checkfirst=True)
+    if "sandbox_id" not in {column["name"] for column in sa.inspect(connection).get_columns("keys")}:
+        connection.execute(sa.text("ALTER TABLE keys ADD COLUMN sandbox_id TEXT"))
+    _create_indices(connection, keys)
+
+
 def _add_shown_entries(connection: sa.Connection) -> None:
     """Let pages show attempts with very long texts without their bodies."""
     if "shown" not in {column["name"] for column in sa.inspect(connection).get_columns("run_entries")}:
@@ -137,6 +147,7 @@ STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0009_digests_of_attempts", _add_entry_digests),
     ("0010_retention_of_projects", _add_project_retention),
     ("0011_texts_of_attempts", _add_entry_texts),
+    ("0012_sandboxes", _add_sandboxes),
     ("0013_shown_of_attempts", _add_shown_entries),
 )
 """Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""

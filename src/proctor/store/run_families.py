@@ -17,11 +17,13 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.pages import Row
+from proctor.store.sandbox_tables import sandboxes
+from proctor.store.sandboxes import delete_sandboxes, sum_bytes_of_runs
 from proctor.store.tables import keys, links, records
 
 _RUN = "benchmark_run"
 _COUNTED = (_RUN, "task_run", "criterion_run", "state", "sealed_state")
-"""What a run takes: playgrounds and their like also exist without one, and are small."""
+"""What a run takes beside its sandboxes: playgrounds and their like also exist without one, and are small."""
 _BELOW = ("task_run", "criterion_run", "state", "sealed_state", "sandbox", "event", "entity")
 _IDS_AT_ONCE = 500
 """Ids in one statement: SQLite bounds how many parameters one may have."""
@@ -58,6 +60,8 @@ async def list_oldest_families(connection: AsyncConnection, *, limit: int, befor
         async for root, row in _walk_members(connection, families):
             families[root].size += row["size"] if row["kind"] in _COUNTED else 0
             families[root].touched_at = max(families[root].touched_at, row["updated_at"])
+        for id, size in await sum_bytes_of_runs(connection, list(families)):
+            families[id].size += size
         # Read on until there are enough: many unfinished runs at the old end must not hide the finished ones behind them.
         found += [family for family in families.values() if family.ended or family.touched_at < idle]
         if len(some) < limit:
@@ -68,7 +72,9 @@ async def list_oldest_families(connection: AsyncConnection, *, limit: int, befor
 
 def query_family_sizes() -> sa.Select[Any]:
     """Return a query for what all benchmark runs take."""
-    return sa.select(sa.func.coalesce(sa.func.sum(_SIZE), 0)).where(records.c.kind.in_(_COUNTED))
+    of_records = sa.select(sa.func.coalesce(sa.func.sum(_SIZE), 0)).where(records.c.kind.in_(_COUNTED))
+    of_sandboxes = sa.select(sa.func.coalesce(sa.func.sum(sandboxes.c.bytes), 0)).where(sandboxes.c.benchmark_run_id.is_not(None))
+    return sa.select(of_records.scalar_subquery() + of_sandboxes.scalar_subquery())
 
 
 async def delete_families(connection: AsyncConnection, ids: Sequence[str]) -> None:
@@ -77,6 +83,7 @@ async def delete_families(connection: AsyncConnection, ids: Sequence[str]) -> No
     for some in _split_batches(gone):
         await connection.execute(sa.delete(links).where(sa.or_(links.c.from_id.in_(some), links.c.to_id.in_(some))))
         await connection.execute(sa.delete(records).where(records.c.id.in_(some)))
+        await delete_sandboxes(connection, list(some))
     for some in _split_batches(ids):
         await connection.execute(sa.delete(keys).where(keys.c.kind == "run", keys.c.benchmark_run_id.in_(some)))
 

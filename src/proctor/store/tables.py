@@ -97,7 +97,7 @@ keys = make_table(
     "keys",
     text_column("id", primary_key=True),
     text_column("organization_id"),
-    text_column("kind"),  # organization, project, solver, run
+    text_column("kind"),  # organization, project, solver, run, sandbox
     text_column("name"),
     text_column("prefix"),
     text_column("suffix"),  # the last four characters, for the masked form
@@ -106,6 +106,7 @@ keys = make_table(
     json_column("agent_ids"),  # of a project key: the agents it is restricted to; none: all
     text_column("solver_id", null=True),
     text_column("benchmark_run_id", null=True),
+    text_column("sandbox_id", null=True),
     text_column("expires_at", null=True),
     text_column("revoked_at", null=True),
     text_column("last_used_at", null=True),
@@ -382,6 +383,7 @@ _index_by_time(keys, "organization_id", where=keys.c.kind != sa.literal_column("
 _index_by_time(keys, "organization_id", "kind")
 _index_by_time(keys, "project_id", where=keys.c.project_id.is_not(None))
 _index_by_time(keys, "solver_id", where=keys.c.solver_id.is_not(None))
+_index_by_time(keys, "sandbox_id", where=keys.c.sandbox_id.is_not(None))
 _index_by_time(audit, "organization_id", "resource", time="at")
 _index_by_time(audit, "organization_id", "resource_id", time="at")
 _index_by_time(

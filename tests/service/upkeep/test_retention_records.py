@@ -12,7 +12,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
 from proctor.service.upkeep.retention import IDLE_S, SweepCounts, sweep_once
-from proctor.service.verification import benchmark_runs, benchmarks, criteria, datasets, environments, playgrounds, simulators, tasks
+from proctor.service.verification import benchmark_runs, benchmarks, criteria, datasets, environments, sandbox_records, simulators, tasks
 from proctor.service.verification.public_runs import start_public_run
 from proctor.service.verification.task_runs import put_task_run_state
 from proctor.store.retention import sum_kept_bytes
@@ -53,7 +53,7 @@ async def made(hub: Hub, benchmark: dict[str, Any], *, complete: bool = True) ->
     await benchmark_runs.put_benchmark_run_state(hub, LOCAL, id, STATE)
     await put_task_run_state(hub, LOCAL, started["task_runs"][0]["id"], STATE)
     dataset = await datasets.create_dataset(hub, LOCAL, {"name": "patients", "type": "FHIR"})
-    branch = await playgrounds.add_dataset(hub, LOCAL, started["sandboxes"][0]["id"], dataset["id"])
+    branch = await sandbox_records.add_dataset(hub, LOCAL, started["sandboxes"][0]["id"], dataset["id"])
     await datasets.create_entity(hub, LOCAL, branch["id"], {"name": "John", "data": {"resourceType": "Patient"}})
     await datasets.delete_dataset(hub, LOCAL, dataset["id"])
     if complete:

@@ -22,7 +22,8 @@ from proctor.service.refusals import Refusal
 from proctor.service.verification.fields import NAME, TEXTS, Field, Table, id_of, one_of, text
 from proctor.service.verification.solvers import list_solvers
 
-KINDS = tuple(keys.PREFIXES)
+KINDS = tuple(kind for kind in keys.PREFIXES if kind != "sandbox")
+"""What people make keys for; a sandbox has its token from the moment it is made."""
 _FIELDS: Table = {
     "kind": Field(
         one_of(*KINDS, exact=True),

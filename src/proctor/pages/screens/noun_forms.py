@@ -109,14 +109,26 @@ async def _send(request: Request, source: Source, operation: Operation, parts: l
 
 
 def _answer(request: Request, source: Source, operation: Operation, parts: list[str], found: Any) -> Response:
-    if isinstance(found, dict) and _ANSWERED_ONCE in found:
-        back = nouns.make_address(parts[:2])
-        return render_page(
-            request, "once.html", {"source": source, "shown": found[_ANSWERED_ONCE], "back": back, "name": found.get("name")}
-        )  # type: ignore[misc]
+    shown = _find_shown_once(found) if isinstance(found, dict) else None  # type: ignore[arg-type]
+    if shown is not None:
+        # A key is shown on the way back to what it is for; a sandbox on the way to itself.
+        back = nouns.make_address(parts[:2] if _ANSWERED_ONCE in found else [*parts, str(found["id"])])
+        return render_page(request, "once.html", {"source": source, "shown": shown, "back": back, "name": found.get("name")})
     if isinstance(found, dict) and operation.creates and nouns.find_operation("GET", [*parts, ""]) is not None:
         return redirect(nouns.make_address([*parts, str(found["id"])]))  # type: ignore[misc]
     return redirect(_find_address_after(parts))
+
+
+def _find_shown_once(found: Mapping[str, Any]) -> str | None:
+    """Return what an answer shows this once: a key, or the tokens of sandboxes that were just made, each with its address."""
+    if _ANSWERED_ONCE in found:
+        return str(found[_ANSWERED_ONCE])
+    lines: list[str] = []
+    for sandbox in found.get("sandboxes", [found]):
+        credentials = sandbox.get("credentials") or {}
+        if "token" in credentials:
+            lines += [f"{name}: {value}" for name, value in credentials.items()]
+    return "\n".join(lines) or None
 
 
 async def _make_form(

@@ -61,7 +61,7 @@ async def list_keys(
     hub: TheHub,
     caller: TheCaller,
     paging: ThePaging,
-    kind: Annotated[Kind | None, Query(description="left out: all but run tokens")] = None,
+    kind: Annotated[Kind | Literal["sandbox"] | None, Query(description="left out: all but tokens of runs and sandboxes")] = None,
     project_id: Annotated[str | None, Query()] = None,
     solver_id: Annotated[str | None, Query()] = None,
 ) -> object:

@@ -2,8 +2,8 @@
 
 A key belongs to one organization, and everything it can see lies in it. Kinds, from most to least: `organization` (everything in the
 organization), `project` (traces in; reading of its project; with `agent_ids` only those agents), `solver` (starts benchmark runs),
-`run` (one benchmark run). The local user of a service that never had an organization key counts as the first
-organization.
+`run` (one benchmark run), `sandbox` (one simulated system). The local user of a service that never had an organization key counts as
+the first organization.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-CallerKind = Literal["organization", "project", "solver", "run"]
+CallerKind = Literal["organization", "project", "solver", "run", "sandbox"]
 DEFAULT_ORGANIZATION = "org_default"
 
 
@@ -27,6 +27,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     agent_ids: tuple[str, ...] | None = None
     solver_id: str | None = None
     benchmark_run_id: str | None = None
+    sandbox_id: str | None = None
 
     @property
     def actor(self) -> str:

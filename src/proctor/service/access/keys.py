@@ -28,7 +28,7 @@ from proctor.store.pages import Row
 from proctor.store.tables import agents, keys, projects, records
 from proctor.store.tenants import ensure_organization, find_organization, find_row
 
-PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_"}
+PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_", "sandbox": "vrl_sbx_"}
 _LONGEST_KEY = 200
 _LONGEST_NAME = 200
 _NOTE_USE_EVERY_S = 60.0
@@ -47,6 +47,8 @@ class KeySpec(msgspec.Struct, frozen=True, kw_only=True):
     solver_id: str | None = None
     benchmark_run_id: str | None = None
     """Of the token of a run."""
+    sandbox_id: str | None = None
+    """Of the token of a sandbox."""
     expires_at: str | None = None
     """ISO 8601; None: never."""
 
@@ -83,6 +85,7 @@ async def issue_key(connection: AsyncConnection, hub: Hub, caller: Caller, spec:
             "agent_ids": list(spec.agent_ids) if spec.agent_ids else None,
             "solver_id": spec.solver_id,
             "benchmark_run_id": spec.benchmark_run_id,
+            "sandbox_id": spec.sandbox_id,
             "expires_at": spec.expires_at,
             "created_at": now,
         },
@@ -101,12 +104,13 @@ async def list_keys(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """Return a page of the keys of the caller's organization, masked. Tokens of runs only when asked for by kind: there are many."""
+    """Return a page of the keys of the caller's organization, masked. Tokens of runs and sandboxes only when asked for by kind."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "keys are listed with an organization key")
     wanted = {"organization_id": caller.organization_id, "kind": kind, "project_id": project_id, "solver_id": solver_id}
     # Tokens of runs are many, and not in the index of all others.
-    query = list_query(keys, wanted, along=() if kind is not None else (keys.c.kind != sa.literal_column("'run'"),))
+    along = () if kind is not None else (keys.c.kind != sa.literal_column("'run'"),)
+    query = list_query(keys, wanted, along=along, beside=() if kind is not None else (keys.c.kind != "sandbox",))
     async with hub.database.reading() as connection:
         return show_page(await fetch_page_or_refuse(connection, query, keys, limit=limit, cursor=cursor), show_key)
 
@@ -158,6 +162,7 @@ def make_caller(hub: Hub, row: Row) -> Caller | None:
         agent_ids=tuple(row["agent_ids"]) if row["agent_ids"] else None,
         solver_id=row["solver_id"],
         benchmark_run_id=row["benchmark_run_id"],
+        sandbox_id=row["sandbox_id"],
     )
 
 
@@ -234,7 +239,7 @@ def _check_shape(spec: KeySpec) -> None:
         fields["kind"] = [f"expected one of {', '.join(PREFIXES)}, got {kind!r}"]
     if not name.strip() or len(name) > _LONGEST_NAME or "\0" in name:
         fields["name"] = [f"expected 1 to {_LONGEST_NAME} characters"]
-    for owner, field in {"project": "project_id", "solver": "solver_id", "run": "benchmark_run_id"}.items():
+    for owner, field in {"project": "project_id", "solver": "solver_id", "run": "benchmark_run_id", "sandbox": "sandbox_id"}.items():
         value = getattr(spec, field)
         if owner == kind and not value:
             fields[field] = [f"a {kind} key needs it"]
@@ -275,3 +280,5 @@ async def _check_references(connection: AsyncConnection, organization_id: str, s
         raise not_found("solver", spec.solver_id)
     if run_id is not None and await find_row(connection, records, organization_id, run_id, kind="benchmark_run") is None:
         raise not_found("benchmark run", run_id)
+    if spec.sandbox_id is not None and await find_row(connection, records, organization_id, spec.sandbox_id, kind="sandbox") is None:
+        raise not_found("sandbox", spec.sandbox_id)

@@ -33,13 +33,13 @@ from proctor.service.verification.fields import (
 )
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.soundness import check_tasks, find_tasks_with
+from proctor.service.verification.system_kinds import ALIASES, LIVE_TYPES, find_kind
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
 from proctor.store.records import children, count_children, read_blob
 
 MOST_ENTITIES = 10_000
 _NO_DATA = object()
-_FORMATS = {"FHIR": "fhir", "Files": "files"}
 
 DATASET = Resource(
     kind="dataset",
@@ -54,11 +54,15 @@ DATASET = Resource(
         "name": NAME,
         "description": DESCRIPTION,
         # REST says `type`, the MCP tool says `format`.
-        "type": Field(one_of("FHIR", "Files"), "FHIR or Files, in any case", default="FHIR", null=False, also="format"),
-        "format": read_only("string", "the type in the words of the MCP tool", compute=lambda row: _FORMATS[row["body"]["type"]]),
+        "type": Field(
+            one_of(*LIVE_TYPES, aliases=ALIASES), f"one of {', '.join(LIVE_TYPES)}, in any case", default="FHIR", null=False, also="format"
+        ),
+        "format": read_only("string", "the type in the words of the MCP tool", compute=lambda row: find_kind(row["body"]["type"])),
         "config": Field(CONFIG, "settings"),
         "parent_id": read_only_id("dataset", "of a branch: what it is a copy of", null=True),
-        "data": Field(OBJECT_OR_LIST, "of a FHIR dataset: a Bundle", full=True),
+        "data": Field(
+            OBJECT_OR_LIST, "what it puts into a system of its type: the seed of that kind; of a FHIR dataset a Bundle", full=True
+        ),
     },
 )
 ENTITY = Resource(

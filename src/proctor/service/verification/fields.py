@@ -310,6 +310,11 @@ def read_only(type: str, about: str = "", *, null: bool = False, **more: Any) ->
     return Field(Kind({"type": type, **more}, _refuse), about, null=null, written=False, **of_field)
 
 
+def read_only_json(about: str = "") -> Field:
+    """Return a field with any JSON in it, which callers read and never write."""
+    return Field(Kind({"type": ["object", "array", "string", "number", "boolean"]}, _refuse), about, written=False)
+
+
 def read_only_id(kind: str, about: str = "", *, null: bool = False) -> Field:
     """Return the id of another record, which callers read and never write."""
     return Field(Kind({"type": "string"}, _refuse, refers=kind), about, null=null, written=False)

@@ -9,9 +9,10 @@ from proctor.service.verification.datasets import DATASET, ENTITY
 from proctor.service.verification.declaration import Resource
 from proctor.service.verification.environments import ENVIRONMENT
 from proctor.service.verification.legacy_evals import EVAL, EVAL_RUN, OLDER_RUN
-from proctor.service.verification.playgrounds import EVENT, PLAYGROUND, SANDBOX
+from proctor.service.verification.playgrounds import PLAYGROUND, SANDBOX
 from proctor.service.verification.public_runs import PUBLIC_RUN
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
+from proctor.service.verification.sandbox_records import EVENT
 from proctor.service.verification.simulators import SIMULATOR
 from proctor.service.verification.solvers import SOLVER
 from proctor.service.verification.tasks import TASK

@@ -25,6 +25,7 @@ from proctor.service.verification.fields import Field, Shape, nested_field, read
 from proctor.service.verification.playgrounds import SANDBOX, list_sandboxes_of
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
 from proctor.service.verification.run_records import add_run, list_task_runs_of
+from proctor.service.verification.system_kinds import describe_endpoints, find_kind
 from proctor.service.verification.task_runs import begin_task_run, end_overdue_tasks, verify_task_run
 from proctor.service.verification.tasks import TASK
 from proctor.store.pages import Row
@@ -79,7 +80,9 @@ _STARTED = _HEAD.extend(
     {
         "bearer_token": read_only("string"),
         "bearer_token_expires_at": read_only("string"),
-        "endpoints": read_only("object", additionalProperties={"type": "string"}),
+        "endpoints": read_only(
+            "object", "where the systems of the started task are reached with the token", additionalProperties={"type": "string"}
+        ),
         "task_runs": nested_field(_TO_DO),
     },
 )
@@ -153,14 +156,14 @@ async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
         _, token = await issue_key(
             connection, hub, owner, KeySpec(kind="run", name=name, benchmark_run_id=run["id"], expires_at=expires_at)
         )
+        sandboxes = await _list_sandboxes(connection, owner, tasks)
         return {
             **_show_head(run),
             "bearer_token": token,
             "bearer_token_expires_at": expires_at,
-            # Filled where a live simulator stands behind a sandbox.
-            "endpoints": {},
+            "endpoints": _list_endpoints(run["id"], sandboxes),
             "task_runs": [_show_to_do(row) for row in tasks],
-            "sandboxes": await _list_sandboxes(connection, owner, tasks),
+            "sandboxes": sandboxes,
         }
 
 
@@ -222,6 +225,11 @@ def _show_to_do(row: Row) -> dict[str, Json]:
 async def _list_sandboxes(connection: AsyncConnection, owner: Caller, tasks: list[Row]) -> list[dict[str, Json]]:
     playgrounds = [row["body"]["playground_id"] for row in tasks if row["body"]["playground_id"] is not None]
     return [_pick(_RUN_SANDBOX, sandbox) for sandbox in await list_sandboxes_of(connection, owner, playgrounds)]
+
+
+def _list_endpoints(run_id: str, sandboxes: list[dict[str, Json]]) -> dict[str, Json]:
+    kinds = (find_kind(sandbox["type"]) for sandbox in sandboxes if sandbox["type"] is not None)
+    return describe_endpoints([kind for kind in kinds if kind is not None], run_id)
 
 
 def _pick(shape: Shape, record: Mapping[str, Json]) -> dict[str, Json]:

@@ -76,7 +76,7 @@ async def _add_task_run(
     environment_id = snapshot.get("environment_id")
     # The environment of an old version may be gone.
     if environment_id is not None and await find_record(connection, caller.organization_id, "environment", environment_id) is not None:
-        playground_id = (await open_playground(connection, hub, caller, environment_id))["id"]
+        playground_id = (await open_playground(connection, hub, caller, environment_id, run["id"]))["id"]
     timeout = task.get("timeout") or snapshot.get("timeout")
     body = TASK_RUN.fill(task_id=task["id"], name=task["name"], playground_id=playground_id, timeout=timeout, position=position)
     return await add_record(

@@ -11,11 +11,9 @@ from proctor.service.hub import Hub
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.fields import CONFIG, NAME, Field, one_of
-from proctor.service.verification.resources import Paging
-
-TYPES = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")
-"""The kinds there are, as they are written back; read in any case."""
-_ALIASES = {"Clearinghouse": "X12", "SFTP": "Files", "Portal": "Payer", "WebPortal": "Payer", "Messages": "Message", "CDS": "CDSHooks"}
+from proctor.service.verification.resources import Paging, authorize, require_record, rewrite_record
+from proctor.service.verification.seeding import check_config
+from proctor.service.verification.system_kinds import ALIASES, TYPES
 
 SIMULATOR = Resource(
     kind="simulator",
@@ -27,12 +25,12 @@ SIMULATOR = Resource(
     fields={
         "name": NAME,
         "type": Field(
-            one_of(*TYPES, aliases=_ALIASES),
+            one_of(*TYPES, aliases=ALIASES),
             f"what kind of system: {', '.join(TYPES[:-1])} or {TYPES[-1]}, in any case",
             required=True,
             null=False,
         ),
-        "config": Field(CONFIG, "settings of its kind"),
+        "config": Field(CONFIG, "settings of its kind; `seed` is what it holds in the beginning"),
     },
 )
 
@@ -46,7 +44,11 @@ async def list_simulators(hub: Hub, caller: Caller, **paging: Unpack[Paging]) ->
 @Operation(SIMULATOR, "POST /simulators", takes=SIMULATOR.new, gives=SIMULATOR.whole, creates=True, tool="create")
 async def create_simulator(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
     """Create a simulator."""
-    return await resources.create_plain(hub, caller, SIMULATOR, given)
+    authorize(caller)
+    body = SIMULATOR.read(given)
+    await check_config(hub, body)
+    async with hub.database.writing() as connection:
+        return SIMULATOR.show(await resources.keep_record(connection, hub, caller, SIMULATOR, body))
 
 
 @Operation(SIMULATOR, "GET /simulators/{simulator_id}", gives=SIMULATOR.whole, tool="get")
@@ -57,8 +59,13 @@ async def get_simulator(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 @Operation(SIMULATOR, "PATCH /simulators/{simulator_id}", takes=SIMULATOR.changes, gives=SIMULATOR.whole, tool="update")
 async def update_simulator(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a simulator."""
-    return await resources.update_plain(hub, caller, SIMULATOR, id, given)
+    """Change a simulator; sandboxes that were made of it stay as they are."""
+    authorize(caller)
+    changes = SIMULATOR.read(given, partial=True)
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, SIMULATOR.kind, id, lock=True)
+        await check_config(hub, {**row["body"], **changes})
+        return SIMULATOR.show(await rewrite_record(connection, hub, caller, SIMULATOR, row, changes))
 
 
 @Operation(SIMULATOR, "DELETE /simulators/{simulator_id}", tool="delete")

@@ -11,7 +11,7 @@ from proctor.service.access.keys import KeySpec, create_key, get_key, list_keys,
 from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
 from proctor.service.verification import resources
-from proctor.service.verification.declaration import Operation, Resource
+from proctor.service.verification.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.fields import Field, Kind, Shape, matching, read_fields, read_only, read_only_id, text
 from proctor.service.verification.resources import Paging, authorize, require_record
 
@@ -29,6 +29,7 @@ SOLVER = Resource(
     name="Solver",
     about="An agent of an organization.",
     tag="solvers",
+    tool=ToolWords("solvers", "Solvers", "The agents of an organization, whose keys start runs of published benchmarks."),
     fields={
         "alias": Field(_ALIAS, "unique in the organization", required=True, null=False, compute=lambda row: row["slug"]),
         "real_name": Field(text(200), "what it is called in public"),
@@ -49,7 +50,7 @@ _KEY = Shape(
         "solver_id": read_only_id("solver"),
         "created_at": read_only("string"),
         # Verial writes this one name in camelCase.
-        "createdAt": read_only("string"),
+        "createdAt": read_only("string", in_tool=False),
         "last_used_at": read_only("string", null=True),
         "revoked_at": read_only("string", null=True),
     },
@@ -57,13 +58,13 @@ _KEY = Shape(
 _FRESH_KEY = _KEY.extend("FreshSolverKey", "A key of a solver, in full; this once.", {"key": read_only("string")})
 
 
-@Operation(SOLVER, "GET /solvers", gives=SOLVER.summary, pages=True)
+@Operation(SOLVER, "GET /solvers", gives=SOLVER.summary, pages=True, tool="list")
 async def list_solvers(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
     """List solvers, newest first."""
     return await resources.list_plain(hub, caller, SOLVER, **paging)
 
 
-@Operation(SOLVER, "POST /solvers", takes=SOLVER.new, gives=SOLVER.whole, creates=True)
+@Operation(SOLVER, "POST /solvers", takes=SOLVER.new, gives=SOLVER.whole, creates=True, tool="create")
 async def create_solver(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
     """Create a solver."""
     authorize(caller)
@@ -72,13 +73,13 @@ async def create_solver(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> 
         return SOLVER.show(await resources.keep_record(connection, hub, caller, SOLVER, body, slug=body.pop("alias")))
 
 
-@Operation(SOLVER, "GET /solvers/{solver_id}", gives=SOLVER.whole)
+@Operation(SOLVER, "GET /solvers/{solver_id}", gives=SOLVER.whole, tool="get")
 async def get_solver(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read a solver."""
     return await resources.get_plain(hub, caller, SOLVER, id)
 
 
-@Operation(SOLVER, "PATCH /solvers/{solver_id}", takes=SOLVER.changes, gives=SOLVER.whole)
+@Operation(SOLVER, "PATCH /solvers/{solver_id}", takes=SOLVER.changes, gives=SOLVER.whole, tool="update")
 async def update_solver(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Change a solver."""
     authorize(caller)
@@ -89,7 +90,7 @@ async def update_solver(hub: Hub, caller: Caller, id: str, given: Mapping[str, J
         return SOLVER.show(await resources.rewrite_record(connection, hub, caller, SOLVER, row, changes, slug=alias))
 
 
-@Operation(SOLVER, "DELETE /solvers/{solver_id}")
+@Operation(SOLVER, "DELETE /solvers/{solver_id}", tool="delete")
 async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a solver and revoke its keys; its runs stay."""
     authorize(caller)
@@ -109,7 +110,9 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-@Operation(SOLVER, "POST /solvers/{solver_id}/api-keys", takes=_NEW_KEY, takes_optional=True, gives=_FRESH_KEY, creates=True)
+@Operation(
+    SOLVER, "POST /solvers/{solver_id}/api-keys", takes=_NEW_KEY, takes_optional=True, gives=_FRESH_KEY, creates=True, tool="createKey"
+)
 async def create_solver_key(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
     """Make a key of a solver; `key` is shown this once."""
     authorize(caller)
@@ -119,7 +122,7 @@ async def create_solver_key(hub: Hub, caller: Caller, id: str, given: Mapping[st
     return {**_show_key(row), "key": plain}
 
 
-@Operation(SOLVER, "GET /solvers/{solver_id}/api-keys", gives=_KEY, pages=True)
+@Operation(SOLVER, "GET /solvers/{solver_id}/api-keys", gives=_KEY, pages=True, tool="listKeys")
 async def list_solver_keys(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
     """List the keys of a solver, masked, newest first."""
     await get_solver(hub, caller, id)
@@ -127,7 +130,7 @@ async def list_solver_keys(hub: Hub, caller: Caller, id: str, **paging: Unpack[P
     return {**page, "data": [_show_key(key) for key in page["data"]]}
 
 
-@Operation(SOLVER, "DELETE /solvers/{solver_id}/api-keys/{key_id}", gives=_KEY)
+@Operation(SOLVER, "DELETE /solvers/{solver_id}/api-keys/{key_id}", gives=_KEY, tool="revokeKey")
 async def revoke_solver_key(hub: Hub, caller: Caller, id: str, key_id: str) -> dict[str, Json]:
     """Revoke a key of a solver."""
     await get_solver(hub, caller, id)

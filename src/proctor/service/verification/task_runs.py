@@ -7,7 +7,7 @@ result, unless somebody else was first; where another state was uploaded meanwhi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,6 +20,8 @@ from proctor.service.refusals import Refusal
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation
 from proctor.service.verification.fields import read_only
+from proctor.service.verification.live_states import read_live_stamps, read_live_state
+from proctor.service.verification.playgrounds import close_overdue, prepare_playground, start_playground
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, TASK_RUN_OF_RUN, UPLOAD
 from proctor.service.verification.run_records import (
@@ -35,6 +37,8 @@ from proctor.service.verification.run_records import (
     read_task_snapshot,
     refuse_finished,
 )
+from proctor.service.verification.sandbox_life import Prepared
+from proctor.service.verification.scenarios import ScenarioStep, read_scenario
 from proctor.service.verification.states import find_uploads, keep_state, open_uploads, pack_upload, read_stamps
 from proctor.service.verification.tasks import TASK
 from proctor.service.verification.verifying import verify
@@ -78,12 +82,15 @@ async def start_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 
 async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Start a task run, for its owner or with the token of its run."""
+    """Start a task run, for its owner or with the token of its run: fill its systems, and let its scenario begin."""
     _authorize_agent(caller)
+    await close_overdue(hub, caller)
+    steps, prepared = await _prepare_systems(hub, caller, id)
     async with hub.database.writing() as connection:
         row, run = await lock_task_run(connection, hub, caller, id)
         refusal = await _find_reason_not_to_start(connection, caller, row, run)
         if refusal is None:
+            await start_playground(connection, hub, caller, row, prepared, steps)
             now = hub.now()
             body = {**row["body"], "phase": "started", "started_at": now}
             changed = await change_record(connection, caller.organization_id, id, now=now, body=body)
@@ -95,6 +102,21 @@ async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             return {**TASK_RUN.show(changed), "task_item": snapshot.get("task_item")}
     # Outside of the transaction, which it would undo: what `lock_task_run` found to be over its time stays written down.
     raise refusal
+
+
+async def _prepare_systems(hub: Hub, caller: Caller, id: str) -> tuple[Sequence[ScenarioStep], list[tuple[Row, Prepared | None]]]:
+    """Return what a task run begins with. Whether it may be started is asked later, with the lock in hand."""
+    async with hub.database.reading() as connection:
+        row = await require_record(connection, caller, TASK_RUN.kind, id)
+        snapshot = await read_task_snapshot(connection, caller.organization_id, id)
+    playground_id = row["body"]["playground_id"]
+    # The token of another run is refused with the lock in hand, and fills nothing before.
+    foreign = caller.kind == "run" and row["parent_id"] != caller.benchmark_run_id
+    if playground_id is None or foreign or row["body"]["phase"] != "created":
+        return (), []
+    entities = [entity["id"] for entity in snapshot.get("entities") or () if "id" in entity]
+    prepared = await prepare_playground(hub, caller, playground_id, entities)
+    return read_scenario(snapshot.get("scenario")) if prepared else (), prepared
 
 
 @Operation(TASK_RUN, "PUT /task-runs/{task_run_id}/state", takes=UPLOAD, takes_whole=True, gives=KEPT_STATE, tool="putState")
@@ -112,7 +134,7 @@ async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[s
 
 @Operation(TASK_RUN, "POST /task-runs/{task_run_id}/complete", gives=_COMPLETED, tool="complete")
 async def complete_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Verify a task run on the state that was uploaded, at once."""
+    """Verify a task run at once: on the state that was uploaded, else on what its simulated systems hold."""
     # The token of a run must not see what is withheld from it; it completes under /v1.
     authorize(caller)
     return await verify_task_run(hub, caller, id)
@@ -134,20 +156,22 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             snapshot = await read_task_snapshot(connection, caller.organization_id, id)
             found = await find_uploads(connection, caller.organization_id, row)
         _refuse_to_complete(caller, row)
-        uploaded = await open_uploads(hub, found)
+        uploaded = await open_uploads(hub, found) if found.rows else await read_live_state(hub, caller, row)
         started_at = hub.now()
         verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor), hidden=uploaded.hidden)
         async with hub.database.writing() as connection:
             run = await require_record(connection, caller, RUN.kind, row["parent_id"], lock=True)
             row = await require_record(connection, caller, TASK_RUN.kind, id, lock=True)
             refuse_finished(row)
-            # Verified without a lock, since that may take long. Where another state was uploaded meanwhile, that one counts.
-            if await read_stamps(connection, caller.organization_id, row) == uploaded.stamps:
+            # Verified without a lock, since that may take long. Where another state was uploaded meanwhile, that one counts; and where
+            # the agent did something more, that counts too.
+            stamps = await read_stamps(connection, caller.organization_id, row)
+            if (stamps or await read_live_stamps(connection, caller, row)) == uploaded.stamps:
                 row, criteria = await keep_verified(connection, hub, caller, row, verified, started_at)
                 await finalize(connection, hub, caller, run)
                 criterion_runs = [CRITERION_RUN.show(criterion) for criterion in criteria]
                 return {**TASK_RUN.show(row), "criterion_runs": criterion_runs, "scored": run["body"]["scored"]}
-    raise Refusal("CONFLICT", "the state of the run is being replaced again and again; complete it when the upload is done")
+    raise Refusal("CONFLICT", "the state of the run changes again and again; complete it when the upload, or the work, is done")
 
 
 @Operation(TASK_RUN, "POST /task-runs/{task_run_id}/cancel", gives=TASK_RUN.whole, tool="cancel")

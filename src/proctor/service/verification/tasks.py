@@ -32,6 +32,7 @@ from proctor.service.verification.fields import (
     text,
 )
 from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.scenarios import check_scenario
 from proctor.service.verification.soundness import ENTITIES, check_tasks, list_entities_of
 from proctor.store.pages import Row
 from proctor.store.records import children, count_children, link, linked_query, unlink
@@ -60,7 +61,7 @@ TASK = Resource(
             "what the agent is asked, as the first generation wrote it; it is kept as `instruction` of `task_item`",
             shown=False,
         ),
-        "scenario": Field(OBJECT, "what happens before the agent starts"),
+        "scenario": Field(OBJECT, "what happens to the simulated systems by itself: steps at once when the task starts, or later"),
         "entities": nested_field(ENTITY.whole, "what it is about"),
         "tags": Field(TEXTS, "words to find it by", default=[], null=False),
         "timeout": Field(number(most=1e7), "seconds, instead of the benchmark's; over it the task fails"),
@@ -87,6 +88,7 @@ async def create_task(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> di
     """Create a task of a benchmark."""
     authorize(caller)
     body = _place_instruction(TASK.read(given), None)
+    check_scenario(hub, body["scenario"])
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "benchmark", body["benchmark_id"], lock=True)
         if await count_children(connection, caller.organization_id, "task", body["benchmark_id"]) >= MOST_TASKS:
@@ -110,6 +112,7 @@ async def update_task(hub: Hub, caller: Caller, id: str, given: Mapping[str, Jso
     """Change a task; runs that were made before keep the one they were made with."""
     authorize(caller)
     changes = TASK.read(given, partial=True)
+    check_scenario(hub, changes.get("scenario"))
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "task", id, lock=True)
         changes = _place_instruction(changes, row["body"].get("task_item"))

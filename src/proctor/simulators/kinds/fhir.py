@@ -45,6 +45,7 @@ class FhirSimulator:
     summary = "A FHIR R4 server: resources with versions, search, batch and transaction."
     steps = ("add_resource",)
     open_paths = (_METADATA, _SMART, _TOKEN)
+    access = {"fhir_base_url": "{url}", "token_url": "{url}/token", "client_id": "{sandbox}", "client_secret": "{token}"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Put resources into the store: a list of resources and bundles, or one of them."""

@@ -41,6 +41,8 @@ class FilesSimulator:
     summary = "A drop of files: list, read, write and delete over HTTP, with an inbox."
     steps = ("drop_file_inbox",)
     open_paths = ()
+    access = {"files_url": "{url}", "inbox_url": "{url}/inbox"}  # noqa: RUF012 - never changed
+    endpoints = {"files_inbox": "/inbox"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Put files into the drop: an object of paths and contents."""

@@ -1,0 +1,136 @@
+"""`proctor sandbox`"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.cli.databases import add_database_flags, use_hub
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.parser import make_parser
+from proctor.errors import InputError
+from proctor.report.neutral import to_one_line
+
+if TYPE_CHECKING:
+    from proctor.service.access.callers import Caller
+    from proctor.service.hub import Hub
+
+_VERBS = {
+    "up": "make systems of an environment, or one of a type, and print how to reach them; tokens are not shown again",
+    "show": "a playground or a sandbox: whether it is active, and where",
+    "events": "what happened in a sandbox, oldest first",
+    "diff": "what differs in a sandbox from how it began",
+    "down": "end a playground or a sandbox; events and diff stay",
+}
+_PLAYGROUND, _ENVIRONMENT = "pg_", "env_"
+_MARKS = {"added": "+", "changed": "~", "removed": "-"}
+
+
+def run(arguments: list[str]) -> int:
+    """Try simulated systems by hand; returns the exit code."""
+    parser = make_parser(
+        "sandbox",
+        "Try simulated systems by hand, on the database of the service. `proctor serve` answers requests to them.\n\n"
+        + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items()),
+        [
+            "proctor sandbox up fhir --seed patients.json",
+            "proctor sandbox up env_01J...",
+            "proctor sandbox events sb_01J...",
+            "proctor sandbox down sb_01J...",
+        ],
+    )
+    parser.add_argument("verb", metavar="VERB", choices=tuple(_VERBS), help=", ".join(_VERBS))
+    parser.add_argument(
+        "what", metavar="WHAT", help="of up: an environment, or a type such as fhir; else the id of a sandbox or playground"
+    )
+    parser.add_argument("--seed", metavar="FILE", help="of up with a type: JSON with what the system holds in the beginning")
+    parser.add_argument("--organization", metavar="NAME", help="whose, by id or name (default: the first)")
+    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    add_database_flags(parser)
+    options = parser.parse_args(arguments)
+    if options.seed is not None and (options.verb != "up" or options.what.startswith(_ENVIRONMENT)):
+        parser.error("--seed is for up with a type; the systems of an environment are filled with its datasets")
+    seed = _read_seed(options.seed)
+
+    async def use(hub: Hub) -> Any:
+        from proctor.service.access.keys import get_organization_caller  # an optional part, and slow to load
+
+        return await _do(hub, await get_organization_caller(hub, options.organization), options.verb, options.what, seed)
+
+    found = use_hub(options, use)
+    with Output(None) as output:
+        if options.format == "json":
+            output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        else:
+            output.write_text("".join(f"{line}\n" for line in _describe(options.verb, found)))
+    if options.verb == "up":
+        print(f"to end it: proctor sandbox down {found['id']}", file=sys.stderr)
+    return Exit.PASSED
+
+
+def _read_seed(name: str | None) -> Any:
+    if name is None:
+        return None
+    try:
+        return msgspec.json.decode(Path(name).read_bytes())
+    except OSError as error:
+        raise InputError(f"{name}: {error.strerror or error}") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InputError(f"{name}: not JSON: {error}") from None
+
+
+async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
+    from proctor.service.verification import playgrounds, sandbox_records, simulators  # as above
+
+    whole = what.startswith(_PLAYGROUND)
+    match verb:
+        case "up":
+            if what.startswith(_ENVIRONMENT):
+                return await playgrounds.create_playground(hub, caller, {"environment_id": what})
+            config = None if seed is None else {"seed": seed}
+            simulator = await simulators.create_simulator(hub, caller, {"name": f"{what} by hand", "type": what, "config": config})
+            return await playgrounds.create_sandbox(hub, caller, {"simulator_id": simulator["id"]})
+        case "show":
+            return await (playgrounds.get_playground if whole else playgrounds.get_sandbox)(hub, caller, what)
+        case "down":
+            return await (playgrounds.tear_down_playground if whole else playgrounds.tear_down_sandbox)(hub, caller, what)
+        case "diff":
+            return await sandbox_records.diff_sandbox(hub, caller, what)
+        case _:
+            return await _list_events(hub, caller, what)
+
+
+async def _list_events(hub: Hub, caller: Caller, sandbox: str) -> list[dict[str, Any]]:
+    from proctor.service.verification.sandbox_records import list_sandbox_events  # as above
+
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while True:
+        page = await list_sandbox_events(hub, caller, sandbox, limit=100, cursor=cursor)
+        found += page["data"]
+        cursor = page["_meta"]["next"]
+        if cursor is None:
+            return found[::-1]
+
+
+def _describe(verb: str, found: Any) -> list[str]:
+    if verb == "events":
+        return [_describe_event(event) for event in found] or ["nothing has happened"]
+    if verb == "diff":
+        lines = [f"{mark} {to_one_line(entry['place'])}" for word, mark in _MARKS.items() for entry in found[word]]
+        return lines or ["nothing differs from how it began"]
+    lines = [f"{found['id']}  {found['status']}"] if "sandboxes" in found else []
+    for sandbox in found.get("sandboxes", [found]):
+        lines.append(f"{sandbox['id']}  {sandbox['status']}")
+        lines += [f"  {name}  {value}" for name, value in (sandbox["credentials"] or {}).items()]
+    return lines
+
+
+def _describe_event(event: dict[str, Any]) -> str:
+    if event["type"] == "step":
+        return f"{event['created_at']}  step  {to_one_line(event['step'], 60)}" + (f"  {event['error']}" if event["error"] else "")
+    return f"{event['created_at']}  {event['status']}  {event['method']:<6} {to_one_line(event['path'])}"

@@ -1,0 +1,120 @@
+"""The simulated systems over HTTP: below a sandbox, and below the run whose started task works in them.
+
+    /sandboxes/{sandbox_id}/{system}/...               its own token, or an organization key
+    /v1/benchmark-runs/{benchmark_run_id}/{system}/... the token of the run
+
+Whatever comes below `{system}` is for the simulated system, with any method: it answers in its own words. Who may not ask, or asks what is
+not there, is refused in ours.
+"""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.codecs.query import decode_query
+from proctor.rest.errors import find_presented_key
+from proctor.rest.limits import RateLimits
+from proctor.rest.route_parts import hub as get_hub
+from proctor.service.access.callers import Caller
+from proctor.service.access.keys import authenticate
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+from proctor.service.verification import sandbox_requests
+from proctor.simulators import exchange
+from proctor.store.pages import Row
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_KEPT_FROM_SYSTEMS = ("cookie", "x-api-key")
+"""Headers that are about the service, not about the system."""
+router = APIRouter()
+
+
+async def answer_below_sandbox(request: Request) -> Response:
+    """Answer a request to a sandbox."""
+    id, system = request.path_params["sandbox_id"], request.path_params["system"]
+    path, base = _split_path(request, f"/sandboxes/{id}/{system}")
+    head = await sandbox_requests.find_sandbox(get_hub(request), _get_caller(request), id, system, path)
+    return await _answer(request, head, path, base)
+
+
+async def answer_below_run(request: Request) -> Response:
+    """Answer a request to a system of the task that a run has started."""
+    id, system = request.path_params["benchmark_run_id"], request.path_params["system"]
+    path, base = _split_path(request, f"/v1/benchmark-runs/{id}/{system}")
+    head = await sandbox_requests.find_sandbox_of_run(get_hub(request), _get_caller(request), id, system, path)
+    return await _answer(request, head, path, base)
+
+
+for _root, _endpoint in (
+    ("/sandboxes/{sandbox_id}/{system}", answer_below_sandbox),
+    ("/v1/benchmark-runs/{benchmark_run_id}/{system}", answer_below_run),
+):
+    for _path in (_root, _root + "/{path:path}"):
+        router.add_route(_path, _endpoint, methods=list(METHODS), include_in_schema=False)
+
+
+async def _answer(request: Request, head: Row, path: str, base: str) -> Response:
+    hub = get_hub(request)
+    _count_request(request, hub, head["organization_id"])
+    body = await request.body()
+    given = exchange.Request(
+        method=request.method,
+        path=path,
+        query=decode_query(request.scope["query_string"].decode("latin-1")),
+        headers={name: value for name, value in request.headers.items() if name not in _KEPT_FROM_SYSTEMS},
+        body=body,
+        base=base,
+        token=await _find_token(hub, request, head, body),
+    )
+    answer = await sandbox_requests.answer_request(hub, head, given)
+    headers = {name: value.replace("\r", " ").replace("\n", " ") for name, value in answer.headers.items()}
+    return Response(answer.body, answer.status, headers=headers)
+
+
+def _get_caller(request: Request) -> Caller | None:
+    return getattr(request.state, "caller", None)
+
+
+def _split_path(request: Request, root: str) -> tuple[str, str]:
+    """Return the path below a system, as it was sent, and the address of the system as the client wrote it."""
+    # As it was sent: a file may be called `a%2Fb`, which decoded is another path.
+    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    # Ids and systems have no character that anybody would encode: one who does asks for something that is not there.
+    rest = raw.decode("latin-1").partition("?")[0].removeprefix(root)
+    return rest or "/", f"{request.url.scheme}://{request.headers.get('host', '')}{root}"
+
+
+async def _find_token(hub: Hub, request: Request, head: Row, body: bytes) -> str:
+    """Return the token of a sandbox or its run, where the client proves to have it: as a bearer token, or as the secret of a client."""
+    for word in (find_presented_key(request.scope), _find_client_secret(request, body)):
+        caller = await authenticate(hub, word) if word else None
+        if word and caller is not None and sandbox_requests.owns_token(caller, head):
+            return word
+    return ""
+
+
+def _find_client_secret(request: Request, body: bytes) -> str | None:
+    """Return what a client of OAuth 2 sends as its secret: in the form, or with Basic (RFC 6749, 2.3.1)."""
+    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
+        except ValueError:
+            return None
+    if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded") and len(body) < 4_000:
+        return parse_qs(body.decode("utf-8", "replace")).get("client_secret", [None])[0]
+    return None
+
+
+def _count_request(request: Request, hub: Hub, organization_id: str) -> None:
+    rates: RateLimits | None = getattr(request.app.state, "sandbox_rates", None)
+    if rates is None:
+        rates = request.app.state.sandbox_rates = RateLimits(hub.settings.sandbox_requests_per_minute, hub.clock)
+    wait_s = rates.take_s(organization_id)
+    if wait_s > 0:
+        raise Refusal("RATE_LIMITED", "too many requests to the sandboxes of this organization", retry_after_s=wait_s)

@@ -1,0 +1,172 @@
+"""Requests to simulated systems: who may ask which, and what comes of it.
+
+A sandbox that was made by hand is asked with its own token or a key of its organization; the systems of a started task run with the token
+of its run. What is due to happen by itself happens before a request is answered. Requests to one sandbox are answered one after the other
+here; between servers, whoever comes second does its work again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import msgspec
+
+from proctor.model.evidence import Json, State, StateChange, StateRequest
+from proctor.model.system import System
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.verification.sandbox_life import open_store, perform_step
+from proctor.service.verification.seeding import make_surroundings
+from proctor.simulators.exchange import Request, Response
+from proctor.simulators.ports import Desk, Simulator
+from proctor.simulators.registry import find_simulator
+from proctor.simulators.sandbox import Sandbox, answer_here
+from proctor.simulators.store import SandboxClosed, SandboxFull
+from proctor.store.pages import Row
+from proctor.store.sandboxes import DatabaseStore, find_heads, find_open_of_run
+
+_MANY = 300
+"""Rows from which on a request is answered beside the event loop: a search goes through all of them."""
+_LARGE = 100_000
+"""Bytes of a body from which on it is."""
+_TRIES = 20
+
+
+async def find_sandbox(hub: Hub, caller: Caller | None, id: str, system: str, path: str) -> Row:
+    """Return a sandbox that was asked for by its id. Raises `Refusal` for who may not, and where there is nothing to ask."""
+    async with hub.database.reading() as connection:
+        head = (await find_heads(connection, [id])).get(id)
+    if head is None or not is_open(head, system, path):
+        if caller is None:
+            raise _refuse_stranger()
+        if caller.kind not in ("organization", "sandbox"):
+            raise Refusal("FORBIDDEN", "a sandbox is asked with its own token or an organization key")
+        if head is None or not _owns(caller, head):
+            raise not_found("sandbox", id)
+        if head["kind"] != system:
+            raise not_found("system in this sandbox", system)
+    if _is_over(hub, head):
+        raise Refusal("CONFLICT", "the sandbox has been torn down")
+    return head
+
+
+async def find_sandbox_of_run(hub: Hub, caller: Caller | None, run_id: str, system: str, path: str) -> Row:
+    """Return the sandbox in which the started task of a run works. Raises `Refusal`: 409 where no task is started."""
+    async with hub.database.reading() as connection:
+        head = await find_open_of_run(connection, run_id, system)
+    if head is None or not is_open(head, system, path):
+        if caller is None:
+            raise _refuse_stranger()
+        if caller.kind != "run":
+            raise Refusal("FORBIDDEN", "the systems of a run are asked with the token of the run")
+        if caller.benchmark_run_id != run_id:
+            raise not_found("benchmark run", run_id)
+    if head is None or _is_over(hub, head):
+        raise Refusal("CONFLICT", f"no task of the run is started that has a system {system!r}; start one first")
+    return head
+
+
+def _is_over(hub: Hub, head: Row) -> bool:
+    return head["closed_at"] is not None or (head["expires_at"] is not None and head["expires_at"] <= hub.now())
+
+
+def is_open(head: Row, system: str, path: str) -> bool:
+    """Return whether a path is answered without a token."""
+    return head["kind"] == system and path in find_simulator(system).open_paths
+
+
+def owns_token(caller: Caller, head: Row) -> bool:
+    """Return whether a token is that of a sandbox, or of the run that works in it."""
+    if caller.kind == "run":
+        return caller.benchmark_run_id == head["benchmark_run_id"]
+    return caller.kind == "sandbox" and caller.sandbox_id == head["id"]
+
+
+def _owns(caller: Caller, head: Row) -> bool:
+    return caller.organization_id == head["organization_id"] and (caller.kind == "organization" or caller.sandbox_id == head["id"])
+
+
+def _refuse_stranger() -> Refusal:
+    return Refusal("UNAUTHORIZED", "the token of the sandbox, or of the run, is needed: Authorization: Bearer ...")
+
+
+async def answer_request(hub: Hub, head: Row, request: Request) -> Response:
+    """Answer a request to a sandbox, and keep it with what it changed."""
+    store = open_store(hub, head["organization_id"])
+    sandbox = Sandbox(head["id"], _list_systems(head), store, make_surroundings(hub), answer=_answer_beside)
+    async with hub.sandbox_turns.get(head["id"]):
+        try:
+            await perform_due_steps(hub, store, head)
+            return await sandbox.handle(head["kind"], request)
+        except SandboxClosed:
+            raise Refusal("CONFLICT", "the sandbox has been torn down") from None
+        except SandboxFull as error:
+            raise Refusal("PAYLOAD_TOO_LARGE", f"{error} (--sandbox-rows, --sandbox-bytes)") from None
+
+
+async def _answer_beside(simulator: Simulator, request: Request, desk: Desk) -> Response:
+    if len(request.body) < _LARGE and desk.rows.count() < _MANY:
+        return await answer_here(simulator, request, desk)
+    return await asyncio.to_thread(simulator.handle, request, desk)
+
+
+async def perform_due_steps(hub: Hub, store: DatabaseStore, head: Row) -> None:
+    """Let happen what was to happen by now; each step once, whoever comes first."""
+    steps = cast("list[dict[str, Json]]", head["steps"] or [])
+    done: int = head["steps_done"]
+    for number in range(done, len(steps)):
+        if steps[number]["at"] > hub.now():
+            return
+        for _ in range(_TRIES):
+            snapshot = await store.load(head["id"])
+            note, changes = perform_step(hub, head["kind"], snapshot.rows, steps[number]["step"], steps[number]["given"])
+            if await store.advance(head["id"], snapshot.revision, changes, note, step=number):
+                break
+            async with hub.database.reading() as connection:
+                now = (await find_heads(connection, [head["id"]])).get(head["id"])
+            if now is None or now["steps_done"] > number:
+                break
+
+
+def _list_systems(head: Row) -> tuple[System, ...]:
+    return (System(name=head["kind"], kind=head["kind"]),)
+
+
+# --- what is left behind ----------------------------------------------------------------------------------------------
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """What sandboxes hold, and which moment of them it is."""
+
+    state: State
+    stamps: tuple[str, ...]
+
+
+async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
+    """Return the state of sandboxes together: what they hold, every request, and what differs from how they began."""
+    families: dict[str, Json] = {}
+    requests: list[StateRequest] = []
+    changes: list[StateChange] = []
+    stamps: list[str] = []
+    for head in heads:
+        store = open_store(hub, head["organization_id"])
+        async with hub.sandbox_turns.get(head["id"]):
+            if head["closed_at"] is None:
+                await perform_due_steps(hub, store, head)
+            async with hub.database.reading() as connection:
+                stamps += make_stamps((await find_heads(connection, [head["id"]])).values())
+            state = await Sandbox(head["id"], _list_systems(head), store, make_surroundings(hub)).read_state()
+        requests += state.requests or ()
+        changes += state.changes or ()
+        families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})
+    families["requests"] = tuple(sorted(requests, key=lambda request: request.at or ""))
+    families["changes"] = tuple(changes)
+    return Ended(State(**families), tuple(stamps))
+
+
+def make_stamps(heads: Iterable[Row]) -> list[str]:
+    """Return a text for each sandbox that is another one after every request to it."""
+    return [f"{head['id']} {head['revision']} {head['events']}" for head in heads]

@@ -1,0 +1,83 @@
+"""Which kind of simulated system stands behind a type of the verification API, and how it is reached.
+
+Types are the words of Verial's clients (`FHIR`, `Payer`); kinds are the files in `simulators/kinds/` (`fhir`, `portal`). A kind that Verial
+does not have is a type of its own name. A type without a kind can be authored, and nothing runs behind it.
+
+A simulator may say how its parts are called: `access` are the names in the credentials of a sandbox, with `{url}`, `{token}` and
+`{sandbox}` in what they stand for; `endpoints` are the names of its paths among the endpoints of a run. One with `takes_config` is given
+the `config` of its simulator as part of its seed; any other takes `config.seed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.simulators.registry import find_simulator, list_kinds
+
+_VERIAL = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")
+_OTHER_NAMES = {"Payer": "portal", "Message": "messages", "CDSHooks": "cds"}
+"""Kinds that are called otherwise than their type."""
+
+
+def _name_kind(type: str) -> str:
+    return _OTHER_NAMES.get(type, type.lower())
+
+
+TYPES = (*_VERIAL, *(kind.capitalize() for kind in list_kinds() if kind not in {_name_kind(type) for type in _VERIAL}))
+"""The types there are, as they are written back; read in any case."""
+ALIASES = {"Clearinghouse": "X12", "SFTP": "Files", "Portal": "Payer", "WebPortal": "Payer", "Messages": "Message", "CDS": "CDSHooks"}
+LIVE_TYPES = tuple(type for type in TYPES if _name_kind(type) in list_kinds())
+"""The types behind which something runs."""
+
+
+def find_kind(type: str) -> str | None:
+    """Return the kind behind a type; None where nothing runs."""
+    return _name_kind(type) if type in LIVE_TYPES else None
+
+
+def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
+    """Return what the config of a simulator puts into a system of this kind; None: nothing."""
+    if not config:
+        return None
+    return dict(config) if getattr(find_simulator(kind), "takes_config", False) else config.get("seed")
+
+
+def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:
+    """Return what a system of this kind is filled with: its config first; as one with the first seed where the kind takes it so."""
+    first = find_config_seed(kind, config)
+    if first is None:
+        return seeds
+    if getattr(find_simulator(kind), "takes_config", False) and seeds and isinstance(seeds[0], dict):
+        return [{**first, **cast("dict[str, Json]", seeds[0])}, *seeds[1:]]
+    return [first, *seeds]
+
+
+def describe_access(kind: str, sandbox: str, token: str | None = None, *, url: str | None = None) -> dict[str, Json]:
+    """Return the credentials of a sandbox; what needs its token only where that is shown."""
+    names: Mapping[str, str] = getattr(find_simulator(kind), "access", {f"{kind}_url": "{url}"})
+    values = {"url": url or f"/sandboxes/{sandbox}/{kind}", "sandbox": sandbox, "token": token or ""}
+    found: dict[str, Json] = {
+        name: template.format_map(values) for name, template in names.items() if token is not None or "{token}" not in template
+    }
+    return found if token is None else {**found, "token": token}
+
+
+def describe_endpoints(kinds: list[str], run_id: str) -> dict[str, Json]:
+    """Return where a run reaches its systems, by name: relative addresses."""
+    found: dict[str, Json] = {}
+    for kind in dict.fromkeys(kinds):
+        root = f"/v1/benchmark-runs/{run_id}/{kind}"
+        found[kind] = root
+        parts: Mapping[str, str] = getattr(find_simulator(kind), "endpoints", {})
+        found.update({name: f"{root}{path}" for name, path in parts.items()})
+    return found
+
+
+def describe_spec_error(error: SpecError) -> str:
+    """Return what is wrong with a seed or a step, where, and the nearest right words."""
+    at = f"{error.field}: " if error.field else ""
+    near = f"; nearest: {', '.join(error.nearest)}" if error.nearest else ""
+    return f"{at}{error.message}{near}"

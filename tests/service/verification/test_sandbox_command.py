@@ -1,0 +1,62 @@
+"""`proctor sandbox`, as a person uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from proctor.cli.main import run
+from proctor.service.access.callers import LOCAL
+from proctor.service.hub import Hub
+from proctor.service.verification.sandbox_requests import answer_request, find_sandbox
+from proctor.simulators.exchange import Request
+from tests.databases import TestDatabase
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PROCTOR_DATABASE_URL", raising=False)
+
+
+def test_a_system_is_made_looked_at_and_ended(database: TestDatabase, capsys: pytest.CaptureFixture[str]) -> None:
+    def proctor(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert run(["sandbox", *words, "--database", database.url]) == code
+        out, err = capsys.readouterr()
+        return out if code == 0 else err
+
+    Path("seed.json").write_text(json.dumps({"orders": [{"id": 1, "status": "open"}]}), encoding="utf-8")
+    made = json.loads(proctor("up", "records", "--seed", "seed.json", "--format", "json"))
+    id = made["id"]
+    assert made["credentials"]["token"].startswith("vrl_sbx_")
+    assert proctor("events", id) == "nothing has happened\n" and proctor("diff", id) == "nothing differs from how it began\n"
+
+    async def work(hub: Hub) -> None:
+        for method, path, body in (("PATCH", "/orders/1", b'{"status": "paid"}'), ("POST", "/orders", b'{"id": 2}'), ("GET", "/x", b"")):
+            head = await find_sandbox(hub, LOCAL, id, "records", path)
+            await answer_request(hub, head, Request(method=method, path=path, body=body))
+
+    database.run_hub(work)
+    assert [line.split("Z", 1)[1].split() for line in proctor("events", id).splitlines()] == [
+        ["200", "PATCH", "/orders/1"],
+        ["201", "POST", "/orders"],
+        ["404", "GET", "/x"],
+    ]
+    assert proctor("diff", id) == "+ orders/2\n~ orders/1\n"
+    assert proctor("show", id).splitlines() == [f"{id}  active", f"  records_url  /sandboxes/{id}/records"]
+    assert proctor("down", id) == f"{id}  teardown\n"
+    assert proctor("diff", id) == "+ orders/2\n~ orders/1\n"
+    assert "torn down already" in proctor("down", id, code=4)
+    assert "nearest: Records" in proctor("up", "recods", code=4)
+    assert "no sandbox" in proctor("show", "sb_none", code=4)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [(("up", "env_1", "--seed", "x"), "--seed"), (("up", "fhir", "--seed", "none.json"), "none.json")]
+)
+def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sandbox", *words]) == 4
+    assert told in capsys.readouterr().err

@@ -1,0 +1,50 @@
+"""Types of the verification API and the kinds of systems behind them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.service.verification.system_kinds import LIVE_TYPES, TYPES, describe_access, describe_endpoints, find_kind, join_config
+from proctor.simulators.registry import find_simulator, list_kinds
+
+
+def test_every_kind_has_one_type_and_every_type_one_kind_or_none() -> None:
+    assert sorted(kind for type in LIVE_TYPES if (kind := find_kind(type)) is not None) == sorted(list_kinds())
+    assert set(LIVE_TYPES) <= set(TYPES) and len(set(TYPES)) == len(TYPES)
+
+
+def test_what_needs_a_token_is_told_with_it_only() -> None:
+    assert describe_access("fhir", "sb_1") == {
+        "fhir_base_url": "/sandboxes/sb_1/fhir",
+        "token_url": "/sandboxes/sb_1/fhir/token",
+        "client_id": "sb_1",
+    }
+    assert describe_access("fhir", "sb_1", "secret")["client_secret"] == describe_access("fhir", "sb_1", "secret")["token"] == "secret"
+
+
+def test_a_run_reaches_each_kind_by_its_own_name() -> None:
+    assert describe_endpoints(["files", "records", "files"], "br_1") == {
+        "files": "/v1/benchmark-runs/br_1/files",
+        "files_inbox": "/v1/benchmark-runs/br_1/files/inbox",
+        "records": "/v1/benchmark-runs/br_1/records",
+    }
+
+
+JOINED: list[tuple[bool, Any, list[Any], list[Any]]] = [
+    (False, None, [{"a": 1}], [{"a": 1}]),
+    (False, {"seed": {"b": []}, "other": 1}, [{"a": []}], [{"b": []}, {"a": []}]),
+    (False, {"other": 1}, [], []),
+    (True, {"b": 1}, [{"a": 2}, {"c": 3}], [{"b": 1, "a": 2}, {"c": 3}]),
+    (True, {"b": 1}, [[1]], [{"b": 1}, [1]]),
+    (True, {"b": 1}, [], [{"b": 1}]),
+]
+
+
+@pytest.mark.parametrize(("takes", "config", "seeds", "expected"), JOINED)
+def test_the_config_of_a_simulator_is_put_in_first(
+    takes: bool, config: Any, seeds: list[Any], expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(find_simulator("records")), "takes_config", takes, raising=False)
+    assert join_config("records", config, seeds) == expected
