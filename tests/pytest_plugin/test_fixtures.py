@@ -111,7 +111,6 @@ def test_a_target_is_driven_by_name_over_several_turns(project: pytest.Pytester,
         """
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-import pytest
 
 def test_one(proctor_target):
     assert proctor_target("echo", "hi", context={"A": 1}).text == "0 hi {'A': 1}"
@@ -138,6 +137,20 @@ def test_address(proctor_target):
 def test_function(proctor_target):
     assert proctor_target(lambda message: message.upper(), "hi").text == "HI"
 
+def test_captured(proctor_target):
+    run = proctor_target(lambda message: message.upper(), "hi", capture="otel")
+    assert "no span was recorded" in run.account.unknown["tool_calls"]
+""",
+    )
+    session().assert_outcomes(passed=5)
+
+
+def test_what_a_target_did_is_checked_with_any_suite(project: pytest.Pytester, session: Session) -> None:
+    write(
+        project,
+        """
+import pytest
+
 def test_checked(proctor_target, proctor_check):
     suite = "proctor: 1\\ncases: [{id: a, input: hi, expect: [{response_equals: HI}]}, {id: b, input: ho, expect: [{response_equals: HO}]}]"
     proctor_check(suite, proctor_target(lambda message: message.upper(), "ho"))
@@ -145,13 +158,9 @@ def test_checked(proctor_target, proctor_check):
         proctor_check(suite, proctor_target(lambda message: "NO", "ho"))
     conversation = "proctor: 1\\ncases: [{id: a, turns: [hi, {input: ho, expect: [{response_equals: HO}]}]}]"
     proctor_check(conversation, proctor_target(lambda message: message.upper(), "hi", "ho"))
-
-def test_captured(proctor_target):
-    run = proctor_target(lambda message: message.upper(), "hi", capture="otel")
-    assert "no span was recorded" in run.account.unknown["tool_calls"]
 """,
     )
-    session().assert_outcomes(passed=6)
+    session().assert_outcomes(passed=1)
 
 
 def test_an_agent_that_breaks_fails_the_test_with_its_reason(project: pytest.Pytester, session: Session) -> None:
