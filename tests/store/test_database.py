@@ -251,6 +251,29 @@ def test_attempts_kept_before_they_had_digests_are_there_afterwards(database: Te
     assert database.run(look) == ("a", None, b"b")
 
 
+def test_attempts_kept_before_they_were_counted_by_an_index_have_it_afterwards(database: TestDatabase) -> None:
+    old = "run_entries_listed_by_run_id_case_id"
+
+    async def as_it_was(opened: Database) -> None:
+        async with opened.writing() as connection:
+            await connection.execute(NOTES.delete().where(NOTES.c.name.in_(["0013_shown_of_attempts", "0014_attempts_by_case"])))
+            await connection.execute(sa.text("ALTER TABLE run_entries DROP COLUMN shown"))
+            await connection.execute(sa.text("DROP INDEX run_entries_by_case"))
+            await connection.execute(sa.text(f"CREATE INDEX {old} ON run_entries (run_id, case_id, created_at, id)"))
+            row = {"id": "a", "run_id": "r", "case_id": "c", "attempt": 0, "outcome": "pass", "body": b"b", "created_at": "t"}
+            await connection.execute(sa.insert(sa.table("run_entries", *map(sa.column, row))).values(row))
+
+    async def look(opened: Database) -> tuple[Any, set[str | None]]:
+        async with opened.reading() as connection:
+            kept = (await connection.execute(sa.select(run_entries.c.id, run_entries.c.shown, run_entries.c.body))).one()
+            found = await connection.run_sync(lambda sync: sa.inspect(sync).get_indexes("run_entries"))
+            return tuple(kept), {index["name"] for index in found}
+
+    database.run(as_it_was)
+    kept, indices = database.run(look)
+    assert kept == ("a", None, b"b") and "run_entries_by_case" in indices and old not in indices
+
+
 def test_traces_kept_before_attempts_were_counted_are_there_afterwards(database: TestDatabase) -> None:
     async def as_it_was(opened: Database) -> None:
         async with opened.writing() as connection:

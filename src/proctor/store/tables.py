@@ -320,6 +320,8 @@ run_entries = make_table(
     text_column("created_at"),
     sa.PrimaryKeyConstraint("run_id", "case_id", "attempt"),
     sa.Index("run_entries_by_time", "run_id", "created_at", "id"),
+    # With the outcome: how the attempts of some cases ended is counted along the index alone.
+    sa.Index("run_entries_by_case", "run_id", "case_id", "created_at", "id", "outcome"),
 )
 
 run_events = make_table(
@@ -398,4 +400,3 @@ _index_by_time(runs, "organization_id", "status")
 _index_by_time(runs, "project_id", "status")
 _index_by_time(runs, "organization_id", "name", where=runs.c.name.is_not(None))
 _index_by_time(run_entries, "run_id", "outcome")
-_index_by_time(run_entries, "run_id", "case_id")
