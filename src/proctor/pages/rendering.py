@@ -47,7 +47,8 @@ def make_environment() -> Environment:
         loader=PackageLoader("proctor.pages"), autoescape=True, undefined=UnknownName, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(words.FILTERS)
-    environment.filters.update({name: pass_context(functools.partial(_speak, write)) for name, write in words.SPOKEN.items()})
+    spoken: dict[str, Callable[..., Any]] = {name: functools.partial(_speak, write) for name, write in words.SPOKEN.items()}
+    environment.filters.update({name: pass_context(write) for name, write in spoken.items()})
     known: dict[str, object] = environment.globals  # type: ignore[assignment]  # declared as what Jinja2 itself puts there
     known |= {"static": find_static_address, "pictures": pictures, "draw": drawing, "version": __version__}
     return environment
