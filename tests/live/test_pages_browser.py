@@ -204,8 +204,11 @@ def test_a_day_from_the_way_in_to_a_compared_run(browser: Any, place: Place) -> 
         page.goto(f"/ui/p/{place.project}/runs/{run}")
         page.wait_for_selector("label:has-text('0 of 20 attempts finished')")
         page.evaluate("window.same = true")
+        # What somebody types while the page changes under their hands stays, and so does the place where they type.
+        page.fill("#search", "refund")
         place.agent.may_answer.set()
         page.wait_for_selector("h1 .outcome.fail")
+        assert page.input_value("#search") == "refund" and page.evaluate("document.activeElement.id") == "search"
         assert page.evaluate("window.same") is True
         assert page.locator("#part-failures .groups > li").count() == 2
         assert page.locator("progress").count() == 0 and page.locator("#part-actions form").count() == 0

@@ -91,6 +91,10 @@ def test_traces_appear_as_they_come_in_and_wait_while_the_page_is_paused(browser
         page.click(".facet a:has-text('failed')")
         page.wait_for_url("**outcome=fail**")
         assert page.locator(".feed tbody tr").count() == 2
+        # Typed in the zone in which times are shown; the browser is in Tokyo.
+        page.fill("input[name=since]", "2026-11-15 09:00")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**since=2026-11-15T00%3A00%3A00.000Z**")
         assert visitor.complaints == []
 
 
@@ -135,6 +139,9 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
             page.keyboard.press(key)
             page.wait_for_selector(f"text={left}")
         page.fill("input[name=note]", "names the amount")
+        # Enter is no judgement: nobody said pass or fail yet.
+        page.keyboard.press("Enter")
+        assert "1 answer waits" in page.inner_text("main") and page.input_value("input[name=note]") == "names the amount"
         page.keyboard.press("Escape")
         page.keyboard.press("1")
         page.wait_for_selector("text=No answer waits")

@@ -84,6 +84,12 @@ def test_checking_saves_nothing_and_lists_every_problem(world: World) -> None:
     assert "No problem was found" in Markup(send(world, EDIT, do="check", document=FIRST, expected_version="2").text).words
 
 
+def test_a_text_that_came_back_is_not_kept_yet_and_the_page_knows(world: World) -> None:
+    for path in (EDIT, f"{HOME}/cases/new"):
+        assert "data-dirty" not in world.get(path, "organization").text
+        assert 'data-dirty="yes"' in send(world, path, do="check", document=BROKEN, expected_version="2").text
+
+
 def test_the_editor_asks_the_service_while_somebody_types(world: World) -> None:
     proof = world.find_proof(EDIT, "organization")
     answer = world.post(f"{HOME}/cases/check", "organization", proof=proof, document=BROKEN, dialect="")

@@ -36,6 +36,15 @@ def list_audit(world: World) -> list[tuple[str, str]]:
     return [(one["action"], one["actor"]) for one in world.get("/api/audit?resource=annotation", "organization").json()["data"]]
 
 
+@pytest.mark.parametrize("path", [LABELS, "/ui/p/proj_home/traces/trc_shop"])
+def test_enter_in_a_note_decides_nothing(seen: World, path: str) -> None:
+    text = seen.get(path, "organization").text
+    forms = [form for form in re.findall(r"<form.*?</form>", text, re.DOTALL) if 'name="label" value="pass"' in form]
+    assert len(forms) == 1
+    # A browser takes the first button of a form for Enter, and where that is disabled does nothing.
+    assert re.findall(r"<button[^>]*>", forms[0])[0] == "<button disabled hidden>"
+
+
 def test_a_label_is_shown_with_what_was_judged(world: World) -> None:
     address = label_a_claim(world)
     assert f'href="{address}"' in world.get(LABELS, "organization").text

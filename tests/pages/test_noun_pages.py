@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from proctor.pages.inputs import write_record
-from proctor.pages.nouns import OPERATIONS, find_operation
+from proctor.pages.nouns import OPERATIONS, collect_names, find_operation, find_title
 from proctor.service.verification.declaration import Operation
 from tests.pages.markup import Markup
 from tests.pages.test_hostile import HOSTILE
@@ -50,6 +50,37 @@ def test_whatever_is_read_has_a_page(shared: World, row: dict[str, Any]) -> None
     foreign = shared.get(path, "foreign_organization")
     assert foreign.status_code == expected(row, "foreign")["organization"]
     assert foreign.status_code != 200 or "?" in path or "_home" not in foreign.text
+
+
+def test_what_has_no_name_is_called_by_what_it_is_about() -> None:
+    snapshot = {"id": "task_1", "name": "Book", "criteria": [{"id": "crit_1", "label": "greets"}, {"id": "crit_2", "label": None}]}
+    names = collect_names(snapshot)
+    assert names == {"task_1": "Book", "crit_1": "greets"}
+    assert find_title({"id": "crun_1", "task_run_id": "tr_1", "criterion_id": "crit_1"}, names) == "greets"
+    assert find_title({"id": "crun_2", "criterion_id": "crit_2"}, names) == "crun_2"
+    assert find_title({"id": "x", "name": "own", "criterion_id": "crit_1"}, names) == "own"
+    assert collect_names(None) == {}
+
+
+def test_the_page_of_a_task_run_names_its_criteria(world: World) -> None:
+    key = {"x-api-key": world.keys["organization"]}
+
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        answer = world.ask(method, path, json=body, headers=key)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+    benchmark = ask("POST", "/benchmarks", {"name": "Calls"})["id"]
+    task = ask("POST", "/tasks", {"benchmark_id": benchmark, "name": "Book", "task_item": {"instruction": "book"}})["id"]
+    claim = {"assert": "voice-transcript", "speaker": "agent", "contains": ["hello"]}
+    ask("POST", "/criteria", {"task_id": task, "label": "greets the caller", "assertion": claim})
+    run = ask("POST", "/benchmark-runs", {"benchmark_id": benchmark, "agent": "one"})["id"]
+    ask("PUT", f"/benchmark-runs/{run}/state", {"voice": {"turns": [{"speaker": "agent", "text": "good morning"}]}})
+    done = ask("POST", f"/benchmark-runs/{run}/complete")
+    text = world.get(f"/ui/task-runs/{done['task_runs'][0]['id']}", "organization").text
+    rows = text[text.index("criterion-runs") :]
+    assert re.search(r'<th scope="row"[^>]*><a href="/ui/criterion-runs/[^"]+"><bdi>greets the caller</bdi></a>', rows)
+    assert re.search(r'<a href="/ui/criteria/[^"]+"><bdi>greets the caller</bdi></a>', rows)
 
 
 def find_form(operation: Operation, row: dict[str, Any]) -> tuple[str, dict[str, str]]:

@@ -146,7 +146,7 @@ def test_how_long_things_stay_is_set_once_it_was_seen_what_would_go(world: World
     assert (kept.status_code, kept.headers["location"]) == (303, f"{HOME}/settings#retention")
     assert world.get("/api/projects/proj_home/retention", "organization").json()["trace_days"] == 2
     assert "This project keeps traces for 2 days." in Markup(world.get(f"{HOME}/settings", "organization").text).words
-    assert "set_retention" in Markup(world.get("/ui/audit", "organization").text).words
+    assert "set retention project" in Markup(world.get("/ui/audit", "organization").text).words
 
 
 @pytest.mark.parametrize(

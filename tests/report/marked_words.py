@@ -17,7 +17,17 @@ from proctor.report.wording import split_reason
 
 T = TypeVar("T")
 
-MARKED = Catalogue("xx", {name: "⟦" + re.sub(r"(\{\w+\})", r"⟧\1⟦", text) + "⟧" for name, text in read_catalogue("en").sentences.items()})
+
+class MarkedCatalogue(Catalogue):
+    """Marks what is declared too."""
+
+    def translate(self, text: str) -> str:
+        return f"⟦{text}⟧" if text else ""
+
+
+MARKED = MarkedCatalogue(
+    "xx", {name: "⟦" + re.sub(r"(\{\w+\})", r"⟧\1⟦", text) + "⟧" for name, text in read_catalogue("en").sentences.items()}
+)
 UNITS = {"min", "native", "plain", "proctor", "show", "true", "false", "null"}
 """What is written alike in every language: units, names of formats, commands."""
 _KEPT = {
@@ -34,6 +44,7 @@ _KEPT = {
     "reader",
     "check",
     "parts",
+    "change",
 }
 """Fields whose values are words of the program, which reports look up or show as they are."""
 _READ = ("title", "aria-label", "placeholder", "alt", "label", "data-label", "data-old", "data-damaged")

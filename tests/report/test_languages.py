@@ -26,6 +26,7 @@ from tests.report.html_reading import Page
 from tests.report.html_samples import Entries, entry_of, live_run, refund_conversation, visit_workflow
 from tests.report.marked_words import MARKED, ReadTexts, find_unmarked, list_packet_texts, write_in_capitals
 from tests.report.samples import claim, decided
+from tests.report.test_systems import STATE
 
 VOTES = [{"model": "M", "passed": True, "score": 0.9}, {"model": "N", "passed": False}, {"model": "O", "code": "judge_timeout"}]
 JUDGED = {"judge": "M", "models": ["M", "N", "O", "P", "Q"], "samples": VOTES, "threshold": 0.8}
@@ -81,7 +82,7 @@ def everything() -> tuple[RunResult, Entries]:
         unmet=Unmet(cases_without_evidence=1, records_without_case=2, records_not_selected=3),
         cost=TotalCost(currency="USD", agent=None, judge=0.25, user=0.1, known=0.2, why="NO PRICE"),
     )
-    evidence = msgspec.structs.replace(refund_conversation(), simulated_user=USER, error="BROKE", no_run="HEALTH CHECK")
+    evidence = msgspec.structs.replace(refund_conversation(), simulated_user=USER, error="BROKE", no_run="HEALTH CHECK", state=STATE)
     entries |= {("DETAILED", 0): entry_of(results[0], evidence, duration_ms=61_500.0, started_at="2026-11-15T09:00:02Z")}
     written = {(case.upper(), attempt): write_in_capitals(entry) for (case, attempt), entry in entries.items()}
     return write_in_capitals(run), written

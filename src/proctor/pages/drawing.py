@@ -26,6 +26,7 @@ from proctor.report.drawn_outcomes import draw_dumbbell as dumbbell
 from proctor.report.drawn_outcomes import draw_mark, draw_outcome
 from proctor.report.drawn_outcomes import draw_rate as rate
 from proctor.report.drawn_outcomes import draw_sprite as sprite
+from proctor.report.drawn_systems import draw_systems as systems
 from proctor.report.elements import Element, Node, write_markup
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "remarks",
     "sprite",
     "steps",
+    "systems",
     "time",
     "verdict",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +18,9 @@ from proctor.service.refusals import Refusal
 _LARGEST_BACK = 1_000_000
 """Bytes of a form that are given back. Escaped they are up to five times as many, and drawing them keeps others waiting."""
 
+_SILENT = frozenset(("seen", "do", "only", "previewed", "expected_version", "subject", "id", "claim", "what", "next"))
+"""Fields that a form has for itself: sent again as they were, and nothing to read."""
+
 
 def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, headers: Mapping[str, str]) -> Response:
     """Return the page for a refusal; who has no session (any more) and only wants to read is sent to the way in."""
@@ -28,7 +32,8 @@ def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, head
     if code == "FORBIDDEN" and _is_of_another_session(request):
         kind = "stale_form"
     values = {"kind": kind, "code": code, "message": refusal.message, "hint": refusal.hint, "fields": refusal.fields}
-    values |= {"entered": find_entered(request), "send_to": find_asked_address(request)}
+    values |= {"entered": find_entered(request), "send_to": find_asked_address(request), "silent": _SILENT}
+    values |= {"is_read": request.method in ("GET", "HEAD"), "back": _find_way_back(request)}
     kept = {name: value for name, value in headers.items() if name.lower() != "www-authenticate"}
     return render_page(request, "error.html", values, status=status, headers=kept)
 
@@ -57,6 +62,17 @@ def _is_of_another_session(request: Request) -> bool:
     """Return whether a form was refused for its proof, and not for what its sender may do."""
     fields = _read_refused_form(request)
     return "proof" in fields and not is_form_proof(request.scope, fields["proof"][-1])
+
+
+def _find_way_back(request: Request) -> str | None:
+    """Return the page from which a form was sent: the address that it was sent to cannot be opened."""
+    try:
+        came = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return None
+    if came.netloc != request.url.netloc or not came.path.startswith("/ui/"):
+        return None
+    return came.path + (f"?{came.query}" if came.query else "")
 
 
 def find_login_address(request: Request) -> str:

@@ -99,9 +99,27 @@ def find_record_address(kind: str | None, id: str) -> str | None:
     return None
 
 
-def find_title(record: Mapping[str, Json]) -> str:
-    """Return what a record is called."""
-    return next((str(record[name]) for name in TITLES if record.get(name)), str(record.get("id", "")))
+def find_title(record: Mapping[str, Json], names: Mapping[str, str] | None = None) -> str:
+    """Return what a record is called; without a name of its own, what it is about is called so far as `names` knows it by its id."""
+    own = next((str(record[name]) for name in TITLES if record.get(name)), None)
+    about = (names or {}).get
+    return own or next(
+        (called for field, id in record.items() if field.endswith("_id") and (called := about(str(id)))), str(record.get("id", ""))
+    )
+
+
+def collect_names(value: Json) -> dict[str, str]:
+    """Return what the records inside a record are called, by their ids: a snapshot has those that it was made of."""
+    found: dict[str, str] = {}
+    if isinstance(value, dict):
+        if value.get("id") and (called := find_title(value)) != str(value["id"]):
+            found[str(value["id"])] = called
+        for part in value.values():
+            found |= collect_names(part)
+    elif isinstance(value, list):
+        for part in value:
+            found |= collect_names(part)
+    return found
 
 
 def choose_columns(shape: Shape) -> list[tuple[str, Field]]:

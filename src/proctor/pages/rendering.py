@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import gzip
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -18,12 +18,13 @@ from starlette.responses import RedirectResponse, Response
 from proctor import __version__
 from proctor.errors import MissingExtra
 from proctor.pages import drawing, pictures, words
-from proctor.pages.session_cookie import find_session_token, make_form_proof
+from proctor.pages.session_cookie import find_session_token, is_secure, make_form_proof
 from proctor.pages.static_files import accepts_gzip, find_static_address
 from proctor.report.catalogue import Catalogue, choose_language, read_catalogue
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from jinja2.runtime import Context
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -37,7 +38,7 @@ _SMALLEST_COMPRESSED = 1_000
 def make_environment() -> Environment:
     """Return the templates of this package, with what all of them use."""
     try:
-        from jinja2 import Environment, PackageLoader  # only pages need it
+        from jinja2 import Environment, PackageLoader, pass_context  # only pages need it
 
         from proctor.pages.undefined import UnknownName  # as above
     except ModuleNotFoundError:
@@ -46,9 +47,15 @@ def make_environment() -> Environment:
         loader=PackageLoader("proctor.pages"), autoescape=True, undefined=UnknownName, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(words.FILTERS)
+    spoken: dict[str, Callable[..., Any]] = {name: functools.partial(_speak, write) for name, write in words.SPOKEN.items()}
+    environment.filters.update({name: pass_context(write) for name, write in spoken.items()})
     known: dict[str, object] = environment.globals  # type: ignore[assignment]  # declared as what Jinja2 itself puts there
     known |= {"static": find_static_address, "pictures": pictures, "draw": drawing, "version": __version__}
     return environment
+
+
+def _speak(write: Callable[..., str], context: Context, value: object) -> str:
+    return write(value, context["catalogue"])
 
 
 def find_catalogue(request: Request) -> Catalogue:
@@ -71,6 +78,7 @@ def render_page(
                 "form_proof": functools.partial(make_form_proof, request.scope),
                 "has_session": find_session_token(request.scope) is not None,
                 "path": request.url.path,
+                "origin": _find_origin(request),
                 "request_id": request.scope.get("state", {}).get("request_id", ""),
                 "project": None,
                 **values,
@@ -78,6 +86,11 @@ def render_page(
         )
     )
     return _make_response(request, text, status, headers or {})
+
+
+def _find_origin(request: Request) -> str:
+    """Return the address by which the reader reaches the service: commands that a page proposes are to work where it is read."""
+    return f"{'https' if is_secure(request.scope) else 'http'}://{request.url.netloc}"
 
 
 def redirect(address: str) -> Response:

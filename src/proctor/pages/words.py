@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from proctor.report.catalogue import Catalogue, speak
 from proctor.report.html_text import duration_words
 from proctor.report.neutral import to_block, to_lines, to_one_line
+from proctor.store.bodies import to_json
 
 OUTCOMES = ("fail", "error", "pass", "skip")
 """In the order in which they are worth a look."""
@@ -29,9 +31,9 @@ def show_time(at: str | None) -> str:
     return "" if not at else f"{at[:10]} {at[11:16]} UTC"
 
 
-def show_duration(ms: float | None) -> str:
+def show_duration(ms: float | None, words: Catalogue | None = None) -> str:
     """Return a duration in words."""
-    return "" if ms is None else duration_words(ms)
+    return "" if ms is None else duration_words(ms, words)
 
 
 def measure_run_ms(run: Mapping[str, Any]) -> float | None:
@@ -42,14 +44,32 @@ def measure_run_ms(run: Mapping[str, Any]) -> float | None:
     return max(0.0, (ended - begun).total_seconds() * 1000)
 
 
-def show_share(share: float) -> str:
+def show_share(share: float, words: Catalogue | None = None) -> str:
     """Return a share as a percentage; 100 % and 0 % only where nothing is missing."""
     percent = share * 100
     if 0 < percent < 0.1:
-        return "<0.1 %"
-    if 99.9 < percent < 100:
-        return ">99.9 %"
-    return f"{percent:.1f}".removesuffix(".0") + " %"
+        written = "<0.1 %"
+    elif 99.9 < percent < 100:
+        written = ">99.9 %"
+    else:
+        written = f"{percent:.1f}".removesuffix(".0") + " %"
+    return speak(words).write_figure(written)
+
+
+def show_figure(value: float, words: Catalogue | None = None) -> str:
+    """Return a number as it is written in a language, whole where it is."""
+    whole = isinstance(value, int) or (value.is_integer() and abs(value) < 10**15)
+    return speak(words).write_figure(f"{int(value):,}" if whole else f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.1f}")
+
+
+def translate(text: str, words: Catalogue | None = None) -> str:
+    """Return what the program itself says of a form or a field, in a language; other texts as they are."""
+    return speak(words).translate(text)
+
+
+def show_value(value: object) -> str:
+    """Return a value as JSON, and a text as it is: never as Python would write it."""
+    return value if isinstance(value, str) else to_json(value).decode(errors="replace")
 
 
 def quote_part(text: str) -> str:
@@ -71,10 +91,11 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "shown": show_text,
     "shown_lines": show_lines,
     "time_text": show_time,
-    "duration": show_duration,
     "run_ms": measure_run_ms,
-    "share": show_share,
     "part": quote_part,
     "block": show_block,
+    "value": show_value,
 }
 """What templates may call."""
+SPOKEN: dict[str, Callable[..., str]] = {"duration": show_duration, "share": show_share, "figure": show_figure, "translated": translate}
+"""What they may call and what depends on the reader's language."""

@@ -2,15 +2,20 @@
 
 A sentence has a name (`run.cancel`) and may have places to fill in (`{count}`). Where the number decides how it is said, there are two of
 it, `NAME.one` and `NAME.other`. What suites, agents and checks say is shown as it was said.
+
+Fields and verbs are described where they are declared, in English. Those texts have no second name: `declared.json` of the other languages
+lists them as they stand in the declaration.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from proctor.model.typed import make_json_decoder
 
+_SENTENCES = make_json_decoder(dict[str, str])
 DEFAULT = "en"
 Language = Literal["en", "de", "es"]
 LANGUAGES: tuple[str, ...] = get_args(Language)
@@ -20,15 +25,18 @@ TOPICS = (
     *("report", "wording", "findings", "terminal", "comparison"),
 )
 """The files of each language. No sentence stands in two of them."""
+DECLARED = "declared"
+"""The file of each language but English that has the texts of declarations."""
 _OTHER_POINTS = {ord(","): ".", ord("."): ","}
 
 
 class Catalogue:
     """The sentences of one language."""
 
-    def __init__(self, language: str, sentences: dict[str, str]) -> None:
+    def __init__(self, language: str, sentences: dict[str, str], declared: Mapping[str, str] | None = None) -> None:
         self.language = language
         self.sentences = sentences
+        self.declared = declared or {}
 
     def say(self, name: str, /, **places: Any) -> str:
         """Return a sentence with its places filled in; `count` also chooses between one and many."""
@@ -50,6 +58,10 @@ class Catalogue:
         """Return the sentence for a word of ours, such as `fact.score` for `score`; the word itself where there is none."""
         return self.sentences.get(f"{group}{joined_by}{word.replace(' ', '_')}", word)
 
+    def translate(self, text: str) -> str:
+        """Return what a declaration says, in this language; as it stands there where nobody has translated it."""
+        return self.declared.get(text, text)
+
     def write_number(self, number: float, places: int = 0) -> str:
         """Return a number as it is written in this language."""
         return self.write_figure(f"{number:,.{places}f}")
@@ -62,17 +74,20 @@ class Catalogue:
 @functools.cache
 def read_catalogue(language: str) -> Catalogue:
     """Return the sentences of one of `LANGUAGES`."""
-    from pkgutil import get_data  # read through the loader, so a zipped installation works too
-
-    decode = make_json_decoder(dict[str, str]).decode
     sentences: dict[str, str] = {}
     for topic in TOPICS:
-        content = get_data("proctor.report", f"sentences/{language}/{topic}.json")
-        assert content is not None, (language, topic)
-        found = decode(content)
+        found = _read_sentences(language, topic)
         assert not found.keys() & sentences.keys(), (language, topic)
         sentences |= found
-    return Catalogue(language, sentences)
+    return Catalogue(language, sentences, {} if language == DEFAULT else _read_sentences(language, DECLARED))
+
+
+def _read_sentences(language: str, topic: str) -> dict[str, str]:
+    from pkgutil import get_data  # read through the loader, so a zipped installation works too
+
+    content = get_data("proctor.report", f"sentences/{language}/{topic}.json")
+    assert content is not None, (language, topic)
+    return _SENTENCES.decode(content)
 
 
 def speak(words: Catalogue | None) -> Catalogue:

@@ -9,6 +9,7 @@ from proctor.report.attempt_layout import Document
 from proctor.report.catalogue import Catalogue
 from proctor.report.drawn_assertions import draw_assertions
 from proctor.report.drawn_outcomes import draw_mark
+from proctor.report.drawn_systems import draw_systems
 from proctor.report.drawn_text import draw_block, draw_folded, draw_pre, draw_text
 from proctor.report.elements import Child, Element, Node, make
 
@@ -66,7 +67,8 @@ def draw_conversation(document: Document, words: Catalogue) -> list[Node]:
     if document.get("no_timeline"):
         return [make("p", "muted", document["no_timeline"])]
     none = [] if document["steps"] else [make("p", "muted", words.say("result.nothing_recorded"))]
-    return [*none, draw_steps(document["steps"], words), *draw_others(document["others"], words)]
+    systems = draw_systems(document.get("systems"), words)
+    return [*none, draw_steps(document["steps"], words), *systems, *draw_others(document["others"], words)]
 
 
 def draw_steps(steps: Sequence[tuple[int, Json]], words: Catalogue, find_whole: Callable[[str], str] | None = None) -> Element:

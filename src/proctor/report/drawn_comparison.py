@@ -110,7 +110,7 @@ def _draw_change(comparison: Comparison, words: Catalogue) -> Child:
     over = words.say("compare.rate", count=comparison.cases)
     return (
         words.say("compare.points", effect=effect, low=low, high=high),
-        make("small", "", f"p = {words.write_figure(f'{comparison.p_value:.3g}')} · {over}"),
+        make("small", "", f"p = {words.write_figure(f'{comparison.p_value:.2g}')} · {over}"),
     )
 
 

@@ -10,6 +10,7 @@ from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.run import RunEntry
 from proctor.report.catalogue import Catalogue, speak
 from proctor.report.html_comparisons import explain_in_rows
+from proctor.report.html_systems import write_systems
 from proctor.report.html_text import duration_words, list_tag_pairs, write_block, write_label, write_pretty
 from proctor.report.html_timeline import build_timeline, list_facts, list_other_evidence
 from proctor.report.judge_votes import list_votes
@@ -82,6 +83,8 @@ def write_attempt(result: CaseResult, entry: RunEntry | None, *, with_evidence: 
         document["no_timeline"] = words.say("report.left_out")
     else:
         document["timeline"] = build_timeline(evidence, marks, words)
+        if (systems := write_systems(evidence.state, words)) is not None:
+            document["systems"] = systems
         document["rest"] = list_other_evidence(evidence, marks)
         _name_first_pieces(document)
     return document

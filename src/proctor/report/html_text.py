@@ -63,8 +63,16 @@ def write_tool_result(value: Json) -> str:
     return write_pretty(value) if texts is None else "\n".join(write_pretty(text) for text in texts)
 
 
+_LONG = (
+    (47.5 * 3_600_000, "d", 86_400_000, "h", 3_600_000),
+    (119.5 * 60_000, "h", 3_600_000, "min", 60_000),
+    (59_950, "min", 60_000, "s", 1_000),
+)
+"""From which length on a duration is told in which two units, the longest first."""
+
+
 def duration_words(ms: float, words: Catalogue | None = None) -> str:
-    """Return a duration in words: `812 ms`, `1.5 s`, `2 min 5 s`."""
+    """Return a duration in words: `812 ms`, `1.5 s`, `2 min 5 s`, `3 h 20 min`, `7 d`."""
     words = speak(words)
     if ms != ms or ms in (float("inf"), float("-inf")):
         return words.say("told.no_duration")
@@ -72,8 +80,11 @@ def duration_words(ms: float, words: Catalogue | None = None) -> str:
         return words.write_figure(f"{ms:.0f} ms" if ms >= 10 else f"{ms:.3g} ms")
     if ms < 59_950:
         return words.write_figure(f"{ms / 1000:.1f} s")
-    minutes, seconds = divmod(round(ms / 1000), 60)
-    return words.write_figure(f"{minutes:,} min {seconds} s" if seconds else f"{minutes:,} min")
+    for least_ms, large, large_ms, small, small_ms in _LONG:
+        if ms >= least_ms:
+            first, rest = divmod(round(ms / small_ms), large_ms // small_ms)
+            return words.write_figure(f"{first:,} {large} {rest} {small}" if rest else f"{first:,} {large}")
+    raise AssertionError(ms)  # the last row begins where the seconds above end
 
 
 def list_tag_pairs(tags: Mapping[str, Json]) -> list[tuple[str, str]]:

@@ -36,8 +36,16 @@ _SETTINGS: Table = {
     "window_s": Field(number(most=alerts.LONGEST_WINDOW_S), "seconds of the past it looks at"),
     "minimum": Field(whole(most=1_000_000), "with fewer results than this it stays as it is"),
 }
-_WEBHOOK = Field(text(LONGEST_URL), "where messages go when it begins to fire and when it is quiet again", required=True, null=False)
-_SECRET = Field(text(500), "signs the messages, at least 16 characters")
+_AGENT: Table = {"agent_id": Field(id_of("agent"), "the only agent it looks at; empty: every agent of the project")}
+_SENDING: Table = {
+    "webhook_url": Field(
+        text(LONGEST_URL), "where messages go when it begins to fire and when it is quiet again", required=True, null=False
+    ),
+    "secret": Field(text(500), "signs the messages, at least 16 characters"),
+    "active": Field(FLAG, "whether it is watched"),
+}
+FIELDS: Table = {"name": NAME, **_AGENT, **_SETTINGS, **_SENDING}
+"""Everything that the form of some rule asks for."""
 _DAYS = "7"
 
 
@@ -175,9 +183,9 @@ async def _make_form(request: Request, project: Record, kind: AlertKind, rule: R
     cases = (await list_cases(hub, caller, project_id=project["id"], limit=100))["data"]
     own: dict[str, Field] = {"name": NAME}
     if rule is None:
-        own["agent_id"] = Field(id_of("agent"), "the only agent it looks at; empty: every agent of the project")
+        own |= _AGENT
     own |= {name: _SETTINGS[name] for name in _SETTINGS if name in DEFAULTS[kind]}
-    own |= {"webhook_url": _WEBHOOK, "secret": _SECRET, "active": Field(FLAG, "whether it is watched")}
+    own |= _SENDING
     here = _find_address(project)
     title = catalogue.say("form.change", name=rule["name"]) if rule else catalogue.say(f"alert.{kind}")
     return Form(

@@ -171,6 +171,7 @@ async def _show_editor(
         "agents": [] if away else await list_project_agents(desk, project["id"]),
         "found": await validate_text(desk, form),
         "now": now,
+        "dirty": form.get("document", "") != (EXAMPLE if case is None else case["document"]),
         "trial": None,
         "lost": None,
         "refusal": None,

@@ -14,6 +14,7 @@ from proctor.pages.pictures import draw_history
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.words import quote_part, show_share
+from proctor.report.catalogue import Catalogue
 from proctor.service.access.agents import list_agents
 from proctor.service.refusals import Refusal
 from proctor.service.traces import case_history, cases
@@ -24,6 +25,7 @@ _ROWS = 25
 _MOST_AGENTS = 100
 _HISTORY = 30
 """Runs, or days, of a history on one page."""
+_VERSIONS = 50
 _LONGEST_SHOWN = 60_000
 """Characters of a document that a page shows; the rest is in the editor."""
 
@@ -55,7 +57,7 @@ async def show_case(request: Request, source: Source) -> Response:
     """Show one case."""
     desk, project, case = await find_case(request, source)
     asked = request.query_params
-    versions = await cases.list_versions(desk.hub, desk.caller, case["id"], limit=50)
+    versions = await cases.list_versions(desk.hub, desk.caller, case["id"], limit=_VERSIONS, cursor=asked.get("versions"))
     over_runs = await _read_run_history(desk, case["id"], asked.get("key") or None, asked.get("cursor"))
     by_day = await case_history.list_trace_history(desk.hub, desk.caller, case["id"], key=asked.get("key") or None, limit=_HISTORY)
     catalogue = find_catalogue(request)
@@ -66,11 +68,12 @@ async def show_case(request: Request, source: Source) -> Response:
         "longest": _LONGEST_SHOWN,
         "agents": await list_project_agents(desk, project["id"]),
         "versions": versions,
+        "key": asked.get("key"),
         "change": await _read_change(desk, case, asked.get("from"), asked.get("to")),
         "over_runs": over_runs,
         "by_day": by_day,
-        "runs_chart": None if over_runs is None else draw_history(over_runs["data"], _say(catalogue.say, "runs", over_runs["data"])),
-        "days_chart": draw_history(by_day["data"], _say(catalogue.say, "days", by_day["data"])),
+        "runs_chart": None if over_runs is None else draw_history(over_runs["data"], _say(catalogue, "runs", over_runs["data"])),
+        "days_chart": draw_history(by_day["data"], _say(catalogue, "days", by_day["data"])),
     }
     return render_page(request, "case.html", values)
 
@@ -128,20 +131,18 @@ async def _read_change(desk: Desk, case: Record, before: str | None, after: str 
     return {"before": old, "after": new, "diff": await asyncio.to_thread(compare_documents, old["document"], new["document"])}
 
 
-def _say(say: object, kind: str, rows: list[Record]) -> str:
+def _say(catalogue: Catalogue, kind: str, rows: list[Record]) -> str:
     """Return what a picture of a history shows, in words."""
     decided = [row for row in rows if row["pass_rate"] is not None]
-    if not decided or not callable(say):
+    if not decided:
         return ""
     last = decided[0]
-    return str(
-        say(
-            f"history.said_{kind}",
-            count=len(decided),
-            last=show_share(last["pass_rate"]),
-            low=show_share(last["low"]),
-            high=show_share(last["high"]),
-            least=show_share(min(row["pass_rate"] for row in decided)),
-            most=show_share(max(row["pass_rate"] for row in decided)),
-        )
+    return catalogue.say(
+        f"history.said_{kind}",
+        count=len(decided),
+        last=show_share(last["pass_rate"], catalogue),
+        low=show_share(last["low"], catalogue),
+        high=show_share(last["high"], catalogue),
+        least=show_share(min(row["pass_rate"] for row in decided), catalogue),
+        most=show_share(max(row["pass_rate"] for row in decided), catalogue),
     )

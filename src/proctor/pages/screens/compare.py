@@ -27,7 +27,7 @@ async def show_comparison(request: Request, source: Source) -> Response:
     project = await source.get_project(request.path_params["project"])
     named = _read_named(request)
     if len(named) < 2:
-        page = await source.list_runs(project["id"], limit=_CHOICE)
+        page = await source.list_runs(project["id"], cursor=request.query_params.get("cursor"), limit=_CHOICE)
         values = {"project": project, "source": source, "page": page, "chosen": named, "most": MOST_RUNS}
         return render_page(request, "choose.html", values)
     runs = await _find_runs(request, source, project, named)

@@ -24,7 +24,7 @@ from proctor.service.verification.solvers import list_solvers
 
 KINDS = tuple(kind for kind in keys.PREFIXES if kind != "sandbox")
 """What people make keys for; a sandbox has its token from the moment it is made."""
-_FIELDS: Table = {
+FIELDS: Table = {
     "kind": Field(
         one_of(*KINDS, exact=True),
         "organization: everything; project: sends traces and reads its project; solver: starts benchmark runs; run: one benchmark run",
@@ -74,7 +74,7 @@ async def create_key(request: Request, source: Source) -> Response:
     require_writer(get_caller(request), "keys are created")
     form = await _make_form(request, source)
     try:
-        row, plain = await keys.create_key(get_hub(request), get_caller(request), _make_spec(read_inputs(_FIELDS, sent)))
+        row, plain = await keys.create_key(get_hub(request), get_caller(request), _make_spec(read_inputs(FIELDS, sent)))
     except Refusal as refusal:
         if not (is_mended_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
@@ -123,8 +123,9 @@ async def _make_form(request: Request, source: Source) -> Form:
         action="/ui/keys/new",
         button=catalogue.say("keylist.make"),
         back="/ui/keys",
-        fields=_FIELDS,
+        fields=FIELDS,
         choices={
+            "kind": [(word, catalogue.say(f"key_kind.{word}")) for word in KINDS],
             "project_id": [(one["id"], one["name"]) for one in projects],
             "solver_id": [(str(one["id"]), str(one["alias"])) for one in solvers],
             "agent_ids": [(one["id"], one["name"]) for one in agents],

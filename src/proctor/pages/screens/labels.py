@@ -50,7 +50,7 @@ async def show_labels(request: Request, source: Source) -> Response:
         "chosen": bool(asked.get("subject")),
         "found": found,
         "counts": count_labels(found),
-        "figures": _list_figures(found),
+        "figures": _list_figures(found, find_catalogue(request)),
         "curve": await asyncio.to_thread(_draw_curve, found, find_catalogue(request)),
         "latest": [{**one, "address": find_label_address(project["id"], one["id"])} for one in latest],
         "longest_note": LONGEST_NOTE,
@@ -109,14 +109,16 @@ def _write_text(value: object) -> str:
     return write_block(value, _LONGEST_ANSWER) if isinstance(value, str) else write_pretty(value, _LONGEST_ANSWER)
 
 
-def _list_figures(found: Agreement) -> list[Record]:
+def _list_figures(found: Agreement, catalogue: Catalogue) -> list[Record]:
     if found.calibration is None:
         return []
-    return [_write_figure(name, found.calibration.figures[name]) for name in _FIGURES if name in found.calibration.figures]
+    return [_write_figure(name, found.calibration.figures[name], catalogue) for name in _FIGURES if name in found.calibration.figures]
 
 
-def _write_figure(name: str, figure: Figure) -> Record:
-    write = show_share if name != "kappa" else lambda value: f"{value:.2f}"
+def _write_figure(name: str, figure: Figure, catalogue: Catalogue) -> Record:
+    def write(value: float) -> str:
+        return show_share(value, catalogue) if name != "kappa" else catalogue.write_number(value, 2)
+
     bounds = figure.interval
     return {
         "name": name,

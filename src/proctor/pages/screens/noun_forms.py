@@ -33,7 +33,7 @@ async def show(request: Request, source: Source, parts: list[str]) -> Response:
     authorize(get_caller(request))
     last, above = parts[-1], parts[:-1]
     if last == "delete" and (operation := nouns.find_operation("DELETE", above)) is not None:
-        return _ask(request, source, operation, parts)
+        return await _ask(request, source, operation, parts)
     if last == "change" and (operation := nouns.find_operation("PATCH", above)) is not None:
         record = await _read_record(request, above)
         form = await _make_form(request, operation, parts, dict(request.query_params), record)
@@ -142,7 +142,7 @@ async def _make_form(
     target = parts if parts[-1] in ("change", "remove") else [part for part in parts if part != "new"]
     return Form(
         title=title,
-        about=operation.about,
+        about=catalogue.translate(operation.about),
         action=nouns.make_address(target),
         button=title,
         back=_find_address_after([part for part in target if part not in ("change", "remove")]),
@@ -159,12 +159,14 @@ def _is_link(operation: Operation) -> bool:
     return operation.path.endswith("}") and operation.takes is None and len(operation.ids) > 1
 
 
-def _ask(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
+async def _ask(request: Request, source: Source, operation: Operation, parts: list[str]) -> Response:
     catalogue = find_catalogue(request)
     above = parts[:-1]
+    # What is deleted is asked for by the name that people know it by; an id looks like any other.
+    record = await _read_record(request, above) if nouns.find_operation("GET", above) is not None else {"id": above[-1]}
     question = Question(
-        title=catalogue.say("form.delete_sure", name=above[-1]),
-        about=operation.about,
+        title=catalogue.say("form.delete_sure", name=nouns.find_title(record)),
+        about=catalogue.translate(operation.about),
         action=nouns.make_address(parts),
         button=catalogue.say("form.delete"),
         back=_find_address_after(above) if nouns.find_operation("GET", above) is None else nouns.make_address(above),
@@ -176,22 +178,26 @@ def _ask(request: Request, source: Source, operation: Operation, parts: list[str
 def name_action(catalogue: Catalogue, operation: Operation) -> str:
     """Return what the button of an operation says."""
     if operation.method == "PATCH":
-        return catalogue.say("form.change", name=operation.noun.called)
+        return catalogue.say("form.change", name=catalogue.translate(operation.noun.called))
     words = [word for word in operation.path.split("/") if word and not word.startswith("{")]
     known = f"act.{words[-1].replace('-', '_')}"
     if len(words) > 1 and operation.method != "DELETE" and catalogue.has(known):
         return catalogue.say(known)
     if operation.method == "DELETE":
-        return catalogue.say("form.remove", name=label_of(operation.ids[-1]).lower())
+        return catalogue.say("form.remove", name=catalogue.translate(label_of(operation.ids[-1]).lower()))
     if _is_link(operation):
-        return catalogue.say("form.add", name=label_of(operation.ids[-1]).lower())
-    return catalogue.say("form.new", name=operation.noun.called) if operation.creates else label_of(words[-1])
+        return catalogue.say("form.add", name=catalogue.translate(label_of(operation.ids[-1]).lower()))
+    return (
+        catalogue.say("form.new", name=catalogue.translate(operation.noun.called))
+        if operation.creates
+        else catalogue.translate(label_of(words[-1]))
+    )
 
 
 def name_noun(catalogue: Catalogue, first: str) -> str:
     """Return what the records of a list are called."""
     known = f"noun.{first.replace('-', '_')}"
-    return catalogue.say(known) if catalogue.has(known) else label_of(first.replace("-", "_"))
+    return catalogue.say(known) if catalogue.has(known) else catalogue.translate(label_of(first.replace("-", "_")))
 
 
 async def _list_choices(request: Request, table: Table) -> dict[str, list[tuple[str, str]]]:

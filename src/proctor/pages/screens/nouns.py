@@ -68,9 +68,10 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
     assert operation.gives is not None
     facts, large, nested = nouns.choose_facts(operation.gives, parts)
     sections: list[Record] = []
+    names = nouns.collect_names(record.get("snapshot"))
     for one, address in nouns.list_below(parts):
         page = await _call(request, one, address, within=parts[1] if one.within else None)
-        sections.append(_make_section(one, address, page, parts))
+        sections.append(_make_section(one, address, page, parts, names))
     values = {
         "source": source,
         "nouns": nouns,
@@ -80,7 +81,7 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
         "facts": {name: (field, record.get(name)) for name, field in facts.items() if record.get(name) not in (None, [])},
         "large": {name: _shorten_json(record[name]) for name in large if record.get(name) not in (None, {}, [])},
         "axes": _list_axes(record.get("axes")),
-        "nested": [_make_nested(name, field, record, parts) for name, field in nested.items()],
+        "nested": [_make_nested(name, field, record, parts, names) for name, field in nested.items()],
         "sections": sections,
         "actions": [
             {"last": last, "about": one.about, "label": noun_forms.name_action(catalogue, one), "asks": one.takes or one.path.endswith("}")}
@@ -103,7 +104,7 @@ async def _call(request: Request, operation: Operation, parts: list[str], *, cur
     return await operation.call(get_hub(request), get_caller(request), *ids, **options)
 
 
-def _make_section(operation: Operation, address: list[str], page: Any, parts: list[str]) -> Record:
+def _make_section(operation: Operation, address: list[str], page: Any, parts: list[str], names: dict[str, str]) -> Record:
     """Return a list that belongs to a record; of an answer that is no list, the records in it."""
     assert operation.gives is not None
     query = f"?{operation.within}={nouns.quote_part(parts[1])}" if operation.within else ""
@@ -117,16 +118,16 @@ def _make_section(operation: Operation, address: list[str], page: Any, parts: li
         "address": nouns.make_address(address) + query,
         "new": f"{nouns.make_address(address)}/new{query}" if new is not None and (operation.within or new.takes) else None,
         "more": more,
-        "table": _make_table(operation, address, rows, shape=shape, drop=operation.within),
+        "table": {**_make_table(operation, address, rows, shape=shape, drop=operation.within), "names": names},
     }
 
 
-def _make_nested(name: str, field: Any, record: Record, parts: list[str]) -> Record:
+def _make_nested(name: str, field: Any, record: Record, parts: list[str], names: dict[str, str]) -> Record:
     rows: Any = record.get(name) or []
     address = [*parts, name]
     kind = _singular_kind(name)
     found = [(nouns.find_record_address(kind, str(row.get("id"))), _find_remove(address, row), row) for row in rows]
-    return {"title": name, "table": {"columns": nouns.choose_columns(field.kind.shape), "rows": found}}
+    return {"title": name, "table": {"columns": nouns.choose_columns(field.kind.shape), "rows": found, "names": names}}
 
 
 def _singular_kind(name: str) -> str:
@@ -143,7 +144,7 @@ def _make_table(operation: Operation, parts: list[str], rows: Any, *, shape: Any
         id = str(row.get("id", ""))
         address = nouns.make_address([*parts, id]) if has_page else nouns.find_record_address(_kind_of(shape), id)
         found.append((address, None if has_page else _find_remove(parts, row), row))
-    return {"columns": [one for one in nouns.choose_columns(shape) if one[0] != drop], "rows": found}
+    return {"columns": [one for one in nouns.choose_columns(shape) if one[0] != drop], "rows": found, "names": {}}
 
 
 def _kind_of(shape: Any) -> str | None:

@@ -22,7 +22,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.upkeep.project_retention import get_retention
 from proctor.service.verification.fields import NAME, OBJECT, Field, Table, matching, text
 
-_FIELDS: Table = {
+FIELDS: Table = {
     "name": NAME,
     "description": Field(text(4000, 0), "what it is for"),
     "settings": Field(
@@ -31,7 +31,7 @@ _FIELDS: Table = {
         example={"targets": {"support": {"type": "http", "url": "https://agent.example.com/chat", "response_path": "text"}}},
     ),
 }
-_SECRET: Table = {
+SECRET: Table = {
     "name": Field(matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "letters, digits and underscores"), "as in ${NAME}", required=True, null=False),
     "value": Field(text(400), "kept encrypted; nobody can ask for it again", required=True, null=False),
 }
@@ -46,7 +46,7 @@ async def show_settings(request: Request, source: Source) -> Response:
         "source": source,
         "project": project,
         "secrets": await secrets.list_secrets(hub, caller, project["id"]),
-        "settings_text": write_record(_FIELDS, project)["settings"],
+        "settings_text": write_record(FIELDS, project)["settings"],
         "retention": retention,
         "retention_inputs": make_inputs(RETENTION_FIELDS, write_record(RETENTION_FIELDS, retention)),
     }
@@ -56,7 +56,7 @@ async def show_settings(request: Request, source: Source) -> Response:
 async def show_change(request: Request, source: Source) -> Response:
     """Show the form that changes a project."""
     project = await _find_changeable(request, source)
-    return show_form(request, source, _make_form(request, project), write_record(_FIELDS, project))
+    return show_form(request, source, _make_form(request, project), write_record(FIELDS, project))
 
 
 async def change_project(request: Request, source: Source) -> Response:
@@ -65,7 +65,7 @@ async def change_project(request: Request, source: Source) -> Response:
     project = await _find_changeable(request, source)
     try:
         refuse_if_changed(sent, project["updated_at"])
-        changes = read_inputs(_FIELDS, sent, before=write_record(_FIELDS, project))
+        changes = read_inputs(FIELDS, sent, before=write_record(FIELDS, project))
         if changes:
             # A project always has settings; emptied they are none.
             changes = {name: {} if name == "settings" and value is None else value for name, value in changes.items()}
@@ -88,7 +88,7 @@ async def create_project(request: Request, source: Source) -> Response:
     sent = await read_form(request)
     require_writer(get_caller(request), "projects are changed")
     try:
-        given: dict[str, Any] = {"name": "", "description": None, "settings": {}, **read_inputs(_FIELDS, sent)}
+        given: dict[str, Any] = {"name": "", "description": None, "settings": {}, **read_inputs(FIELDS, sent)}
         made = await projects.create_project(get_hub(request), get_caller(request), **given)
     except Refusal as refusal:
         if not is_mended_in_form(refusal):
@@ -174,7 +174,7 @@ def _make_form(request: Request, project: Record | None, seen: str = "") -> Form
         action=here,
         button=catalogue.say("form.save"),
         back="/ui/" if project is None else f"{_find_address(project)}/settings",
-        fields=_FIELDS,
+        fields=FIELDS,
         partial=project is not None,
         seen=seen or ("" if project is None else project["updated_at"]),
         updated_at="" if project is None else project["updated_at"],
@@ -191,7 +191,7 @@ def _make_secret_form(request: Request, project: Record) -> Form:
         action=f"{_find_address(project)}/secrets",
         button=catalogue.say("form.save"),
         back=f"{_find_address(project)}/settings#secrets",
-        fields=_SECRET,
+        fields=SECRET,
         crumbs=_list_ways(request, project),
         project=project,
     )

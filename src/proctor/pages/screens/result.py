@@ -41,7 +41,9 @@ async def show_result(request: Request, source: Source) -> Response:
     most = _STEPS_BESIDE if given else _STEPS
     shown = await _show(source, run["id"], request.path_params["result"], first, most, words)
     others = await source.list_results(run["id"], AttemptFilter(case=shown["summary"]["case"]), limit=_MOST_ATTEMPTS)
-    attempts = sorted(others["data"], key=lambda other: other["attempt"])
+    # Of very many attempts the newest are listed, and always the one that is shown.
+    listed = {other["id"]: other for other in (*others["data"], shown["summary"])}
+    attempts = sorted(listed.values(), key=lambda other: other["attempt"])
     wanted = _choose_beside(given, attempts, shown["summary"]["id"])
     if given and not wanted:
         shown = await _show(source, run["id"], request.path_params["result"], first, _STEPS, words)
@@ -51,6 +53,7 @@ async def show_result(request: Request, source: Source) -> Response:
         "source": source,
         "run": run,
         "attempts": attempts,
+        "more_attempts": max(0, (others["_meta"].get("total") or 0) - len(attempts)),
         **shown,
         "beside": beside,
         "shown_beside": [shown["summary"]["id"], *wanted],

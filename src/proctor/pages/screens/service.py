@@ -73,7 +73,7 @@ def find_address(kind: str, id: str, project_id: str | None = None) -> str | Non
         case "trace" if within:
             return f"{within}/traces/{quote_part(id)}"
         case "agent" if within:
-            return f"{within}/agents"
+            return f"{within}/agents/{quote_part(id)}"
         case "key":
             return "/ui/keys"
         case _:

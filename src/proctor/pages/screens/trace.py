@@ -22,7 +22,7 @@ from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.trace_source import TraceSource
 from proctor.pages.words import quote_part
-from proctor.report.html_text import duration_words, write_pretty
+from proctor.report.html_text import write_pretty
 from proctor.report.html_timeline import build_timeline
 from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation
 from proctor.service.refusals import Refusal, not_found
@@ -138,7 +138,6 @@ def _write_row(tree: SpanTree, place: int, opened: Opened, forced: bool, kept: R
         "deep": row.depth if row.depth > _DEEPEST else None,
         "is_open": is_open,
         "is_target": place == target,
-        "took": None if row.took_ms is None else duration_words(row.took_ms),
         "begin": round(min(998.0, max(0.0, begin)), 1),
         "length": round(min(1000.0, length), 1),
         "turn": _write_address({**kept, "turned": turned}) + f"#r{place}",
@@ -163,8 +162,7 @@ def _write_span(span: Span, row: SpanRow, tree: SpanTree) -> Record:
     attributes = _write_pairs(span.attributes)
     return {
         "row": row,
-        "took": None if row.took_ms is None else duration_words(row.took_ms),
-        "begins": None if not row.start_ns else duration_words((row.start_ns - tree.start_ns) / 1e6),
+        "begins_ms": None if not row.start_ns else (row.start_ns - tree.start_ns) / 1e6,
         "attributes": attributes[:_MOST_ATTRIBUTES],
         "more": max(0, len(attributes) - _MOST_ATTRIBUTES),
         "events": [(event.name, write_pretty(event.attributes, 2000)) for event in span.events[:20]],

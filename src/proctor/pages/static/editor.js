@@ -1,4 +1,4 @@
-// The editor of cases: line numbers, and the problems of the document while it is typed. What they are is decided by the service.
+// The editor of cases: line numbers, and the problems of the document while it is typed.
 const form = document.querySelector("form.editor");
 const text = document.getElementById("text");
 const gutter = form.querySelector(".gutter");
@@ -42,7 +42,7 @@ function make(name, content, options = {}) {
   element.textContent = content;
   return Object.assign(element, options);
 }
-// Characters that hide or turn the text round are written out, as the pages do.
+// Characters that hide or turn text are written out.
 const plain = (words) => words.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
 
 function tell(found) {
@@ -52,7 +52,8 @@ function tell(found) {
   title.querySelector("svg").setAttribute("class", `mark ${found.valid ? "pass" : "fail"}`);
   const words = found.valid ? form.dataset.saidOk : form.dataset.saidProblems;
   if (title.querySelector("span").textContent !== words) title.querySelector("span").textContent = words;
-  readAs.textContent = found.valid ? `${found.dialect} · ${found.case_count}` : "";
+  const cases = found.case_count === 1 ? form.dataset.saidCase : form.dataset.saidCases.replace("{count}", found.case_count);
+  readAs.textContent = found.valid ? `${found.dialect} · ${cases}` : "";
   text.setAttribute("aria-invalid", String(!found.valid));
   list.replaceChildren(...found.problems.map((problem) => {
     const row = make("li", "", { className: problem.level });
@@ -78,7 +79,7 @@ async function check() {
   try {
     const answer = await fetch(form.dataset.check, { method: "POST", body, redirect: "manual" });
     const found = answer.ok ? await answer.json() : null;
-    // An answer to what stood there earlier says nothing about what stands there now.
+    // An answer to an older text.
     if (mine !== asked) return;
     if (found) tell(found);
     else readAs.textContent = form.dataset.saidAway;
@@ -96,7 +97,8 @@ form.elements.dialect.addEventListener("change", soon);
 
 // A page that is left by mistake takes what was typed along.
 let sent = false;
-const first = text.value;
+// What came back is not kept yet.
+const first = form.dataset.dirty ? undefined : text.value;
 form.addEventListener("submit", () => { sent = true; });
 addEventListener("beforeunload", (event) => { if (!sent && text.value !== first) event.preventDefault(); });
 number();

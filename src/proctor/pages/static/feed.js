@@ -1,5 +1,4 @@
-// Traces as they come in: events say that something happened, and the page itself, asked for again, says what. While it is paused it is
-// counted how many traces wait. The browser resumes the stream by the id of the last event.
+// Traces as they come in: events say that something happened, and the page itself, asked for again, says what; paused, how many wait.
 const live = document.getElementById("live");
 const line = document.getElementById("live-status");
 const button = document.getElementById("pause");
@@ -18,7 +17,7 @@ function tell() {
 }
 
 function swap(text) {
-  // The markup is our own page, escaped where it was made.
+  // Our own page, escaped where it was made.
   const fresh = new DOMParser().parseFromString(policy.createHTML(text), "text/html");
   const focused = document.activeElement?.closest("[data-row]")?.id;
   for (const part of document.querySelectorAll("[data-part]")) {
@@ -37,7 +36,7 @@ async function refresh(always = false) {
   if (!paused) waiting.clear();
   try {
     const answer = await fetch(location.href, { cache: "no-store" });
-    // The session is over, or the project is gone: the page for that is shown instead.
+    // The session is over, or the project is gone.
     if (answer.redirected || answer.status === 404 || answer.status === 403) { over = true; stream.close(); location.reload(); return; }
     const text = await answer.text();
     if (answer.ok && !paused) swap(text);
@@ -57,8 +56,7 @@ function follow(address) {
     if (over) return;
     since ||= new Date().toLocaleTimeString(document.documentElement.lang);
     tell();
-    // Closed for good: refused, because the session is over or there are too many streams. The page knows which, and is
-    // asked even while it is paused: it would wait for ever for what nobody sends any more.
+    // Refused: the session is over, or there are too many streams. Asked even while paused: nobody sends any more.
     if (stream.readyState === EventSource.CLOSED) setTimeout(() => refresh(true).then(() => { if (!over) follow(address); }), 3000);
   });
 }

@@ -1,8 +1,11 @@
 // What every page does beyond being read: times in the reader's zone, keys, questions before something is done, two boxes to tick.
 const all = (query, within = document) => [...within.querySelectorAll(query)];
 
-const zoned = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
-const exact = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "full", timeStyle: "long" });
+// The reader's own habits within the language of the page.
+const lang = document.documentElement.lang;
+const locale = navigator.languages.find((one) => one.split("-")[0] === lang) ?? lang;
+const zoned = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "short" });
+const exact = new Intl.DateTimeFormat(locale, { dateStyle: "full", timeStyle: "long" });
 function localTimes() {
   for (const time of all("time[datetime]")) {
     const at = new Date(time.dateTime);
@@ -15,6 +18,12 @@ localTimes();
 document.addEventListener("swapped", localTimes);
 
 document.addEventListener("submit", (event) => {
+  // Times are shown in the reader's zone, and one that is typed without a zone is in it too.
+  for (const field of all("[data-zoned]", event.target)) {
+    const [typed, day, hour] = field.value.trim().match(/^(\d{4}-\d\d-\d\d)(?:[T ]([\d:]+))?$/) ?? [];
+    const at = new Date(`${day}T${hour ?? "00:00"}`);
+    if (typed && !isNaN(at)) field.value = at.toISOString();
+  }
   const question = event.target.dataset.confirm;
   if (question && !confirm(question)) event.preventDefault();
 });

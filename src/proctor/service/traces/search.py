@@ -40,7 +40,8 @@ _RESULT = (
     "code", "created_at", "updated_at",
 )  # fmt: skip
 _LONGEST_QUERY = 200
-_NO_CASE = "no active case is about this trace, so nothing was decided on it"
+NO_CASE = "no active case is about this trace, so nothing was decided on it"
+"""Told where a trace was evaluated and nothing came of it."""
 _MOST_RESULTS = 1_000
 _METADATA = re.compile(r"([\w.-]{1,100})=(.{0,500})", re.DOTALL)
 
@@ -212,7 +213,7 @@ def _explain_not_judged(row: Row) -> str | None:
     """Explain why a trace that was evaluated has no verdict, or return None: `evaluated` alone does not say that anything was decided."""
     if row["status"] != "evaluated" or row["outcome"] is not None:
         return None
-    return row["no_run"] or _NO_CASE
+    return row["no_run"] or NO_CASE
 
 
 def _show_result(row: Row) -> dict[str, Json]:

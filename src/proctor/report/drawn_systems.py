@@ -1,0 +1,92 @@
+"""What happened in simulated systems, as every page of the family shows it: before and after, and the requests."""
+
+from __future__ import annotations
+
+from proctor.model.evidence import Json
+from proctor.report.attempt_layout import Document
+from proctor.report.catalogue import Catalogue
+from proctor.report.drawn_text import draw_folded
+from proctor.report.elements import Element, Node, make
+
+_SIGNS = {"added": "+", "changed": "±", "removed": "−"}
+
+
+def draw_systems(systems: Json, words: Catalogue) -> list[Node]:
+    """Return what differs in the systems from before, open, and which requests were made, behind their number."""
+    if not systems:
+        return []
+    return [*_draw_changes(systems, words), *_draw_requests(systems, words)]
+
+
+def _draw_changes(systems: Document, words: Catalogue) -> list[Node]:
+    changes: list[Document] | None = systems["changes"]
+    if changes is None:
+        return []
+    if not changes:
+        return [make("p", "muted", words.say("systems.unchanged"))]
+    count = len(changes) + systems["more_changes"]
+    heads = [make("th", "", words.say(f"systems.{name}"), scope="col") for name in ("place", "difference")]
+    rows = [_draw_change(change, words) for change in changes]
+    table = make("table", "known systems", make("thead", "", make("tr", "", heads)), make("tbody", "", rows))
+    return [
+        make(
+            "details",
+            "",
+            make("summary", "", words.say("systems.changes", count=count)),
+            table,
+            _draw_more(systems, "changes", words),
+            open="",
+        )
+    ]
+
+
+def _draw_change(change: Document, words: Catalogue) -> Element:
+    kind: str = change["kind"]
+    title = make("span", "", make("b", "", _SIGNS[kind]), " ", words.say(f"systems.{kind}"))
+    place = make(
+        "th", "", title, make("code", "", change["place"], dir="auto"), make("small", "", change["system"], dir="auto"), scope="row"
+    )
+    fields = [_draw_field(name, was, now, words) for name, was, now in change["fields"]]
+    more = make("p", "muted small", words.say("systems.more_fields")) if change["more"] else None
+    return make("tr", kind, place, make("td", "", fields, more))
+
+
+def _draw_field(name: str, was: str | None, now: str | None, words: Catalogue) -> Element:
+    sides: list[Node] = []
+    for tag, word, text in (("del", "before", was), ("ins", "after", now)):
+        if text is not None:
+            sides.append(make(tag, "", make("span", "hidden", words.say(f"systems.{word}") + " "), make("bdi", "pre", text)))
+    return make("div", "change", make("code", "", name, dir="auto") if name else None, sides)
+
+
+def _draw_requests(systems: Document, words: Catalogue) -> list[Node]:
+    requests: list[Document] = systems["requests"]
+    if not requests:
+        return []
+    heads = [make("th", "", words.say(f"systems.{name}"), scope="col") for name in ("request", "answer")]
+    rows = [
+        make(
+            "tr",
+            "lacking" if request["status"] >= 400 else "",
+            make(
+                "th",
+                "",
+                make("code", "", request["line"], dir="auto"),
+                make("small", "", request["system"], dir="auto"),
+                [draw_folded(words.say(f"systems.{side}"), request.get(side), words) for side in ("sent", "answered")],
+                scope="row",
+            ),
+            make("td", "number", str(request["status"]), make("small", "", request["took"])),
+        )
+        for request in requests
+    ]
+    table = make("table", "known systems", make("thead", "", make("tr", "", heads)), make("tbody", "", rows))
+    count = len(requests) + systems["more_requests"]
+    return [
+        make("details", "", make("summary", "", words.say("systems.requests", count=count)), table, _draw_more(systems, "requests", words))
+    ]
+
+
+def _draw_more(systems: Document, name: str, words: Catalogue) -> Element | None:
+    left: int = systems[f"more_{name}"]
+    return make("p", "muted small", words.say("run.and_more", count=left)) if left else None

@@ -1,0 +1,92 @@
+"""What happened in simulated systems: before and after, field by field, in the report in one file and on the pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.model.evidence import State, StateChange, StateRequest
+from proctor.report.catalogue import read_catalogue
+from proctor.report.drawn_systems import draw_systems
+from proctor.report.elements import write_markup
+from proctor.report.html_systems import MOST_CHANGES, MOST_REQUESTS, iterate_differences, write_systems
+from tests.pages.markup import Markup
+from tests.report.marked_words import MARKED, find_unmarked, list_packet_texts
+
+WORDS = read_catalogue("en")
+PAID = {"ID": 7, "STATUS": "PAID", "LINES": [1, 2], "SHIP": {"TO": "BERLIN", "BY": None}}
+SENT = {"ID": 7, "STATUS": "SENT", "LINES": [1, 3], "SHIP": {"TO": "BERLIN", "BY": "VAN"}, "NOTE": "FRAGILE"}
+STATE = State(
+    changes=(
+        StateChange(system="SHOP", change="changed", place="ORDERS/7", before=PAID, after=SENT),
+        StateChange(system="SHOP", change="added", place="ORDERS/8", after={"id": 8}),
+        StateChange(system="SHOP", change="removed", place="ORDERS/9", before={"id": 9}),
+    ),
+    requests=(
+        StateRequest(system="SHOP", method="PATCH", path="/ORDERS/7", status=200, body={"status": "SENT"}, duration_ms=1500),
+        StateRequest(system="SHOP", method="GET", path="/ORDERS/1", status=404, response="NONE"),
+    ),
+)
+
+
+def draw(state: State | None) -> str:
+    return "".join(write_markup(node) for node in draw_systems(write_systems(state, WORDS), WORDS))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": 1}, {"a": True}, [("a", 1, True)]),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, [("a.c", 2, 3)]),
+        ({"a": [1]}, {"a": [1, 2]}, [("a", [1], [1, 2])]),
+        ("x", "y", [("", "x", "y")]),
+        ({"a": 1}, [1], [("", {"a": 1}, [1])]),
+    ],
+)
+def test_what_differs_is_found_field_by_field(before: Any, after: Any, found: list[Any]) -> None:
+    assert list(iterate_differences(before, after)) == found
+
+
+def test_a_field_that_came_or_went_has_one_side_only() -> None:
+    change = write_systems(STATE, WORDS)["changes"][0]  # type: ignore[index]
+    assert [field[0] for field in change["fields"]] == ["STATUS", "LINES", "SHIP.BY", "NOTE"]
+    assert change["fields"][0][1:] == ["PAID", "SENT"] and change["fields"][2][1:] == ["null", "VAN"]
+    assert change["fields"][3][1:] == [None, "FRAGILE"]
+
+
+def test_changes_stand_open_with_both_sides_and_requests_behind_their_number() -> None:
+    text = draw(STATE)
+    words = Markup(text).words
+    assert "3 things changed in the systems" in words and "± changed" in words and "ORDERS/7" in words
+    assert '<del><span class="hidden">Before: </span><bdi class="pre">PAID</bdi></del><ins>' in text
+    assert text.startswith('<details open="">') and "2 requests to the systems" in words
+    assert "PATCH /ORDERS/7" in words and "404" in words and "1.5 s" in words
+    assert Markup(text).strange == []
+
+
+def test_nothing_is_said_of_systems_that_were_not_there_and_that_nothing_changed_is_said() -> None:
+    assert draw(None) == draw(State()) == ""
+    assert "Nothing changed in the systems." in draw(State(changes=()))
+    assert "Nothing changed" not in draw(State(requests=STATE.requests))
+
+
+def test_very_many_changes_and_hostile_values_are_bounded_and_harmless() -> None:
+    evil = "</td><script>alert(1)</script>\u202e" + "x" * 100_000
+    change = StateChange(system=evil, change="changed", place=evil, before={f"{evil}{n}": n for n in range(100)}, after=evil)
+    many = StateChange(
+        system="S", change="changed", place="P", before={str(n): n for n in range(100)}, after={str(n): -n for n in range(100)}
+    )
+    request = StateRequest(system=evil, method=evil, path=evil, status=500, body=evil, response={evil: evil})
+    text = draw(State(changes=(change, *[many] * 10_000), requests=(request,) * 10_000))
+    page = Markup(text)
+    assert page.strange == [] and "<script" not in text and "\u202e" not in text
+    assert len(text) < 1_000_000 and "More fields of it changed." in page.words
+    assert f"and {10_001 - MOST_CHANGES:,} more" in page.words and f"and {10_000 - MOST_REQUESTS:,} more" in page.words
+
+
+def test_every_word_about_systems_is_of_the_catalogue() -> None:
+    for state in (STATE, State(changes=())):
+        for node in draw_systems(write_systems(state, MARKED), MARKED):
+            assert not {text: words for text in list_packet_texts(node) if (words := find_unmarked(text))}
