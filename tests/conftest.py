@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import sys
 import tempfile
@@ -20,8 +21,19 @@ if TYPE_CHECKING:
     from tests.postgres import Cluster
 
 HERE = Path(__file__).parent
-LIVE_ROOMS = {"live", "integration", "mcp_server", "rest", "service", "store", "targets"}
-"""Where there are live tests. Who wants only those need not read the others, which takes every worker half a minute."""
+LIVE_ROOMS = {
+    "live",
+    "rest",
+    "service",
+    "store",
+    "integration/test_ci_templates.py",
+    "mcp_server/test_criteria.py",
+    "targets/test_mcp_results.py",
+}
+"""Rooms and files that have live tests. Who wants only those need not read the others, which takes every worker half a minute."""
+SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.4"))
+"""How many of its examples a test of a property tries: other ones in every run, and in `make torture` ten times as many."""
+FEWEST = 20
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,8 +44,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    only_live = config.getoption("markexpr").split()[:1] == ["live"]
-    return True if only_live and collection_path.parent == HERE and collection_path.name not in LIVE_ROOMS else None
+    wanted = config.getoption("markexpr").split()
+    if wanted == ["not", "live"]:
+        # Whoever names it may see it deselected.
+        return True if collection_path == HERE / "live" and not any("live" in word for word in config.args) else None
+    is_place = collection_path.is_dir() or collection_path.name.startswith("test_")
+    return True if wanted[:1] == ["live"] and is_place and HERE in collection_path.parents and not _may_be_live(collection_path) else None
+
+
+def _may_be_live(path: Path) -> bool:
+    """Return whether there are live tests in a file, or below a folder."""
+    named = path.relative_to(HERE).as_posix()
+    return any(f"{room}/".startswith(f"{named}/") or named.startswith(f"{room}/") for room in LIVE_ROOMS)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,16 +76,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests on real servers and of properties a minute, where they do not say themselves what they take; the longest begin first."""
     live = [item for item in items if item.get_closest_marker("live")]
     for item in live:
-        if item.path.relative_to(HERE).parts[0] not in LIVE_ROOMS:
+        if not _may_be_live(item.path):
             raise pytest.UsageError(f"{item.nodeid} is live: name its room among LIVE_ROOMS in tests/conftest.py")
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(60))
     for item in items:
-        # It tries hundreds of examples, and how long each takes is up to chance.
-        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(60))
+        if HERE / "live" in item.path.parents and not item.get_closest_marker("live"):
+            raise pytest.UsageError(f"{item.nodeid} is in tests/live/ and not marked live: nothing would run it")
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            _take_share(item)
     live.sort(key=_longest_first)
     items[:] = [*live, *(item for item in items if not item.get_closest_marker("live"))]
+
+
+def _take_share(item: pytest.Item) -> None:
+    test: Any = getattr(item.obj, "__func__", item.obj)  # type: ignore[attr-defined]  # a function of somebody's
+    if not hasattr(test, "asked_examples"):  # one function may be several tests
+        # As Hypothesis' own plugin changes the settings of a test.
+        asked = test._hypothesis_internal_use_settings
+        test.asked_examples = asked.max_examples
+        test._hypothesis_internal_use_settings = settings(asked, max_examples=max(FEWEST, round(asked.max_examples * SHARE)))
+    if SHARE > 1 or not item.get_closest_marker("timeout"):
+        # How long each example takes is up to chance.
+        item.add_marker(pytest.mark.timeout(60 * max(1, SHARE)), append=False)
 
 
 def _longest_first(item: pytest.Item) -> tuple[float, str]:
@@ -88,11 +123,13 @@ _CHECKOUT = Path(__file__).parents[1]
 @pytest.fixture(autouse=True)
 def forget_modules_of_the_test() -> Iterator[None]:
     """Forget what a test imported from a folder of its own: the `agent.py` of the next test is another one."""
-    path, known = list(sys.path), set(sys.modules)
+    path, known = list(sys.path), tuple(sys.modules)
     yield
     sys.path[:] = path
+    if tuple(sys.modules) == known:  # as after most tests: two sets of thousands of names would take longer than many a test
+        return
     # Also where the path is as it was: a folder may have been taken away again, and what was imported from it is still here.
-    for name in set(sys.modules) - known:
+    for name in set(sys.modules).difference(known):
         file = getattr(sys.modules[name], "__file__", None)
         # The checkout may itself lie in the folder for temporary files.
         if file is not None and file.startswith(tempfile.gettempdir()) and not file.startswith(str(_CHECKOUT)):
@@ -120,6 +157,12 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """The address of a copy of it, for tests to which it does not matter which database they use."""
+    return _copy_sqlite(sqlite_template, tmp_path)
+
+
 @pytest.fixture(scope="session")
 def postgres_template(postgres: Cluster) -> str:
     """The name of a PostgreSQL database with all tables and nothing in them."""
@@ -145,12 +188,16 @@ def shared_database_url(request: pytest.FixtureRequest, tmp_path_factory: pytest
     yield from _make_database(request, tmp_path_factory.mktemp("shared"))
 
 
+def _copy_sqlite(template: Path, folder: Path) -> str:
+    path = folder / "proctor.db"
+    shutil.copyfile(template, path)
+    path.chmod(0o600)
+    return f"sqlite:///{path}"
+
+
 def _make_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
     if request.param == "sqlite":
-        path = folder / "proctor.db"
-        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
-        path.chmod(0o600)
-        yield f"sqlite:///{path}"
+        yield _copy_sqlite(request.getfixturevalue("sqlite_template"), folder)
         return
     cluster: Cluster = request.getfixturevalue("postgres")
     url = cluster.new_database(request.getfixturevalue("postgres_template"))
