@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from proctor.store.database import Database
     from tests.databases import TestDatabase
     from tests.postgres import Cluster
+    from tests.postgres_pool import DatabasePool
 
 HERE = Path(__file__).parent
 LIVE_ROOMS = {
@@ -107,6 +109,22 @@ def _longest_first(item: pytest.Item) -> tuple[float, str]:
     return -mark.args[0], str(item.path)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Have a worker tell of each test once: what came before and after it is told where something went wrong there, or is asked for.
+
+    Every report is written, sent and read by Python code, which takes as long as many a test.
+    """
+    if not hasattr(item.config, "workerinput") or item.config.getoption("durations"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """Hand out live tests as `tests/schedule.py` says."""
@@ -173,6 +191,14 @@ def postgres_template(postgres: Cluster) -> str:
     return url.rpartition("/")[2]
 
 
+@pytest.fixture(scope="session")
+def postgres_databases(postgres: Cluster, postgres_template: str) -> DatabasePool:
+    """PostgreSQL databases with all tables and nothing in them, one test after the other."""
+    from tests.postgres_pool import DatabasePool
+
+    return DatabasePool(postgres, postgres_template)
+
+
 DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.live))
 
 
@@ -199,10 +225,10 @@ def _make_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str
     if request.param == "sqlite":
         yield _copy_sqlite(request.getfixturevalue("sqlite_template"), folder)
         return
-    cluster: Cluster = request.getfixturevalue("postgres")
-    url = cluster.new_database(request.getfixturevalue("postgres_template"))
+    databases: DatabasePool = request.getfixturevalue("postgres_databases")
+    url = databases.take()
     yield url
-    cluster.drop_database(url)
+    databases.give_back(url)
 
 
 @pytest.fixture(params=DATABASES)
