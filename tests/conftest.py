@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -18,10 +20,22 @@ if TYPE_CHECKING:
     from proctor.store.database import Database
     from tests.databases import TestDatabase
     from tests.postgres import Cluster
+    from tests.postgres_pool import DatabasePool
 
 HERE = Path(__file__).parent
-LIVE_ROOMS = {"live", "integration", "mcp_server", "rest", "service", "store", "targets"}
-"""Where there are live tests. Who wants only those need not read the others, which takes every worker half a minute."""
+LIVE_ROOMS = {
+    "live",
+    "rest",
+    "service",
+    "store",
+    "integration/test_ci_templates.py",
+    "mcp_server/test_criteria.py",
+    "targets/test_mcp_results.py",
+}
+"""Rooms and files that have live tests. Who wants only those need not read the others, which takes every worker half a minute."""
+SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.4"))
+"""How many of its examples a test of a property tries: other ones in every run, and in `make torture` ten times as many."""
+FEWEST = 20
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,8 +46,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    only_live = config.getoption("markexpr").split()[:1] == ["live"]
-    return True if only_live and collection_path.parent == HERE and collection_path.name not in LIVE_ROOMS else None
+    wanted = config.getoption("markexpr").split()
+    if wanted == ["not", "live"]:
+        # Whoever names it may see it deselected.
+        return True if collection_path == HERE / "live" and not any("live" in word for word in config.args) else None
+    is_place = collection_path.is_dir() or collection_path.name.startswith("test_")
+    return True if wanted[:1] == ["live"] and is_place and HERE in collection_path.parents and not _may_be_live(collection_path) else None
+
+
+def _may_be_live(path: Path) -> bool:
+    """Return whether there are live tests in a file, or below a folder."""
+    named = path.relative_to(HERE).as_posix()
+    return any(f"{room}/".startswith(f"{named}/") or named.startswith(f"{room}/") for room in LIVE_ROOMS)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,22 +78,51 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give tests on real servers and of properties a minute, where they do not say themselves what they take; the longest begin first."""
     live = [item for item in items if item.get_closest_marker("live")]
     for item in live:
-        if item.path.relative_to(HERE).parts[0] not in LIVE_ROOMS:
+        if not _may_be_live(item.path):
             raise pytest.UsageError(f"{item.nodeid} is live: name its room among LIVE_ROOMS in tests/conftest.py")
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(60))
     for item in items:
-        # It tries hundreds of examples, and how long each takes is up to chance.
-        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(60))
+        if HERE / "live" in item.path.parents and not item.get_closest_marker("live"):
+            raise pytest.UsageError(f"{item.nodeid} is in tests/live/ and not marked live: nothing would run it")
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            _take_share(item)
     live.sort(key=_longest_first)
     items[:] = [*live, *(item for item in items if not item.get_closest_marker("live"))]
+
+
+def _take_share(item: pytest.Item) -> None:
+    test: Any = getattr(item.obj, "__func__", item.obj)  # type: ignore[attr-defined]  # a function of somebody's
+    if not hasattr(test, "asked_examples"):  # one function may be several tests
+        # As Hypothesis' own plugin changes the settings of a test.
+        asked = test._hypothesis_internal_use_settings
+        test.asked_examples = asked.max_examples
+        test._hypothesis_internal_use_settings = settings(asked, max_examples=max(FEWEST, round(asked.max_examples * SHARE)))
+    if SHARE > 1 or not item.get_closest_marker("timeout"):
+        # How long each example takes is up to chance.
+        item.add_marker(pytest.mark.timeout(60 * max(1, SHARE)), append=False)
 
 
 def _longest_first(item: pytest.Item) -> tuple[float, str]:
     mark = item.get_closest_marker("timeout")
     assert mark is not None
     return -mark.args[0], str(item.path)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Have a worker tell of each test once: what came before and after it is told where something went wrong there, or is asked for.
+
+    Every report is written, sent and read by Python code, which takes as long as many a test.
+    """
+    if not hasattr(item.config, "workerinput") or item.config.getoption("durations"):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -88,11 +141,13 @@ _CHECKOUT = Path(__file__).parents[1]
 @pytest.fixture(autouse=True)
 def forget_modules_of_the_test() -> Iterator[None]:
     """Forget what a test imported from a folder of its own: the `agent.py` of the next test is another one."""
-    path, known = list(sys.path), set(sys.modules)
+    path, known = list(sys.path), tuple(sys.modules)
     yield
     sys.path[:] = path
+    if tuple(sys.modules) == known:  # as after most tests: two sets of thousands of names would take longer than many a test
+        return
     # Also where the path is as it was: a folder may have been taken away again, and what was imported from it is still here.
-    for name in set(sys.modules) - known:
+    for name in set(sys.modules).difference(known):
         file = getattr(sys.modules[name], "__file__", None)
         # The checkout may itself lie in the folder for temporary files.
         if file is not None and file.startswith(tempfile.gettempdir()) and not file.startswith(str(_CHECKOUT)):
@@ -120,6 +175,12 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """The address of a copy of it, for tests to which it does not matter which database they use."""
+    return _copy_sqlite(sqlite_template, tmp_path)
+
+
 @pytest.fixture(scope="session")
 def postgres_template(postgres: Cluster) -> str:
     """The name of a PostgreSQL database with all tables and nothing in them."""
@@ -128,6 +189,14 @@ def postgres_template(postgres: Cluster) -> str:
     url = postgres.new_database()
     make_tables(url)
     return url.rpartition("/")[2]
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres: Cluster, postgres_template: str) -> DatabasePool:
+    """PostgreSQL databases with all tables and nothing in them, one test after the other."""
+    from tests.postgres_pool import DatabasePool
+
+    return DatabasePool(postgres, postgres_template)
 
 
 DATABASES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.live))
@@ -145,18 +214,22 @@ def shared_database_url(request: pytest.FixtureRequest, tmp_path_factory: pytest
     yield from make_database(request, tmp_path_factory.mktemp("shared"))
 
 
+def _copy_sqlite(template: Path, folder: Path) -> str:
+    path = folder / "proctor.db"
+    shutil.copyfile(template, path)
+    path.chmod(0o600)
+    return f"sqlite:///{path}"
+
+
 def make_database(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
     """Make a database with all tables: of the kind that the parameter of a fixture names."""
     if request.param == "sqlite":
-        path = folder / "proctor.db"
-        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
-        path.chmod(0o600)
-        yield f"sqlite:///{path}"
+        yield _copy_sqlite(request.getfixturevalue("sqlite_template"), folder)
         return
-    cluster: Cluster = request.getfixturevalue("postgres")
-    url = cluster.new_database(request.getfixturevalue("postgres_template"))
+    databases: DatabasePool = request.getfixturevalue("postgres_databases")
+    url = databases.take()
     yield url
-    cluster.drop_database(url)
+    databases.give_back(url)
 
 
 @pytest.fixture(params=DATABASES)

@@ -28,6 +28,7 @@ BY_DATABASE = {
 BY_NAME = {"tests/live/test_framework_pages.py"}
 """Files in which the tests of one name share an environment: no other worker waits while it is made."""
 BY_FIXTURE = {
+    "tests/live/test_doorstep_crowd.py": ("holds_nobody_up", "memory_given_back"),
     "tests/live/test_deciding.py": ("keep_nobody_waiting", "client_leaves"),
     "tests/live/test_mcp_clients.py": ("over_http",),
 }

@@ -30,7 +30,7 @@ from tests.tables import load
 
 ABOUT_JSON = re.compile(r"json_path|json_field|jsonpath|forbidden_arguments")
 ABOUT_THE_ANSWER = re.compile(rf"response_|{ABOUT_JSON.pattern}")
-PAIRS = int(os.environ.get("PROCTOR_PAIRS", "60"))
+PAIRS = int(os.environ.get("PROCTOR_PAIRS", "20"))
 """How many pairs of changes are drawn for each document; `make torture` draws more."""
 NOTHING = re.compile(r"(?!)")
 SAMPLES = Path(__file__).parent / "samples"

@@ -113,13 +113,13 @@ def test_run_uses_nothing_that_an_mcplab_workspace_from_elsewhere_brings(world: 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_run_uses_an_mcplab_workspace_from_elsewhere_with_trust(world: World, name: str) -> None:
     path = reach("elsewhere", world, configs(world)[name])
-    proctor("run", path, "--quiet", "--trust")
+    proctor("run", path, "--quiet", "--trust", "--retries", "0")
     assert world.trap.asked or name in ("a server", "an agent of Anthropic", "an agent of Azure")
 
 
 def test_run_uses_an_mcplab_workspace_of_the_working_folder(world: World) -> None:
     path = write_workspace(world.folder / "ws", world, configs(world)["an agent of the library"])
-    proctor("run", path, "--quiet")
+    proctor("run", path, "--quiet", "--retries", "0")
     assert world.trap.asked
 
 

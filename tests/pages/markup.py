@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections import Counter
 from html.parser import HTMLParser
 
 _ELEMENTS = """
@@ -20,6 +22,12 @@ ADDRESS = re.compile(r"|/(ui|static|api)/[^\s]*|[?#][^\s]*")
 EMPTY = frozenset(["meta", "link", "input", "br"])
 
 
+@functools.cache
+def is_ours(attribute: str) -> bool:
+    """Whether templates write an attribute of this name."""
+    return ATTRIBUTES.fullmatch(attribute) is not None
+
+
 class Markup(HTMLParser):
     """Reads a page and notes everything that is not ours."""
 
@@ -33,14 +41,14 @@ class Markup(HTMLParser):
         self.feed(text)
         self.close()
         self.strange += [f"<{tag}> is never closed" for tag in self._open]
-        self.strange += [f"id {id!r} is there twice" for id in {id for id in self.ids if self.ids.count(id) > 1}]
+        self.strange += [f"id {id!r} is there twice" for id in {id: count for id, count in Counter(self.ids).items() if count > 1}]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements += 1
         if tag not in ELEMENTS:
             self.strange.append(f"<{tag}>")
         for name, value in attrs:
-            if not ATTRIBUTES.fullmatch(name):
+            if not is_ours(name):
                 self.strange.append(f"<{tag} {name}>")
             if name in ("href", "src", "action") and not ADDRESS.fullmatch(value or ""):
                 self.strange.append(f"<{tag} {name}={value!r}>")

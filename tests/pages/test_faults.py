@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +27,7 @@ from proctor.store.bodies import pack
 from tests.pages.markup import Markup
 from tests.pages.test_settings_pages import make_rule
 from tests.pages.trace_seeds import START, add_result, add_trace, make_spans, score_by_words
-from tests.pages.world import GOOD, SUITE, World, add_run, decide_all
+from tests.pages.world import GOOD, SUITE, KeptWorld, World, add_run, copy_world, decide_all
 from tests.pages.world_cases import FIRST
 
 HOME = "/ui/p/proj_home"
@@ -66,11 +64,9 @@ BUTTONS = frozenset(
 
 
 @pytest.fixture(scope="module")
-def kept(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def kept(kept_world: KeptWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A world for tests after which everything is as it was."""
-    home = tmp_path_factory.mktemp("faults")
-    shutil.copyfile(sqlite_template, home / "proctor.db")
-    with World(f"sqlite:///{home / 'proctor.db'}", home) as opened:
+    with copy_world(kept_world, tmp_path_factory.mktemp("faults")) as opened:
         opened.rule = make_rule(opened)  # type: ignore[attr-defined]
         yield opened
 

@@ -19,7 +19,7 @@ from proctor.pages.nouns import OPERATIONS, collect_names, find_operation, find_
 from proctor.service.verification.declaration import Operation
 from tests.pages.markup import Markup
 from tests.pages.test_hostile import HOSTILE
-from tests.pages.world import World
+from tests.pages.world import KeptWorld, World, copy_world, keep_world
 from tests.rest.seeds import sow
 from tests.rest.test_authorization import ROWS, expected, route_of
 
@@ -30,11 +30,21 @@ WRITES = [row for row in VERIFICATION if not row["id"].startswith("GET ")]
 
 
 @pytest.fixture(scope="module")
-def shared(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    home = tmp_path_factory.mktemp("nouns")
-    (home / "proctor.db").write_bytes(sqlite_template.read_bytes())
-    with World(f"sqlite:///{home / 'proctor.db'}", home) as opened:
-        opened.service.run(sow)
+def sown(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> KeptWorld:
+    """A world with one of everything."""
+    return keep_world(sqlite_template, tmp_path_factory.mktemp("sown"), sow)
+
+
+@pytest.fixture(scope="module")
+def shared(sown: KeptWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with copy_world(sown, tmp_path_factory.mktemp("nouns")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def own(sown: KeptWorld, tmp_path: Path) -> Iterator[World]:
+    """The same for a test that takes something away."""
+    with copy_world(sown, tmp_path) as opened:
         yield opened
 
 
@@ -104,8 +114,7 @@ def find_form(operation: Operation, row: dict[str, Any]) -> tuple[str, dict[str,
 def test_whatever_is_done_is_done_with_a_form(shared: World, request: pytest.FixtureRequest, row: dict[str, Any]) -> None:
     world = shared
     if row["id"].startswith("DELETE ") or row.get("fresh"):
-        world = request.getfixturevalue("world")
-        world.service.run(sow)
+        world = request.getfixturevalue("own")
     operation = OURS[route_of(row)]
     path, typed = find_form(operation, row)
     proof = world.find_proof("/ui/benchmarks", "organization")
@@ -182,7 +191,7 @@ def test_a_leaderboard_has_the_best_published_run_of_each_agent(shared: World) -
     assert [place["benchmark_run_id"] for place in board["places"]] == ["br_home_done"] and board["places"][0]["rank"] == 1
 
 
-def test_the_axes_of_a_task_run_are_shown_with_their_scores(world: World) -> None:
+def test_the_axes_of_a_task_run_are_shown_with_their_scores(own: World) -> None:
     from proctor.service.access.callers import LOCAL
     from proctor.store.records import change_record, find_record
 
@@ -193,9 +202,8 @@ def test_the_axes_of_a_task_run_are_shown_with_their_scores(world: World) -> Non
             body = {**row["body"], "axes": {"safety <b>": {"score": 0.25, "weight": 2}}, "verdict": "partial", "score": 0.25}
             await change_record(connection, LOCAL.organization_id, "tr_home", now=hub.now(), body=body)
 
-    world.service.run(sow)
-    world.service.run(score)
-    answer = world.get("/ui/task-runs/tr_home", "organization")
+    own.service.run(score)
+    answer = own.get("/ui/task-runs/tr_home", "organization")
     page = Markup(answer.text)
     assert page.strange == [] and "safety <b>" in page.words and "partial" in page.words and "0.25" in page.words
 
@@ -222,7 +230,7 @@ def test_what_is_not_there_is_not_found(shared: World) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_hostile_text_stays_text_in_lists_records_and_forms(world: World) -> None:
+def test_hostile_text_stays_text_in_lists_records_and_forms(own: World) -> None:
     from proctor.service.access.callers import LOCAL
     from proctor.service.access.keys import KeySpec, create_key
     from proctor.service.notify.alerts import RuleSpec, create_rule
@@ -230,10 +238,9 @@ def test_hostile_text_stays_text_in_lists_records_and_forms(world: World) -> Non
     from proctor.service.verification.criteria import create_criterion
     from proctor.service.verification.tasks import create_task
 
-    kept: list[str] = []
+    world, kept = own, list[str]()
 
     async def sow_hostile(hub: Any) -> None:
-        await sow(hub)
         for text in HOSTILE[::4]:
             try:
                 text.encode()
@@ -270,16 +277,17 @@ def test_hostile_text_stays_text_in_lists_records_and_forms(world: World) -> Non
             for path in (f"/ui/{noun}/{row['id']}", f"/ui/{noun}/{row['id']}/change", f"/ui/{noun}/{row['id']}/delete"):
                 answer = world.get(path, "organization")
                 assert answer.status_code == 200 and Markup(answer.text).strange == [], path
+    proof = world.find_proof("/ui/keys", "organization")
     for text in kept[::2]:
         answer = world.get("/ui/search", "organization", params={"q": text[:200]})
         assert answer.status_code == 200 and Markup(answer.text).strange == [], text
         typed = {"name": text[:300], "settings": text, "description": text}
-        answer = world.post("/ui/projects/new", "organization", proof=world.find_proof("/ui/keys", "organization"), **typed)
+        answer = world.post("/ui/projects/new", "organization", proof=proof, **typed)
         assert answer.status_code in (303, 400) and (answer.status_code == 303 or Markup(answer.text).strange == [])
 
 
-def test_a_change_that_changes_nothing_writes_nothing(world: World) -> None:
-    world.service.run(sow)
+def test_a_change_that_changes_nothing_writes_nothing(own: World) -> None:
+    world = own
     before = world.service.get("/criteria/crit_home", key=world.keys["organization"]).json()
     form = world.get("/ui/criteria/crit_home/change", "organization").text
     typed = read_form(form)

@@ -39,3 +39,31 @@ def test_the_scripts_are_small_and_write_no_markup() -> None:
     for file in scripts:
         assert not re.search(rb"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", file.body)
     assert b"@import" not in files["pages.css"].body and b"url(" not in files["pages.css"].body
+
+
+COLOURS = re.compile(
+    r"(?<![\w-])(?:(?:color|background[\w-]*|opacity|fill|stroke|filter|[\w-]*shadow|[\w-]*blend-mode|[\w-]+-color|--[\w-]+)\s*:[^;}]*"
+    r"|(?:border|outline)[\w-]*\s*:[^;}]*(?:var\(|#|rgb)[^;}]*)"
+)
+
+
+def list_colours_by_width(style: str) -> set[str]:
+    """The colours that a style sheet gives for some widths of the window alone."""
+    found: set[str] = set()
+    for head in re.finditer(r"@media[^{]*width[^{]*\{", style):
+        depth, end = 1, head.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(style[end], 0)
+            end += 1
+        found |= {rule.strip() for rule in COLOURS.findall(style[head.end() : end])}
+    return found
+
+
+def test_no_colour_depends_on_the_width_of_the_window() -> None:
+    # So what is said about the colours at one width is true at every other one: tests/live/accessibility.py looks at one in the dark.
+    style = "".join(file.body.decode() for name, file in load_static_files().items() if name.endswith(".css"))
+    # The names of columns that stand before each value where there is no room for a table, and the lines between: as they are elsewhere.
+    assert list_colours_by_width(style) == {"color: var(--muted)", "border-top: 1px solid var(--line)"}
+    assert list_colours_by_width("a{color:red} @media (width<1px){b{border:1px solid #fff}} @media print{b{color:red}}") == {
+        "border:1px solid #fff"
+    }

@@ -7,9 +7,11 @@ world.get("/ui/")                       what a stranger sees
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import proctor
 from proctor.model.case import Case, Suite
@@ -148,15 +150,42 @@ async def add_label(hub: Hub) -> None:
         await connection.execute(annotation_rows.insert().values(id="ann_said", **ours, **about, **said))
 
 
+class KeptWorld(NamedTuple):
+    """A world as it is when a test comes to it: the folder of its database, its keys and its sessions."""
+
+    folder: Path
+    keys: dict[str, str]
+    sessions: dict[str, str]
+
+
+def keep_world(template: Path, folder: Path, *more: Callable[[Hub], Awaitable[None]]) -> KeptWorld:
+    """Make a world of which tests get copies, with more in it: to fill one anew takes ten times as long."""
+    shutil.copyfile(template, folder / "proctor.db")
+    (folder / "proctor.db").chmod(0o600)
+    with World(f"sqlite:///{folder / 'proctor.db'}", folder) as opened:
+        for add in more:
+            opened.service.run(add)
+        return KeptWorld(folder, opened.keys, opened.sessions)
+
+
+def copy_world(kept: KeptWorld, home: Path) -> World:
+    """Return a world of a test's own that begins as the kept one."""
+    shutil.copytree(kept.folder, home, dirs_exist_ok=True)
+    return World(f"sqlite:///{home / 'proctor.db'}", home, kept=kept)
+
+
 class World:
     """The service, its keys, and a session for each of them that may have one."""
 
-    def __init__(self, url: str, home: Path, **settings: Any) -> None:
+    def __init__(self, url: str, home: Path, *, kept: KeptWorld | None = None, **settings: Any) -> None:
         self.service = Service(url, home, **settings)
-        self.sessions: dict[str, str] = {}
+        self.keys = dict(kept.keys) if kept is not None else {}
+        self.sessions = dict(kept.sessions) if kept is not None else {}
 
     def __enter__(self) -> World:
         self.service.__enter__()
+        if self.keys:
+            return self
         self.keys = self.service.keys()
         self.service.run(seed)
         for name in ("organization", "project", "agent", "foreign_organization", "foreign_project"):

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import proctor
 from proctor.errors import InputError, StoreError
 from proctor.rest import logs, workers
+from proctor.rest.app import make_app
 from proctor.rest.errors import make_refusal_response
 from proctor.rest.metrics import Metrics, write_page
 from proctor.rest.settings import SETTINGS, ServeSettings, read_settings, show_default
@@ -42,6 +43,12 @@ def lines() -> Iterator[Any]:
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+def test_no_route_is_made_anew_at_the_first_request(tmp_path: Path) -> None:
+    # As those of a router are that is included: everybody else would wait meanwhile.
+    app = make_app(ServeSettings(service=ServiceSettings(home=tmp_path)))
+    assert [route for route in app.routes if not hasattr(route, "path")] == []
 
 
 def gone(*_: object) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,33 @@ def route_of(row: dict[str, Any]) -> str:
 class Prepared:
     """A service with one of everything, and its keys."""
 
-    def __init__(self, url: str, home: Path) -> None:
+    def __init__(self, url: str, home: Path, keys: dict[str, str] | None = None) -> None:
+        """`keys` are those of a database that has one of everything already."""
         self.service = Service(url, home, metrics_organization=LOCAL.organization_id)
         self.service.__enter__()
-        self.keys = self.service.keys()
-        self.service.run(sow)
+        self.keys = keys or self.service.keys()
+        if keys is None:
+            self.service.run(sow)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
-    home = tmp_path_factory.mktemp("authorization")
-    prepared = Prepared(f"sqlite:///{home / 'proctor.db'}", home)
+def copy(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Prepared]:
+    """Return how to prepare a service in a folder: the database is filled once, and copied."""
+    home = tmp_path_factory.mktemp("filled")
+    shutil.copyfile(sqlite_template, home / "proctor.db")
+    filled = Prepared(f"sqlite:///{home / 'proctor.db'}", home)
+    filled.service.__exit__(None, None, None)
+
+    def copy_to(folder: Path) -> Prepared:
+        shutil.copytree(home, folder, dirs_exist_ok=True)
+        return Prepared(f"sqlite:///{folder / 'proctor.db'}", folder, filled.keys)
+
+    return copy_to
+
+
+@pytest.fixture(scope="module")
+def shared(copy: Callable[[Path], Prepared], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    prepared = copy(tmp_path_factory.mktemp("authorization"))
     yield prepared
     prepared.service.__exit__(None, None, None)
 
@@ -83,11 +100,13 @@ def check(prepared: Prepared, row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 @pytest.mark.timeout(60)
-def test_the_route_answers_every_kind_of_key_as_the_table_says(row: dict[str, Any], shared: Prepared, tmp_path: Path) -> None:
+def test_the_route_answers_every_kind_of_key_as_the_table_says(
+    row: dict[str, Any], shared: Prepared, copy: Callable[[Path], Prepared], tmp_path: Path
+) -> None:
     if not (row["id"].startswith("DELETE ") or row.get("fresh")):
         check(shared, row)
         return
-    own = Prepared(f"sqlite:///{tmp_path / 'proctor.db'}", tmp_path)
+    own = copy(tmp_path)
     try:
         check(own, row)
     finally:
@@ -129,8 +148,8 @@ def test_the_ids_of_the_rows_are_unique() -> None:
 
 
 @pytest.mark.live
-def test_the_table_holds_on_postgresql_too(postgres: Cluster, tmp_path: Path) -> None:
-    prepared = Prepared(postgres.new_database(), tmp_path)
+def test_the_table_holds_on_postgresql_too(postgres: Cluster, postgres_template: str, tmp_path: Path) -> None:
+    prepared = Prepared(postgres.new_database(postgres_template), tmp_path)
     try:
         # What takes something away from the others comes last.
         for row in sorted(ROWS, key=lambda row: row["id"].startswith("DELETE ") or bool(row.get("fresh"))):

@@ -105,8 +105,12 @@ LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
 
 
 def combinations(options: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    for chosen in itertools.product(*((None, *values) for values in options.values())):
-        yield {name: value for name, value in zip(options, chosen, strict=True) if value is not None}
+    """Every combination of filters: with all their values where there are few of them, else with one after the other."""
+    turns = itertools.count()
+    for names in itertools.chain.from_iterable(itertools.combinations(options, count) for count in range(len(options) + 1)):
+        chosen = list(itertools.product(*(options[name] for name in names)))
+        for values in chosen if len(names) <= 2 else (chosen[next(turns) % len(chosen)],):
+            yield dict(zip(names, values, strict=True))
 
 
 @contextmanager

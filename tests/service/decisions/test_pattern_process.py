@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -83,3 +84,9 @@ def test_without_an_engine_patterns_are_refused() -> None:
     with pytest.raises(CheckFault, match="ended the engine"):
         nowhere.search("a", "", "a")
     nowhere.close()
+
+
+def test_its_process_loads_nothing_that_decides() -> None:
+    code = "import sys, proctor.service.decisions.pattern_process; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"asyncio", "proctor.service.decisions.process", "proctor.formats.suites"} & set(done.stdout.split())

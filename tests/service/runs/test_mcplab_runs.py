@@ -39,8 +39,8 @@ KEY = "sk-of-the-project-1234"
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> TestDatabase:
-    return TestDatabase(f"sqlite:///{tmp_path / 'proctor.db'}", tmp_path)
+def sqlite(sqlite_url: str, tmp_path: Path) -> TestDatabase:
+    return TestDatabase(sqlite_url, tmp_path)
 
 
 def config(url: str, *, agents: Any = None, **more: Any) -> dict[str, Any]:

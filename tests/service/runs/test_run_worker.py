@@ -29,8 +29,8 @@ from tests.targets.loopback import Asked, Reply, serve
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> TestDatabase:
-    return TestDatabase(f"sqlite:///{tmp_path / 'proctor.db'}", tmp_path)
+def sqlite(sqlite_url: str, tmp_path: Path) -> TestDatabase:
+    return TestDatabase(sqlite_url, tmp_path)
 
 
 async def start(hub: Hub, agent: Agent, *ids: str, caller: Caller = LOCAL, project: str | None = None, **more: Any) -> str:

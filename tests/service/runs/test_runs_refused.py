@@ -26,8 +26,8 @@ SERVER = Path(__file__).parents[2] / "targets" / "bare_server.py"
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> TestDatabase:
-    return TestDatabase(f"sqlite:///{tmp_path / 'proctor.db'}", tmp_path)
+def sqlite(sqlite_url: str, tmp_path: Path) -> TestDatabase:
+    return TestDatabase(sqlite_url, tmp_path)
 
 
 @rows("service/runs/cases/runs_refused.yaml")

@@ -20,8 +20,8 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> TestDatabase:
-    return TestDatabase(f"sqlite:///{tmp_path / 'proctor.db'}", tmp_path)
+def sqlite(sqlite_url: str, tmp_path: Path) -> TestDatabase:
+    return TestDatabase(sqlite_url, tmp_path)
 
 
 async def add_trace(hub: Hub, id: str, age_days: float, *, size: int = 100, organization: str = "o", **columns: Any) -> None:

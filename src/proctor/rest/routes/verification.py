@@ -107,4 +107,5 @@ def _type_of_body(operation: Operation) -> Any:
 
 router = APIRouter()
 for _noun in NOUNS:
-    router.include_router(make_routes(_noun))
+    # Not by `include_router`, which makes every route anew at the first request, while everybody else waits.
+    router.routes.extend(make_routes(_noun).routes)

@@ -24,7 +24,6 @@ from proctor.model.show import show
 from proctor.patterns import script_engine
 from proctor.patterns.faults import PatternError
 from proctor.patterns.script_engine import Found
-from proctor.service.decisions.child_process import make_child_environment
 
 ANSWER_S = 10.0
 """How long the engine may take to answer, its start included; a search itself takes far less."""
@@ -90,6 +89,9 @@ class PatternProcess:
 
     def _get_process(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
+            # Not above: the process itself imports this module too, and would load all that decides for nothing.
+            from proctor.service.decisions.child_process import make_child_environment
+
             self._end_process()
             self._process = subprocess.Popen(
                 self._command,
