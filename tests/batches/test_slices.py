@@ -23,6 +23,7 @@ from proctor.model.evidence import Evidence
 from tests.batches.batch_world import evaluate, make_trace, write_lines, write_parquet, write_suite
 
 pytestmark = pytest.mark.timeout(60)
+DECODER = msgspec.json.Decoder(Sketch)
 
 
 def tell_slices(summary: BatchSummary, number: int = 0) -> dict[tuple[str | None, ...], tuple[int, int, int]]:
@@ -121,7 +122,7 @@ def test_sketches_of_any_split_merge_to_the_same_figures(traces: list[tuple[str 
         for model, ms in some:
             slicer.add(Evidence(model=model, duration_ms=ms), [])
         slicer.settle()
-        return msgspec.json.decode(msgspec.json.encode(sketch), type=Sketch)
+        return DECODER.decode(msgspec.json.encode(sketch))
 
     merged, start = Sketch(), 0
     for end in (*sorted(cuts), len(traces)):
