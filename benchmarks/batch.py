@@ -15,9 +15,11 @@ import pyarrow
 import pyarrow.parquet
 
 import proctor
-from benchmarks.measure import child_peak_bytes
+from benchmarks.measure import measure_child
 from benchmarks.report import Figure
 from benchmarks.traces import SUITE, traces
+from proctor.batches.run import ReadingOptions, open_batch
+from proctor.report.batch_html import render_batch_html
 
 COUNT = int(os.environ.get("PROCTOR_BENCH_BATCH", "200000"))
 """Traces of six tool calls; 1,000,000 take some minutes."""
@@ -66,6 +68,7 @@ def figures() -> Iterator[Figure]:
             )
         yield Figure("batch: two workers / one", best["batch 1"] / best["batch 2"], at_least=1.7)
         yield _compare_memory(folder, path)
+        yield from _measure_summary(folder, path)
 
 
 def _compare_memory(folder: Path, path: Path) -> Figure:
@@ -73,18 +76,43 @@ def _compare_memory(folder: Path, path: Path) -> Figure:
     small = folder / "tenth.parquet"
     write_traces(small, COUNT // 10)
     command = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "-j", "2", "--quiet", "--output"]
-    peaks = [child_peak_bytes([*command, f"memory-{file.stem}", file.name], folder, allowed=(1,)) for file in (small, path)]
+    peaks = [measure_child([*command, f"memory-{file.stem}", file.name], folder, allowed=(1,)).peak_bytes for file in (small, path)]
     note = f"{peaks[0] / 2**20:.0f} and {peaks[1] / 2**20:.0f} MB"
     return Figure(f"batch: peak memory of a process, {COUNT:,} / {COUNT // 10:,} traces", peaks[1] / peaks[0], at_most=1.2, note=note)
 
 
+def _measure_summary(folder: Path, path: Path) -> Iterator[Figure]:
+    """What slices cost beside a plain batch, how long a summary takes, and how large its page is; then rows chosen by `--where`."""
+    seconds: dict[str, float] = {}
+    wishes: dict[str, ReadingOptions] = {
+        "plain": {},
+        "sliced": {"by": ["tier", "tier,number"]},
+        "where": {"where": f"number < {COUNT // 100}"},
+    }
+    summary = None
+    for name, options in wishes.items():
+        started = time.perf_counter()
+        summary = proctor.batch(folder / "suite.yaml", path, output=folder / name, workers=2, **options)
+        seconds[name] = time.perf_counter() - started
+    assert summary is not None and summary.traces == COUNT // 100, "--where did not choose a hundredth"
+    yield Figure("batch with two tables of slices / without, wall time", seconds["sliced"] / seconds["plain"], at_most=1.5)
+    yield Figure("batch where a hundredth of the rows fits / of all, wall time", seconds["where"] / seconds["plain"], at_most=0.5)
+    started = time.perf_counter()
+    page = render_batch_html(open_batch(folder / "sliced"))
+    took = time.perf_counter() - started
+    yield Figure(f"page of a batch of {COUNT:,}, megabytes", len(page.encode()) / 1e6, at_most=2, note=f"read and drawn in {took:.2f} s")
+
+
 def write_traces(path: Path, count: int) -> None:
-    """Write so many traces as Parquet, some at a time."""
-    schema = pyarrow.schema([("record", pyarrow.string())])
+    """Write so many traces as Parquet, some at a time, with a tier and a number beside each."""
+    schema = pyarrow.schema([("record", pyarrow.string()), ("tier", pyarrow.string()), ("number", pyarrow.int64())])
     with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for start in range(0, count, GROUP):
             texts = [json.dumps(trace, separators=(",", ":")) for trace in traces(min(GROUP, count - start), 7 + start)]
-            writer.write_table(pyarrow.table({"record": texts}, schema=schema), row_group_size=GROUP)
+            numbers = range(start, start + len(texts))
+            tiers = [f"tier-{number % 20}" for number in numbers]
+            columns = {"record": texts, "tier": tiers, "number": list(numbers)}
+            writer.write_table(pyarrow.table(columns, schema=schema), row_group_size=GROUP)
 
 
 def _run_by_hand(path: Path, workers: int) -> float:

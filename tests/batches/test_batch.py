@@ -163,8 +163,9 @@ def test_every_trace_has_a_row_for_every_case_with_its_place_and_figures(tmp_pat
     assert (refund.rate.passed, refund.rate.decided, refund.checks[1].rate.passed) == (20, 25, 25)
     assert refund.rate.low < 0.8 < refund.rate.high
     assert refund.reasons[0].count == 5 and [place.trace for place in refund.reasons[0].samples] == ["t0", "t5", "t10"]
-    assert summary.latency is not None and summary.latency.traces == 25
-    assert (summary.latency.p50, summary.latency.p99) == (pytest.approx(112, rel=0.01), pytest.approx(124, rel=0.01))
+    latency = summary.amounts.latency
+    assert latency is not None and latency.traces == 25
+    assert (latency.p50, latency.p99) == (pytest.approx(112, rel=0.01), pytest.approx(124, rel=0.01))
     assert open_batch(tmp_path / "out").cases == summary.cases
 
 
@@ -421,7 +422,7 @@ def test_the_folder_of_another_batch_is_refused_with_the_way_on(tmp_path: Path) 
 def test_claims_in_plain_language_are_refused(tmp_path: Path) -> None:
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
     judged = "proctor: 1\nname: J\ncases:\n  - id: a\n    expect: {judged: {criteria: is friendly}}\n"
-    with pytest.raises(InputError, match="asks no judge"):
+    with pytest.raises(InputError, match="say how much it is asked: --judge-sample"):
         evaluate(write_suite(tmp_path, text=judged), [tmp_path / "data"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -43,6 +43,8 @@ class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
     share_over_repeats: bool | None = None
     max_calls: int | None = None
     concurrency: int | None = None
+    memory: Path | None = None
+    """Below which folder replies are remembered, where not below that of the workspace's results."""
 
 
 NO_OPTIONS = JudgeOptions()

@@ -155,7 +155,7 @@ def open_judge(
         found = mcplab_judge(suite, environment, offline=source.offline, may_read=allowed.may_read)
         if found is not None:
             models, settings, secrets = found
-            home = source.home if options.cache else None
+            home = (options.memory or source.home) if options.cache else None
             judge = _build_judge(models, apply_options(settings, options), home, spent=spent, takes_first_entry=True)
             return _describe_judge(judge, models, secrets, plain=False)
     section = read_judge_section(workspace, source.references)
@@ -175,7 +175,7 @@ def open_judge(
         if each.input_price is not None and each.output_price is not None
     }
     settings = apply_options(make_judge_settings(section, workspace, suite), options)
-    home = source.home if section.cache and options.cache else None
+    home = (options.memory or source.home) if section.cache and options.cache else None
     is_mcplab = suite is not None and suite.dialect == "mcplab"
     judge = _build_judge(models, settings, home, prices, spent=spent, takes_first_entry=is_mcplab)
     if plain is None:

@@ -4,6 +4,9 @@
     suites/DIGEST/            the suite as the workers read it
     results/part-ID.parquet   one row for every trace and case; its footer names the suite and holds the sketch
     errors/part-ID.parquet    one row for everything that could not be read; only where there was any
+    judged/part-ID.parquet    the rows of the sample that a judge was asked about, with what it said
+    judged.json               what came of the sample; written when all of it is judged
+    judge/                    what the judge answered, so that it is asked once
 
 A partition is committed when its file in `results` has its name. `errors` is written before that, and what belongs to no committed result
 is swept away by the next batch.
@@ -45,6 +48,10 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     places: tuple[str, ...]
     column: str | None = None
     evidence_format: str | None = None
+    where: str | None = None
+    """Which rows are read."""
+    by: tuple[tuple[str, ...], ...] = ()
+    """By what the summary is sliced, beside the day."""
     now: str | None = None
 
 
@@ -77,6 +84,7 @@ class OutputFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.results, self.errors, self._suites = path / "results", path / "errors", path / "suites"
+        self._judged, self._judged_tally = path / "judged", path / "judged.json"
 
     @contextlib.contextmanager
     def lock(self) -> Generator[None]:
@@ -160,6 +168,29 @@ class OutputFolder:
             errors.replace(beside)
         _force_to_disk(part)
         part.replace(self.find_result(id))
+
+    def name_judged_part(self, id: str) -> Path:
+        """Return where to write the sample of a partition that is not whole yet."""
+        self._judged.mkdir(exist_ok=True)
+        return self._judged / f".part-{id}.{os.getpid()}.tmp"
+
+    def commit_judged(self, part: Path, id: str) -> None:
+        """Make a whole sample that of its partition."""
+        part.replace(self._judged / f"part-{id}.parquet")
+
+    def forget_judged(self) -> None:
+        """Delete the sample of an earlier batch; what the judge said stays remembered."""
+        self._judged_tally.unlink(missing_ok=True)
+        if self._judged.is_dir():
+            shutil.rmtree(self._judged)
+
+    def write_judged_tally(self, data: bytes) -> None:
+        """Write what came of the sample."""
+        _write_whole(self._judged_tally, data)
+
+    def read_judged_tally(self) -> bytes | None:
+        """Return what came of the sample; None where none was judged."""
+        return self._judged_tally.read_bytes() if self._judged_tally.is_file() else None
 
     def sweep(self, manifest: Manifest) -> None:
         """Delete what no partition of the plan has committed: results of files that are gone or changed, parts of killed workers."""

@@ -11,6 +11,7 @@ from collections.abc import Container
 import msgspec
 
 from proctor.actions.failures import find_shape
+from proctor.batches.slice_sketch import MOST_SLICES, SliceTable
 from proctor.model.batch import TracePlace
 from proctor.model.result import CaseResult
 
@@ -107,8 +108,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     faults: dict[str, Reason] = {}
     """Why records could not be read, by code and shape."""
     cases: dict[str, CaseSketch] = {}
-    durations: dict[int, int] = {}
-    """How long the runs took in milliseconds, as buckets of `amount_sketch.py`."""
+    tables: dict[str, SliceTable] = {}
+    """The traces by day, and by what was asked for, under the names with commas."""
 
     def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
         """Add so many traces with this result."""
@@ -134,13 +135,13 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         elif len(self.faults) < MOST_REASONS:
             self.faults[key] = msgspec.structs.replace(other, samples=list(other.samples))
 
-    def merge(self, other: Sketch) -> None:
+    def merge(self, other: Sketch, most_slices: int = MOST_SLICES) -> None:
         """Add what other partitions came to."""
         self.records += other.records
         self.traces += other.traces
         self.errors += other.errors
-        for bucket, number in other.durations.items():
-            self.durations[bucket] = self.durations.get(bucket, 0) + number
+        for names, table in other.tables.items():
+            self.tables.setdefault(names, SliceTable()).merge(table, most_slices)
         for key, fault in other.faults.items():
             self._merge_fault(key, fault)
         for id, case in other.cases.items():
@@ -151,6 +152,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         for id, case in other.cases.items():
             if id in carried:
                 self.cases[id] = case
+        for names, table in other.tables.items():
+            self.tables.setdefault(names, SliceTable()).take_cases(table, carried)
 
 
 def _add(counts: dict[str, int], outcome: str, number: int) -> None:

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
+from proctor.batches.judged_tally import JudgedTally, estimate_case, read_tally
 from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.sketch import CaseSketch, Reason, Sketch
-from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, Latency, PassRate
-from proctor.scoring.amount_sketch import find_percentile
-from proctor.scoring.intervals import wilson
-from proctor.scoring.statistics import count_outcomes
+from proctor.batches.slice_figures import list_days, list_slices, make_rate, sum_amounts
+from proctor.batches.slice_sketch import count_most_slices
+from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, JudgedCase
 
 MOST_REASONS = 20
 """Reasons that a summary shows for one case."""
 
 
-def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int = 0, failures: Iterable[str] = ()) -> BatchSummary:
-    """Return the figures of what is committed by the suite of the manifest."""
+def merge_sketches(folder: OutputFolder, manifest: Manifest) -> tuple[Sketch, int]:
+    """Return what is committed by the suite of the manifest, in the order of the plan, and how many partitions that are."""
     whole = Sketch()
+    most = count_most_slices(len(manifest.suite.cases))
     committed = 0
     digest = manifest.suite.digest
     for partition in manifest.partitions:
         footer = folder.read_footer(partition.id)
         if footer is not None and footer.suite == digest:
             committed += 1
-            whole.merge(footer.sketch)
+            whole.merge(footer.sketch, most)
+    return whole, committed
+
+
+def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int = 0, failures: Iterable[str] = ()) -> BatchSummary:
+    """Return the figures of what is committed by the suite of the manifest."""
+    whole, committed = merge_sketches(folder, manifest)
+    tally = read_tally(folder, manifest.suite.digest)
     return BatchSummary(
         suite=manifest.suite.name,
         output=str(folder.path),
@@ -35,38 +45,40 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         records=whole.records,
         traces=whole.traces,
         errors=whole.errors,
-        cases=tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch()) for id in manifest.suite.cases),
-        latency=_find_latency(whole.durations),
+        cases=tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch(), tally) for id in manifest.suite.cases),
+        judge_tokens=0 if tally is None else tally.tokens,
+        amounts=sum_amounts(whole),
+        where=manifest.reading.where,
+        days=list_days(whole),
+        slices=list_slices(whole, manifest.reading.by),
         faults=_rank_reasons(whole.faults.values())[:MOST_REASONS],
         failures=tuple(failures),
     )
 
 
-def _summarize_case(id: str, found: CaseSketch) -> CaseBatch:
+def _summarize_case(id: str, found: CaseSketch, tally: JudgedTally | None) -> CaseBatch:
     ranked = _rank_reasons(found.reasons.values())
     rest = sum(reason.count for reason in ranked[MOST_REASONS:]) + found.other_reasons
-    checks = tuple(CheckSummary(check=label, rate=_make_rate(counts)) for label, counts in zip(found.labels, found.checks, strict=True))
-    return CaseBatch(id=id, name=found.name, rate=_make_rate(found.counts), checks=checks, reasons=ranked[:MOST_REASONS], more_reasons=rest)
-
-
-def _find_latency(durations: dict[int, int]) -> Latency | None:
-    p50, p95, p99 = (find_percentile(durations, share) for share in (0.5, 0.95, 0.99))
-    if p50 is None or p95 is None or p99 is None:
-        return None
-    return Latency(traces=sum(durations.values()), p50=round(p50, 3), p95=round(p95, 3), p99=round(p99, 3))
-
-
-def _make_rate(outcomes: dict[str, int]) -> PassRate:
-    counts = count_outcomes(outcomes)
-    between = wilson(counts)
-    return PassRate(
-        counts=dict(outcomes),
-        decided=counts.runs,
-        passed=counts.passes,
-        rate=counts.rate if counts.runs else None,
-        low=between.low,
-        high=between.high,
+    checks = tuple(CheckSummary(check=label, rate=make_rate(counts)) for label, counts in zip(found.labels, found.checks, strict=True))
+    return CaseBatch(
+        id=id,
+        name=found.name,
+        rate=make_rate(found.counts),
+        checks=checks,
+        reasons=ranked[:MOST_REASONS],
+        more_reasons=rest,
+        judged=None if tally is None else _describe_judged(id, found, tally),
     )
+
+
+def _describe_judged(id: str, found: CaseSketch, tally: JudgedTally) -> JudgedCase | None:
+    judged = estimate_case(tally, id, found.labels)
+    if judged is None or id not in tally.sketch.cases:
+        return judged
+    # Why the deterministic checks failed is told of all results, not of the sample.
+    claims = {tally.sketch.cases[id].labels[number] for number in tally.judged[id]}
+    ranked = _rank_reasons(reason for reason in tally.sketch.cases[id].reasons.values() if reason.check in claims)
+    return msgspec.structs.replace(judged, reasons=ranked[:MOST_REASONS])
 
 
 def _rank_reasons(reasons: Iterable[Reason]) -> tuple[CommonReason, ...]:

@@ -16,21 +16,25 @@ from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
 from proctor.batches.error_table import ErrorTable
 from proctor.batches.output_folder import OutputFolder, make_metadata
+from proctor.batches.put_off import WithoutJudge
 from proctor.batches.result_table import ResultTable
 from proctor.batches.sketch import Sketch
+from proctor.batches.slicer import Grouping, Slicer, list_beside, list_groupings
 from proctor.errors import EvidenceError
 from proctor.model.batch import TracePlace
 from proctor.model.cost import PriceList
-from proctor.model.evidence import Evidence, Source
+from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.origin import Origin
 from proctor.model.result import CaseResult
 from proctor.model.typed import decode_msgpack
 from proctor.processes.executor import DoTask, StopWork
-from proctor.scoring.amount_sketch import count_amounts
 from proctor.sources.dataset_cells import Cells, read_cells
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.dataset_plan import Partition
+from proctor.sources.dataset_rows import RowChoice
+from proctor.sources.folder_keys import read_folder_keys
 from proctor.sources.records import RecordReader
+from proctor.sources.row_filter import read_filter
 
 SETUP = "proctor.batches.worker:open_worker"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -53,6 +57,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     now: str | None = None
     column: str | None = None
     evidence_format: str | None = None
+    where: str | None = None
+    by: tuple[Grouping, ...] = ()
     prices: PriceList | None = None
     written: tuple[Written, ...] = ()
     """Of each case what its kept text does not tell; nothing for cases that are made when they are asked for."""
@@ -97,17 +103,26 @@ def open_worker(payload: bytes) -> DoTask:
 class Evaluator:
     """A suite made ready, and the folder its results go to."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, *, with_judge: bool = False) -> None:
+        """Without `with_judge`, claims that need one are put off."""
+        self.settings = settings
         self._folder = OutputFolder(Path(settings.output))
-        registry = find_registry()
-        suite = self._folder.read_suite(settings.suite, registry)
+        known = find_registry()
+        suite = self._folder.read_suite(settings.suite, known)
+        self.registry = registry = known if with_judge else WithoutJudge(known)
         told = zip(suite.cases, settings.written, strict=True) if settings.written else ()
         cases = tuple(msgspec.structs.replace(case, own_id=place.own_id, origin=place.origin) for case, place in told)
         suite = msgspec.structs.replace(suite, prices=settings.prices, cases=cases or suite.cases)
         self.stream = CheckStream(suite, now=settings.now, registry=registry, clock=lambda: settings.started_at)
         self.reader = RecordReader(settings.evidence_format, repeated_keys=not self.stream.only_presence, holds_spans=False)
         self._case_ids = [case.id for case in suite.cases]
+        where = None if settings.where is None else read_filter(settings.where)
+        self.choice = RowChoice(where=where, beside=list_beside(settings.by))
+
+    def make_slicer(self, partition: Partition, sketch: Sketch) -> Slicer:
+        """Return what counts the traces of a partition by what they have in common."""
+        keys, groupings = read_folder_keys(partition.file.path), list_groupings(self.settings.by)
+        return Slicer(sketch.tables, groupings, keys, self.choice.beside, cases=len(self._case_ids))
 
     def evaluate(self, task: Task) -> Evaluated:
         """Evaluate one partition and commit its result. Raises `ChangedFile` and `OSError`."""
@@ -119,10 +134,10 @@ class Evaluator:
         only = {number for number, id in enumerate(self._case_ids) if id not in carried} if carried else None
         deciding = _Deciding(self, partition, table, errors, sketch, only)
         try:
-            for cells in read_cells(partition, self._settings.column):
+            for cells in read_cells(partition, self.settings.column, self.choice):
                 deciding.decide_cells(cells)
             table.flush()  # before the sketch is written down: it is counted there
-            table.finish(make_metadata(self._settings.suite, sketch))
+            table.finish(make_metadata(self.settings.suite, sketch))
             if carried:
                 self._carry_over(part, partition, sketch, carried)
             self._folder.commit(part, partition.id, errors.finish())
@@ -147,7 +162,7 @@ class Evaluator:
         rows = arrow.concat_tables([parquet.read_table(part, partitioning=None), kept])
         order = compute.index_in(rows["case"], arrow.array(self._case_ids, arrow.string()))
         rows = rows.append_column("order", order).sort_by([(name, "ascending") for name in ("row", "offset", "run", "order")])
-        rows = rows.drop_columns(["order"]).replace_schema_metadata(make_metadata(self._settings.suite, sketch))
+        rows = rows.drop_columns(["order"]).replace_schema_metadata(make_metadata(self.settings.suite, sketch))
         parquet.write_table(rows, part, compression="zstd")
 
 
@@ -167,16 +182,18 @@ class _Deciding:
         self._counts_rows = partition.broken is None and (file.kind == "parquet" or partition.start == 0)
         self._errors = errors
         self._id: str | None = None
-        self._durations: list[float] = []
+        self._slicer = evaluator.make_slicer(partition, sketch)
+        self._beside: tuple[Json, ...] | None = None
 
     def decide_cells(self, cells: Cells) -> None:
         """Decide every record of some."""
-        decode, offsets, ids, row = self._reader.decode_plain, cells.offsets, cells.ids, self._row
+        decode, offsets, ids, beside, row = self._reader.decode_plain, cells.offsets, cells.ids, cells.beside, self._row
         results: list[CaseResult] = []
         for number, record in enumerate(cells.records):
             row += 1
             offset = None if offsets is None else offsets[number]
             self._id = None if ids is None else ids[number]
+            self._beside = None if beside is None else beside[number]
             if type(record) is not bytes:
                 assert isinstance(record, EvidenceError)
                 self._note_error(row, offset, record.code, record.message, cells.lost or 1)
@@ -187,8 +204,7 @@ class _Deciding:
                 self._read_record(record, row, offset, results)
                 self._sketch.records += 1
         self._row = row + max(0, cells.lost - 1)
-        count_amounts(self._durations, self._sketch.durations)
-        self._durations.clear()
+        self._slicer.settle()
 
     def _read_record(self, data: bytes, row: int, offset: int | None, results: list[CaseResult]) -> None:
         """Decide every run of a record that is not plain evidence in our own spelling."""
@@ -200,10 +216,9 @@ class _Deciding:
 
     def _decide(self, evidence: Evidence, row: int, offset: int | None, run: int, results: list[CaseResult]) -> None:
         self._sketch.traces += 1
-        if evidence.duration_ms is not None:
-            self._durations.append(evidence.duration_ms)
         known = self._stream.unmet.records_without_case if self._only is not None else 0
         self._stream.decide_evidence(evidence, Source(self._file, row), results, self._only)
+        self._slicer.add(evidence, results, self._beside)
         shown = row if self._counts_rows else None
         for result in results:
             if result.case.id:

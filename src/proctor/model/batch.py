@@ -58,6 +58,31 @@ class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
     rate: PassRate
 
 
+class JudgedRate(msgspec.Struct, frozen=True, kw_only=True):
+    """How often something passes, estimated from a sample that was drawn from each outcome of the deterministic checks by itself."""
+
+    counts: dict[str, int]
+    """The sample itself, by outcome."""
+    rate: float
+    """Of all, each outcome weighted by how many have it; not the share of the sample."""
+    low: float
+    high: float
+
+
+class JudgedCase(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judge said of a sample of the results of a case."""
+
+    judged: int
+    of: int
+    """How many results there are."""
+    rate: JudgedRate | None
+    """Of the whole case, the deterministic checks among it; nothing where nothing could be decided."""
+    checks: dict[str, JudgedRate | None]
+    """Of the claims that need a judge."""
+    reasons: tuple[CommonReason, ...] = ()
+    """Why judged results did not pass, the commonest first."""
+
+
 class CaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What one case came to."""
 
@@ -69,16 +94,58 @@ class CaseBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The commonest first."""
     more_reasons: int = 0
     """Verdicts with reasons that are not among them."""
+    judged: JudgedCase | None = None
+    """What a judge said of a sample; nothing where none was asked. `rate` and `checks` are about the deterministic checks."""
 
 
-class Latency(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the runs took, in milliseconds, within one in a hundred."""
+class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """How large an amount of the traces is, within one in a hundred: half of them have at most `p50`."""
 
     traces: int
     """Of how many that was recorded."""
     p50: float
     p95: float
     p99: float
+
+
+class CostFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What traces cost in one currency."""
+
+    currency: str
+    total: float
+    each: Percentiles
+
+
+class AmountFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How long traces took, how many tokens they used and what they cost, as far as they tell."""
+
+    latency: Percentiles | None = None
+    """In milliseconds."""
+    tokens: Percentiles | None = None
+    cost: tuple[CostFigures, ...] = ()
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """What traces that have something in common came to."""
+
+    values: tuple[str | None, ...]
+    """What they have in common; None where they do not tell."""
+    traces: int
+    rate: PassRate
+    """Over the results of all cases."""
+    amounts: AmountFigures
+    cases: dict[str, PassRate] = {}
+    """By case; nothing where the suite has very many."""
+
+
+class SlicedBy(msgspec.Struct, frozen=True, kw_only=True):
+    """All traces by what they have in common."""
+
+    by: tuple[str, ...]
+    slices: tuple[Slice, ...]
+    """In the order of their values."""
+    others: Slice | None = None
+    """Everything that is in none of them, because there were too many."""
 
 
 class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,8 +166,15 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
     """Rows of `errors`."""
     cases: tuple[CaseBatch, ...]
-    latency: Latency | None = None
-    """Nothing where it was recorded nowhere."""
+    amounts: AmountFigures = AmountFigures()
+    judge_tokens: int = 0
+    """Tokens of the judge."""
+    where: str | None = None
+    """Which rows were read, where not all were."""
+    days: tuple[Slice, ...] = ()
+    """The traces by day; nothing where none tells its day."""
+    slices: tuple[SlicedBy, ...] = ()
+    """The tables that were asked for."""
     faults: tuple[CommonReason, ...] = ()
     """Why records could not be read, the commonest first."""
     failures: tuple[str, ...] = ()
@@ -114,9 +188,12 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_passed(self) -> bool:
         """Whether everything was read, something was decided, and all of that passed."""
-        return not self.errors and self.has_decided and all(case.rate.passed == case.rate.decided for case in self.cases)
+        passed = all(case.rate.passed == case.rate.decided for case in self.cases)
+        judged = [case.judged for case in self.cases if case.judged is not None]
+        agreed = all(each.rate is None or each.rate.counts.keys() <= {"pass", "skip"} for each in judged)
+        return not self.errors and self.has_decided and passed and agreed
 
     @property
     def has_decided(self) -> bool:
         """Whether any case was decided on any trace."""
-        return any(case.rate.decided for case in self.cases)
+        return any(case.rate.decided or (case.judged is not None and case.judged.rate is not None) for case in self.cases)

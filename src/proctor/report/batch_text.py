@@ -1,10 +1,18 @@
-"""The summary of a batch for people: how often each case and each check passed, then why not, with traces to look at."""
+"""The summary of a batch for people: how often each case and each check passed, why not, with traces to look at, and slices of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proctor.model.batch import BatchSummary, CaseBatch, CommonReason, PassRate
+from proctor.model.batch import BatchSummary, CaseBatch, CommonReason, PassRate, Slice
+from proctor.report.batch_words import (
+    describe_amounts,
+    describe_judged,
+    list_shown_slices,
+    list_worst_cases,
+    name_slice,
+    write_percent,
+)
 from proctor.report.neutral import to_one_line
 from proctor.report.style import Colour, Style, count_columns, pad
 from proctor.report.wording import count_noun
@@ -13,6 +21,8 @@ MOST_REASONS = 5
 """Reasons that are shown for one case; the JSON report has more."""
 MOST_CASES = 200
 """Cases that are shown, those that fail most often first where there are more."""
+MOST_SLICES = 40
+"""Slices that are shown of one table, those with most traces where there are more."""
 _LONGEST = 200
 _WIDE = 40
 
@@ -20,29 +30,39 @@ _WIDE = 40
 def render_batch(summary: BatchSummary, *, colour: bool = False) -> str:
     """Return the whole report."""
     style = Style(colour=colour)
-    parts = (_paint_head(summary, style), _paint_cases(summary, style), _paint_faults(summary, style), _paint_end(summary, style))
+    parts = (
+        _paint_head(summary, style),
+        _paint_cases(summary, style),
+        _paint_slices(summary, style),
+        _paint_faults(summary, style),
+        _paint_end(summary, style),
+    )
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
 def _paint_head(summary: BatchSummary, style: Style) -> Iterator[str]:
     name = style.paint(to_one_line(summary.suite, 80), "bold")
     yield f"{name} on {count_noun(summary.traces, 'trace')} in {count_noun(summary.partitions, 'partition')}"
-    if summary.latency is not None:
-        shares = (("half", summary.latency.p50), ("95 %", summary.latency.p95), ("99 %", summary.latency.p99))
-        yield "latency: " + ", ".join(f"{name} within {_tell_ms(ms)}" for name, ms in shares)
+    if summary.where is not None:
+        yield f"where {to_one_line(summary.where, _LONGEST)}"
+    yield from describe_amounts(summary.amounts)
     yield ""
 
 
 def _paint_cases(summary: BatchSummary, style: Style) -> Iterator[str]:
-    cases = summary.cases
-    if len(cases) > MOST_CASES:
-        cases = tuple(sorted(cases, key=lambda case: case.rate.rate if case.rate.rate is not None else 2.0)[:MOST_CASES])
+    cases = list_worst_cases(summary, MOST_CASES)
     width = max((count_columns(to_one_line(name, _WIDE)) for case in cases for name in _list_names(case)), default=0)
     for case in cases:
         yield _paint_rate(case.id, case.rate, width + 2, style)
         for check in case.checks:
-            yield "  " + _paint_rate(check.check, check.rate, width, style)
-        for reason in case.reasons[:MOST_REASONS]:
+            if case.judged is not None and check.check in case.judged.checks:
+                told = pad(to_one_line(check.check, _WIDE), width)
+                yield f"  {told}  {describe_judged(case.judged, case.judged.checks[check.check])}"
+            else:
+                yield "  " + _paint_rate(check.check, check.rate, width, style)
+        if case.judged is not None:
+            yield f"  {pad('all of it, with the judge', width)}  {describe_judged(case.judged, case.judged.rate)}"
+        for reason in (*case.reasons[:MOST_REASONS], *(case.judged.reasons[:MOST_REASONS] if case.judged is not None else ())):
             yield from _paint_reason(reason, style)
         rest = sum(reason.count for reason in case.reasons[MOST_REASONS:]) + case.more_reasons
         if rest:
@@ -55,6 +75,7 @@ def _paint_cases(summary: BatchSummary, style: Style) -> Iterator[str]:
 
 def _list_names(case: CaseBatch) -> Iterator[str]:
     yield case.id
+    yield "all of it, with the judge" if case.judged is not None else ""
     yield from (check.check for check in case.checks)
 
 
@@ -64,22 +85,12 @@ def _paint_rate(name: str, rate: PassRate, width: int, style: Style) -> str:
     if rate.rate is None:
         return f"{told}  {style.paint('not decided', 'dim')}" + (f"  {skipped:,} skipped" if skipped else "")
     colour: Colour = "green" if rate.passed == rate.decided else "red"
-    share = style.paint(f"{_percent(rate.rate):>7}", colour)
-    more = [f"{rate.passed:,} of {rate.decided:,}", f"{_percent(rate.low)} to {_percent(rate.high)}"]
+    share = style.paint(f"{write_percent(rate.rate):>7}", colour)
+    more = [f"{rate.passed:,} of {rate.decided:,}", f"{write_percent(rate.low)} to {write_percent(rate.high)}"]
     more += [
         f"{rate.counts[outcome]:,} {word}" for outcome, word in (("error", "in error"), ("skip", "skipped")) if rate.counts.get(outcome)
     ]
     return f"{told}  {share}  {', '.join(more)}"
-
-
-def _tell_ms(ms: float) -> str:
-    return f"{ms / 1000:,.2f} s" if ms >= 1000 else f"{ms:.0f} ms"
-
-
-def _percent(share: float) -> str:
-    # Never 100 % of what is not all.
-    text = f"{100 * share:.1f}"
-    return "99.9 %" if text == "100.0" and share < 1 else f"{text} %"
 
 
 def _paint_reason(reason: CommonReason, style: Style) -> Iterator[str]:
@@ -87,6 +98,29 @@ def _paint_reason(reason: CommonReason, style: Style) -> Iterator[str]:
     yield f"    {style.paint(f'{reason.count:,}', 'bold')} times {what}{to_one_line(reason.reason, _LONGEST)}"
     for place in reason.samples:
         yield style.paint(f"      {to_one_line(place.describe(), _LONGEST)}", "dim")
+
+
+def _paint_slices(summary: BatchSummary, style: Style) -> Iterator[str]:
+    tables = [("day", summary.days, None), *((", ".join(one.by), one.slices, one.others) for one in summary.slices)]
+    for name, slices, others in tables:
+        if not slices:
+            continue
+        yield style.paint(f"by {to_one_line(name, _LONGEST)}", "bold")
+        shown, left = list_shown_slices(slices, MOST_SLICES)
+        width = max(count_columns(name_slice(one.values, _WIDE)) for one in shown)
+        for one in shown:
+            yield _paint_slice(name_slice(one.values, _WIDE), one, width, style)
+        if left:
+            yield style.paint(f"  and {left:,} more, which have fewer traces", "dim")
+        if others is not None:
+            yield _paint_slice("all others", others, width, style)
+        yield ""
+
+
+def _paint_slice(name: str, one: Slice, width: int, style: Style) -> str:
+    rate = _paint_rate(name, one.rate, width, style)
+    told = [count_noun(one.traces, "trace"), *describe_amounts(one.amounts, short=True)]
+    return f"  {rate}{style.paint('; ' + ', '.join(told), 'dim')}"
 
 
 def _paint_faults(summary: BatchSummary, style: Style) -> Iterator[str]:

@@ -22,7 +22,7 @@ LANGUAGES: tuple[str, ...] = get_args(Language)
 """The first is complete by definition."""
 TOPICS = (
     *("pages", "results", "overview", "cases", "traces", "labels", "alerts", "settings", "benchmarks"),
-    *("report", "wording", "findings", "terminal", "comparison"),
+    *("report", "wording", "findings", "terminal", "comparison", "batch"),
 )
 """The files of each language. No sentence stands in two of them."""
 DECLARED = "declared"

@@ -45,7 +45,9 @@ def describe_ratio(change: AmountChange, words: Catalogue | None = None) -> str:
     if change.ratio is None or change.interval is None:
         return verdict
     ratio, low, high = (words.write_figure(f"{share:.2f}") for share in (change.ratio, change.interval.low, change.interval.high))
-    return words.say("compared.ratio", verdict=verdict, ratio=ratio, low=low, high=high)
+    # Of one case, or of two batches, there is nothing to take case by case.
+    name = "compared.ratio_one" if change.cases == 1 else "compared.ratio"
+    return words.say(name, verdict=verdict, ratio=ratio, low=low, high=high)
 
 
 def _write_points(share: float, words: Catalogue) -> str:

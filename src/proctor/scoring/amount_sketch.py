@@ -8,7 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from proctor.scoring.amounts import AmountChange, AmountVerdict
+from proctor.scoring.intervals import Interval, find_two_sided_z
+
 _GROWTH = math.log(1.02)
+_LEAST_AMOUNTS = 10
+"""Fewer amounts have no interval of their median."""
 _NOTHING = -(10**6)
 """The bucket of 0: far below that of the smallest number there is."""
 
@@ -33,3 +38,32 @@ def find_percentile(buckets: Mapping[int, int], share: float) -> float | None:
         if left <= 0:
             return 0.0 if bucket == _NOTHING else math.exp((bucket + 0.5) * _GROWTH)
     return None
+
+
+def compare_sketches(base: Mapping[int, int], candidate: Mapping[int, int], *, alpha: float = 0.05) -> AmountChange:
+    """Compare the medians of two sets of amounts that are not paired.
+
+    The interval of each median is that of its rank (binomial, by the normal curve), wider by what a bucket leaves open; both make that of
+    the ratio on logarithms (Zou and Donner).
+    """
+    before, after = find_percentile(base, 0.5), find_percentile(candidate, 0.5)
+    if not before or not after:
+        return AmountChange(verdict="too_little_data", cases=0)
+    low_base, high_base = _find_median_bounds(base, alpha)
+    low_candidate, high_candidate = _find_median_bounds(candidate, alpha)
+    ratio = math.log(after / before)
+    interval: Interval | None = None
+    verdict: AmountVerdict = "too_little_data"
+    if min(sum(base.values()), sum(candidate.values())) >= _LEAST_AMOUNTS and low_base and low_candidate:
+        below = math.hypot(math.log(after / low_candidate), math.log(high_base / before))
+        above = math.hypot(math.log(high_candidate / after), math.log(before / low_base))
+        interval = Interval(math.exp(ratio - below), math.exp(ratio + above))
+        verdict = "higher" if interval.low > 1 else "lower" if interval.high < 1 else "unchanged"
+    return AmountChange(verdict=verdict, cases=1, base_median=before, candidate_median=after, ratio=math.exp(ratio), interval=interval)
+
+
+def _find_median_bounds(buckets: Mapping[int, int], alpha: float) -> tuple[float, float]:
+    reach = find_two_sided_z(1 - alpha) / (2 * math.sqrt(sum(buckets.values())))
+    low, high = find_percentile(buckets, max(0.0, 0.5 - reach)), find_percentile(buckets, min(1.0, 0.5 + reach))
+    half = math.exp(_GROWTH / 2)
+    return (low or 0.0) / half, (high or 0.0) * half

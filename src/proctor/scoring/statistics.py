@@ -18,6 +18,8 @@ from proctor.scoring.intervals import Counts, Interval, wilson
 
 SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
 """The k that are reported, as far as there are attempts; beside them the number of attempts itself."""
+LARGEST_K = 10_000
+"""More attempts than this are no k of their own: in how many ways a million are chosen of two has a million digits."""
 
 
 class CaseStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,4 +127,4 @@ def _count_ways(counts: Counts, k: int) -> int:
 
 def _show_runs(runs: int) -> list[int]:
     shown = [k for k in SHOWN_K if k <= runs]
-    return shown if not runs or runs in shown else [*shown, runs]
+    return shown if not runs or runs in shown or runs > LARGEST_K else [*shown, runs]

@@ -13,9 +13,20 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError, ProctorError
+from proctor.model.evidence import Json
 from proctor.sources.dataset_columns import Cell, choose_columns, list_ids, make_cells
 from proctor.sources.dataset_files import DataFile, find_state, import_arrow, open_file
 from proctor.sources.dataset_plan import Partition
+from proctor.sources.dataset_rows import (
+    EVERYTHING,
+    LEFT_OUT,
+    GroupFilter,
+    RowChoice,
+    drop_cells,
+    drop_lines,
+    read_beside,
+    read_beside_lines,
+)
 from proctor.sources.records import MAX_LINE_BYTES, iterate_whole_lines
 
 ROWS_AT_ONCE = 1_024
@@ -35,6 +46,8 @@ class Cells(msgspec.Struct, frozen=True):
     """Where each line begins in its file, or, of a compressed one, in what was unpacked; nothing for Parquet."""
     ids: Sequence[str | None] | None = None
     """The ids of the traces, where they stand in a column of their own."""
+    beside: Sequence[tuple[Json, ...]] | None = None
+    """What stands in the columns beside each record that were asked for."""
     lost: int = 0
     """How many rows the last one stands for, if it is an error about several."""
 
@@ -43,14 +56,17 @@ class ChangedFile(ProctorError):
     """A file is not what it was when the partitions were planned."""
 
 
-def read_cells(partition: Partition, column: str | None = None) -> Iterator[Cells]:
-    """Yield the records of a partition in order. Raises `ChangedFile` where its file has changed before or while it was read."""
+def read_cells(partition: Partition, column: str | None = None, choice: RowChoice = EVERYTHING) -> Iterator[Cells]:
+    """Yield the records of a partition in order; what is left out is an empty one.
+
+    Raises `ChangedFile` where its file has changed before or while it was read.
+    """
     file = partition.file
     if partition.broken is not None:
         yield Cells([EvidenceError(partition.broken, code="unreadable_file")])
         return
     _require_unchanged(file)
-    yield from _read_parquet(partition, column) if file.kind == "parquet" else _read_lines(partition)
+    yield from _read_parquet(partition, column, choice) if file.kind == "parquet" else _read_lines(partition, choice)
     _require_unchanged(file)
 
 
@@ -63,27 +79,36 @@ def _require_unchanged(file: DataFile) -> None:
         raise ChangedFile(f"{file.name}: it has changed since the batch was planned; give the command again")
 
 
-def _read_parquet(partition: Partition, column: str | None) -> Iterator[Cells]:
+def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -> Iterator[Cells]:
     parquet = import_arrow("pyarrow.parquet")
     file = partition.file
     with ExitStack() as stack:
         source = stack.enter_context(open_file(file.root, file.path))
         opened = stack.enter_context(parquet.ParquetFile(source, memory_map=False, pre_buffer=bool(file.root)))
-        columns = choose_columns(opened.schema_arrow, column)
+        schema = opened.schema_arrow
+        columns = choose_columns(schema, column)
+        read = list(dict.fromkeys((*columns.list_read(), *choice.list_beside(schema))))
+        chosen = None if choice.where is None else GroupFilter(source, schema, choice.where, file.path)
         for group in range(partition.start, partition.end):
             told = opened.metadata.row_group(group)
             left: int = told.num_rows
             rows = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE * left // max(1, told.total_byte_size)))
             try:
-                for batch in opened.iter_batches(rows, row_groups=[group], columns=columns.list_read(), use_threads=False):
+                keep = None if chosen is None else chosen.find_rows(group)
+                if chosen is not None and keep is None:
+                    yield Cells([LEFT_OUT] * left)
+                    continue
+                for batch in opened.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
+                    cells, at = make_cells(batch, columns), told.num_rows - left
                     left -= batch.num_rows
-                    yield Cells(make_cells(batch, columns), ids=list_ids(batch, columns))
+                    fitting = cells if keep is None else drop_cells(cells, keep.slice(at, batch.num_rows))
+                    yield Cells(fitting, ids=list_ids(batch, columns), beside=read_beside(batch, choice.beside))
             except (OSError, ValueError, KeyError) as error:  # the last one for a map with a key twice
                 why = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
                 yield Cells([EvidenceError(why, code="unreadable_rows")], lost=left)
 
 
-def _read_lines(partition: Partition) -> Iterator[Cells]:
+def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
     file = partition.file
     with open_file(file.root, file.path) as source:
         blocks = _Range(source, partition.start, partition.end) if file.codec is None else _Unpacked(source, file.codec)
@@ -101,7 +126,9 @@ def _read_lines(partition: Partition) -> Iterator[Cells]:
                     offsets.append(offset + start)
                     start = end + 1
                 offset += len(block)
-                yield Cells(records, offsets)
+                if choice.where is not None:
+                    records = drop_lines(records, choice.where, file.path)
+                yield Cells(records, offsets, beside=read_beside_lines(records, choice.beside))
         except (OSError, ValueError) as error:
             yield Cells([EvidenceError(f"the rest of the file cannot be read: {error}", code="unreadable_rows")], [offset])
 

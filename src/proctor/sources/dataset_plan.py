@@ -17,6 +17,8 @@ import msgspec
 from proctor.errors import EvidenceError, InputError
 from proctor.sources.dataset_columns import choose_columns
 from proctor.sources.dataset_files import DataFile, import_arrow, open_file
+from proctor.sources.dataset_rows import require_names
+from proctor.sources.row_filter import Condition
 
 PARTITION_BYTES = 64 * 1024 * 1024
 """About how many bytes a partition has: some seconds of work, and little to repeat where a process dies."""
@@ -49,10 +51,16 @@ def choose_partition_bytes(files: Sequence[DataFile]) -> int:
     return max(LEAST_BYTES, min(PARTITION_BYTES, sum(file.size for file in files) // _WANTED))
 
 
-def plan_partitions(files: Sequence[DataFile], *, column: str | None = None, partition_bytes: int = PARTITION_BYTES) -> list[Partition]:
-    """Return the partitions of all files. Raises `InputError` where none of the files can be read."""
+def plan_partitions(
+    files: Sequence[DataFile], *, column: str | None = None, partition_bytes: int = PARTITION_BYTES, where: Condition | None = None
+) -> list[Partition]:
+    """Return the partitions of all files. Raises `InputError` where none of the files can be read.
+
+    `where` is what is asked of their rows: a file that has not its columns cannot be read.
+    """
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        planned = [part for parts in threads.map(lambda file: list(_plan_file(file, column, partition_bytes)), files) for part in parts]
+        parts = threads.map(lambda file: list(_plan_file(file, column, partition_bytes, where)), files)
+        planned = [part for one in parts for part in one]
     if planned and all(part.broken is not None for part in planned):
         first = planned[0]
         more = f" (and {len(planned) - 1:,} more files)" if len(planned) > 1 else ""
@@ -60,9 +68,9 @@ def plan_partitions(files: Sequence[DataFile], *, column: str | None = None, par
     return planned
 
 
-def _plan_file(file: DataFile, column: str | None, partition_bytes: int) -> Iterator[Partition]:
+def _plan_file(file: DataFile, column: str | None, partition_bytes: int, where: Condition | None) -> Iterator[Partition]:
     if file.kind == "parquet":
-        yield from _plan_parquet(file, column, partition_bytes)
+        yield from _plan_parquet(file, column, partition_bytes, where)
     elif column is not None:
         yield _make_partition(file, broken="a file of JSON lines has no columns; leave out --column, or name only Parquet files")
     elif file.codec is not None:
@@ -72,11 +80,12 @@ def _plan_file(file: DataFile, column: str | None, partition_bytes: int) -> Iter
             yield _make_partition(file, start, min(start + partition_bytes, file.size))
 
 
-def _plan_parquet(file: DataFile, column: str | None, partition_bytes: int) -> Iterator[Partition]:
+def _plan_parquet(file: DataFile, column: str | None, partition_bytes: int, where: Condition | None) -> Iterator[Partition]:
     parquet = import_arrow("pyarrow.parquet")
     try:
         with open_file(file.root, file.path) as source, parquet.ParquetFile(source) as opened:
             choose_columns(opened.schema_arrow, column)
+            require_names(where, opened.schema_arrow, file.path)
             groups = list(_list_groups(opened.metadata))
     except EvidenceError as error:
         yield _make_partition(file, broken=error.message)

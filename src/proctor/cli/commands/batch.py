@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
 
 from proctor.actions.prices import with_prices
 from proctor.actions.suites import STANDARD_INPUT, load_suite
+from proctor.batches.judging import read_bounds
 from proctor.batches.run import BatchOptions, BatchProgress, open_batch, run_batch
+from proctor.batches.slicer import read_groupings
 from proctor.cli.exits import Exit
+from proctor.cli.language import VARIABLE, read_words
 from proctor.cli.output import Output
 from proctor.cli.parser import add_prices_flag, add_trust_flag, make_parser, parse_positive
 from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
+from proctor.model.case import Suite
 from proctor.processes.local_executor import LocalExecutor
+from proctor.report.catalogue import DEFAULT, LANGUAGES
+from proctor.runner.ports import Judge
 
-FORMATS = ("terminal", "json")
+FORMATS = ("terminal", "json", "markdown", "html")
 SHOW = "show"
 """In place of a suite: the figures of a batch that is there."""
 _EVERY_S = 0.25
@@ -32,6 +39,8 @@ def run(arguments: list[str]) -> int:
     if options.suite == SHOW:
         if len(options.dataset) != 1 or options.output is not None:
             parser.error("show: expected the folder of one batch: proctor batch show DIR")
+        if options.by or options.where is not None:
+            parser.error("show: what a batch reads and by what it is sliced is said when it is evaluated, not when it is shown")
         summary = open_batch(options.dataset[0])
         _show_summary(summary, options)
         return Exit.PASSED if summary.is_complete else Exit.INTERRUPTED
@@ -64,18 +73,35 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
         output=Path(options.output),
         column=options.column,
         evidence_format=options.evidence_format,
+        where=options.where,
+        by=read_groupings(options.by),
         now=options.now,
         resume=options.resume,
+        judging=read_bounds(options.judge_sample, options.max_tokens),
     )
     progress = _Progress(quiet=options.quiet)
     try:
-        return run_batch(suite, wanted, LocalExecutor(options.workers), progress.show)
+        return run_batch(suite, wanted, LocalExecutor(options.workers), progress.show, lambda memory: _open_judge(suite, options, memory))
     except KeyboardInterrupt:
         progress.finish()
         print(f"what is committed stays in {options.output}; --resume goes on", file=sys.stderr)
         raise
     finally:
         progress.finish()
+
+
+def _open_judge(suite: Suite, options: argparse.Namespace, memory: Path) -> Judge | None:
+    from proctor.actions.history import find_home  # most suites have nothing to judge
+    from proctor.actions.judge_settings import JudgeOptions
+    from proctor.actions.judges import open_suite_judge
+    from proctor.actions.trust import trust_for
+    from proctor.actions.variables import read_variables
+
+    home = find_home(None)
+    trust = trust_for("reading", granted=options.trust, home=home)
+    variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
+    opened = open_suite_judge(suite, home, variables, JudgeOptions(model=options.judge_model, memory=memory), trust)
+    return None if opened is None else opened.judge
 
 
 class _Progress:
@@ -107,11 +133,19 @@ class _Progress:
 
 
 def _show_summary(summary: BatchSummary, options: argparse.Namespace) -> None:
-    with Output(None) as output:
+    with Output(options.report) as output:
         if options.format == "json":
             from proctor.report.batch_json import render_batch_json  # one format at a time
 
             output.write(render_batch_json(summary))
+        elif options.format == "markdown":
+            from proctor.report.batch_markdown import render_batch_markdown
+
+            output.write_text(render_batch_markdown(summary))
+        elif options.format == "html":
+            from proctor.report.batch_html import render_batch_html
+
+            output.write_text(render_batch_html(summary, read_words(options.language)))
         else:
             from proctor.report.batch_text import render_batch
 
@@ -122,12 +156,13 @@ def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "batch",
         "Evaluate a large set of recorded evidence (Parquet, JSON lines) against a suite, on all cores; results are a Parquet data set. "
-        "No agent is called and no judge is asked. Given again, it evaluates what is new in the data set or has changed in the suite.",
+        "No agent is called, and a judge only about a sample whose size you give. Given again, it evaluates what is new or has changed.",
         [
             "proctor batch suite.yaml traces/ --output checked",
             "proctor batch suite.yaml 'traces/day=2026-10-*/*.parquet' --column record --output october",
             "proctor batch suite.yaml s3://bucket/traces --output checked --resume",
-            "proctor batch show checked",
+            "proctor batch suite.yaml traces/ --output shop --where \"agent = 'shop'\" --by model --by tier,day",
+            "proctor batch show checked --format html --report checked.html",
         ],
     )
     parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites; `show` shows what came of a batch")
@@ -137,13 +172,31 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest")
     parser.add_argument("--column", metavar="NAME", help="the column with the record, as JSON or as a struct (default: recognised)")
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the records (default: recognised by shape)")
+    parser.add_argument(
+        "--where",
+        metavar="CONDITION",
+        help="read only these rows: \"agent = 'shop' and start >= '2026-10-01'\" (=, !=, <, in, is null, and, or, not)",
+    )
+    parser.add_argument(
+        "--by",
+        metavar="NAMES",
+        action="append",
+        default=[],
+        help="slice the summary by columns or keys of metadata: model, or model,day for both together (may be repeated)",
+    )
     parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
     parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
     parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
+    judge = parser.add_argument_group("the judge of claims in plain language, of which a batch asks about a sample")
+    judge.add_argument("--judge-sample", type=parse_positive, metavar="N", help="about how many results, drawn from each outcome by itself")
+    judge.add_argument("--max-tokens", type=parse_positive, metavar="N", help="the most tokens of the judge")
+    judge.add_argument("--judge-model", metavar="NAME", help="the model that judges: one of `models`, or provider/name")
     add_prices_flag(parser)
     add_trust_flag(parser, "let it name files of data outside its folder")
-    parser.add_argument("--format", choices=FORMATS, default="terminal", metavar="FORMAT", help="terminal, json (default: terminal)")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
+    parser.add_argument("--report", metavar="FILE", help="write the summary there instead of to standard output")
+    parser.add_argument("--language", choices=LANGUAGES, help=f"the language of --format html (default: {VARIABLE}, else {DEFAULT})")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     return parser

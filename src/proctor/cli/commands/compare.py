@@ -8,6 +8,7 @@ import msgspec
 from proctor.actions.compare import RunComparison, compare, compare_axis
 from proctor.actions.gating import OF_TWO_RUNS, hold_against, read_reasons, tell_missing
 from proctor.actions.history import find_home
+from proctor.batches.compare import compare_batches, is_batch
 from proctor.cli.choosing import RUN_HELP, choose_run, choose_two_runs
 from proctor.cli.compare_markdown import write_comparison
 from proctor.cli.compare_terminal import describe_comparison
@@ -30,12 +31,14 @@ def run(arguments: list[str]) -> int:
     parser = make_parser(
         "compare",
         "Two kept runs side by side: regressed, improved, unchanged or too little data; a gate for CI.\n\n"
-        "With one run, the baseline of its suite is the base; with none, the latest run is compared with its baseline.",
+        "With one run, the baseline of its suite is the base; with none, the latest run is compared with its baseline. The folders of two "
+        "batches are compared likewise: every trace is an attempt.",
         [
             "proctor compare",
             "proctor compare previous latest",
             "proctor compare baseline @nightly --fail-on regression --format json",
             "proctor compare v1 v2 --format html --output comparison.html",
+            "proctor compare checked-september checked-october",
         ],
     )
     parser.add_argument("base", metavar="BASE", nargs="?", help=f"the run to compare with (default: the baseline); {RUN_HELP}")
@@ -55,14 +58,7 @@ def run(arguments: list[str]) -> int:
     if not LEAST_ALPHA <= options.alpha < 1:
         parser.error(f"--alpha: expected a number from {LEAST_ALPHA:g} to less than 1, found {options.alpha:g}")
     reasons = _read_gates(options.fail_on)
-    home = find_home(options.home)
-    if options.by is not None and options.candidate is not None:
-        parser.error("--by compares two columns of one run: name one run")
-    if options.by is not None:
-        found = compare_axis(home, choose_run(home, options.base or LATEST, quiet=options.quiet), options.by, alpha=options.alpha)
-    else:
-        base, candidate = choose_two_runs(home, options.base, options.candidate, quiet=options.quiet)
-        found = compare(home, base, candidate, alpha=options.alpha)
+    found = _compare(options, parser)
     with Output(options.output) as output:
         _write(found, options.format, output, colour=wants_colour(output, options.no_color), language=options.language)
     if options.output is not None and not options.quiet:
@@ -71,6 +67,21 @@ def run(arguments: list[str]) -> int:
     if found.base_incomplete is not None or found.candidate_incomplete is not None:
         return Exit.INTERRUPTED
     return _decide(found, reasons)
+
+
+def _compare(options: argparse.Namespace, parser: argparse.ArgumentParser) -> RunComparison:
+    """Compare what was named: two batches, two columns of one run, or two runs."""
+    home = find_home(options.home)
+    if options.by is not None and options.candidate is not None:
+        parser.error("--by compares two columns of one run: name one run")
+    if is_batch(options.base) or is_batch(options.candidate):
+        if options.candidate is None or options.by is not None:
+            parser.error("a batch is compared with another one: name the folders of two, without --by")
+        return compare_batches(options.base, options.candidate, alpha=options.alpha)
+    if options.by is not None:
+        return compare_axis(home, choose_run(home, options.base or LATEST, quiet=options.quiet), options.by, alpha=options.alpha)
+    base, candidate = choose_two_runs(home, options.base, options.candidate, quiet=options.quiet)
+    return compare(home, base, candidate, alpha=options.alpha)
 
 
 def _add_output_flags(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,91 @@
+"""Two batches side by side, with the statistics of two runs: every trace is an attempt at each case it answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.compare import RunComparison
+from proctor.actions.gating import list_failing_cases
+from proctor.batches.output_folder import MANIFEST, Manifest, OutputFolder
+from proctor.batches.sketch import Sketch
+from proctor.batches.slice_figures import sum_whole
+from proctor.batches.summary import merge_sketches
+from proctor.errors import InputError
+from proctor.model.run import RunHeader
+from proctor.scoring.amount_sketch import compare_sketches
+from proctor.scoring.amounts import AmountChange
+from proctor.scoring.intervals import Counts
+from proctor.scoring.paired import compare_runs
+from proctor.scoring.statistics import count_outcomes
+from proctor.sources.dataset_files import import_arrow
+
+
+def is_batch(place: str | None) -> bool:
+    """Return whether somebody means the folder of a batch."""
+    return place is not None and (Path(place) / MANIFEST).is_file()
+
+
+def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunComparison:
+    """Compare two batches, joined by case. Raises `InputError` for what is no batch, or is not finished."""
+    import_arrow("pyarrow.parquet")
+    before, after = _open(base), _open(candidate)
+    counts = _count_cases(before.sketch), _count_cases(after.sketch)
+    found = compare_runs(*counts, alpha=alpha)
+    # Of very many traces nearly every case has some that fail: that is no news. And nobody repeats recorded traces.
+    steady = msgspec.structs.replace(found.candidate, flaky=())
+    found = msgspec.structs.replace(found, candidate=steady, repeats_needed=())
+    first, second = sum_whole(before.sketch), sum_whole(after.sketch)
+    shared = [currency for currency in first.costs if currency in second.costs]
+    cost: AmountChange | None = None
+    if len(shared) == 1:
+        cost = compare_sketches(first.costs[shared[0]].buckets, second.costs[shared[0]].buckets, alpha=alpha)
+    return RunComparison(
+        base=before.make_header(),
+        candidate=after.make_header(),
+        comparison=found,
+        latency=compare_sketches(first.durations, second.durations, alpha=alpha),
+        tokens=compare_sketches(first.tokens, second.tokens, alpha=alpha),
+        cost=cost,
+        reasons=_find_reasons(after.sketch, {*found.newly_failing, *(one.case for one in found.changes if one.verdict == "regressed")}),
+        failing=tuple(list_failing_cases(counts[1], {})),
+    )
+
+
+class _Opened(msgspec.Struct, frozen=True):
+    place: str
+    manifest: Manifest
+    sketch: Sketch
+
+    def make_header(self) -> RunHeader:
+        return RunHeader(run_id=self.place, started_at=self.manifest.started_at, suite_name=self.manifest.suite.name)
+
+
+def _open(place: str) -> _Opened:
+    if not is_batch(place):
+        raise InputError(f"no batch at {place!r}: a batch is compared with another one, and each is named by its folder")
+    folder = OutputFolder(Path(place))
+    manifest = folder.read_manifest()
+    assert manifest is not None
+    sketch, committed = merge_sketches(folder, manifest)
+    if committed < len(manifest.partitions):
+        raise InputError(
+            f"{place!r} is not finished: {committed:,} of {len(manifest.partitions):,} partitions have a result; "
+            "`proctor batch` with --resume goes on with it"
+        )
+    return _Opened(place, manifest, sketch)
+
+
+def _count_cases(sketch: Sketch) -> dict[str, Counts]:
+    return {id: count_outcomes(case.counts) for id, case in sketch.cases.items()}
+
+
+def _find_reasons(sketch: Sketch, wanted: set[str]) -> dict[str, str]:
+    """Return of each of these cases the commonest reason."""
+    told: dict[str, str] = {}
+    for id in wanted:
+        found = max(sketch.cases[id].reasons.values(), key=lambda reason: reason.count, default=None)
+        if found is not None:
+            told[id] = f"{found.check}: {found.reason}" if found.check else found.reason
+    return told

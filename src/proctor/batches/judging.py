@@ -1,0 +1,152 @@
+"""Asks a judge about a sample of the results of a batch, when everything else is decided.
+
+Only the driver asks, so that there is one rate limit and one budget for all, and what the judge said is remembered in the output: a batch
+that goes on pays for no question twice. `results` stays as the deterministic checks made it; `judged` has the sample, with whole verdicts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.history import find_home
+from proctor.actions.judge_settings import JudgeOptions
+from proctor.actions.judged_check import decide_with_judge
+from proctor.actions.judges import JudgeLike, make_judge, open_suite_judge
+from proctor.batches.judged_sample import MOST_JUDGED, Drawn, PlaceInFile, Strata, count_strata, draw_sample, find_places
+from proctor.batches.judged_tally import JudgedStratum, JudgedTally
+from proctor.batches.output_folder import Manifest, OutputFolder
+from proctor.batches.result_table import ResultTable
+from proctor.batches.sketch import Sketch
+from proctor.batches.trace_reader import read_traces
+from proctor.batches.worker import Evaluator, Settings
+from proctor.checks.registry import Registry
+from proctor.errors import InputError
+from proctor.model.case import Suite
+from proctor.model.evidence import Evidence, Source
+from proctor.model.result import CaseResult
+from proctor.runner.ports import Judge
+
+AT_ONCE = 64
+"""Results whose traces are read and judged together; how many requests are under way is the judge's own affair."""
+
+
+class JudgeBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a judge is asked."""
+
+    sample: int | None = None
+    """Results at most."""
+    max_tokens: int | None = None
+    """Tokens at most; what is under way is finished."""
+
+
+def read_bounds(sample: int | None, max_tokens: int | None) -> JudgeBounds | None:
+    """Return the bounds that somebody gave; None where nobody did. Raises `InputError` for those that make no sense."""
+    for name, value in (("judge_sample", sample), ("max_tokens", max_tokens)):
+        if value is not None and value < 1:
+            raise InputError(f"{name}: expected at least 1, found {value}")
+    return None if sample is None and max_tokens is None else JudgeBounds(sample=sample, max_tokens=max_tokens)
+
+
+def find_judge(suite: Suite, judge: JudgeLike, memory: Path) -> Judge | None:
+    """Return the judge that was given, or else that of the suite, the workspace or the environment; it remembers below `memory`."""
+    if judge is not None:
+        return make_judge(judge, os.environ, home=memory)
+    opened = open_suite_judge(suite, find_home(None), os.environ, JudgeOptions(memory=memory))
+    return None if opened is None else opened.judge
+
+
+def _list_judged_cases(suite: Suite, registry: Registry) -> dict[str, tuple[int, ...]]:
+    """Return the cases with claims that need a judge, and which of their assertions these are."""
+    found: dict[str, tuple[int, ...]] = {}
+    for case in suite.cases:
+        judged = tuple(number for number, a in enumerate(case.assertions) if registry.get_for(a.check, a.spec).judged)
+        if judged:
+            found[case.id] = judged
+    return found
+
+
+class JudgedSample:
+    """The sample of one batch while it is judged."""
+
+    def __init__(self, folder: OutputFolder, manifest: Manifest, settings: Settings, judge: Judge) -> None:
+        self._folder, self._manifest, self._judge = folder, manifest, judge
+        self._evaluator = Evaluator(settings, with_judge=True)
+        self._judged = _list_judged_cases(self._evaluator.stream.suite, self._evaluator.registry)
+        self._tokens = 0
+        self._sketch = Sketch()
+        self._results: dict[int, list[tuple[Drawn, PlaceInFile, Evidence, CaseResult]]] = {}
+
+    async def judge(self, bounds: JudgeBounds) -> JudgedTally:
+        """Draw the sample, ask, and write what came of it."""
+        strata = count_strata(self._folder, self._manifest, list(self._judged))
+        sample = draw_sample(self._folder, self._manifest, strata, bounds.sample or MOST_JUDGED)
+        done = 0
+        while done < len(sample) and (bounds.max_tokens is None or self._tokens < bounds.max_tokens):
+            some = sample[done : done + AT_ONCE]
+            await self._judge_some(some)
+            done += len(some)
+        return self._finish(strata)
+
+    async def _judge_some(self, some: Sequence[Drawn]) -> None:
+        asked: list[tuple[Drawn, PlaceInFile, Evidence]] = []
+        for partition in sorted({one.partition for one in some}):
+            places = find_places(self._folder, self._manifest, partition, (one for one in some if one.partition == partition))
+            traces = read_traces(self._evaluator, self._manifest.partitions[partition], {place for _, place in places})
+            asked += [(one, place, traces[place]) for one, place in places if place in traces]
+        results = await asyncio.gather(*(self._ask(one.case, evidence) for one, _, evidence in asked))
+        for (one, place, evidence), result in zip(asked, results, strict=True):
+            self._tokens += sum(_count_tokens(verdict.details.get("usage")) for verdict in result.verdicts)
+            self._results.setdefault(one.partition, []).append((one, place, evidence, result))
+
+    async def _ask(self, case: str, evidence: Evidence) -> CaseResult:
+        stream = self._evaluator.stream
+        if stream.fixed_now is not None:
+            evidence = msgspec.structs.replace(evidence, now=stream.fixed_now)
+        prepared = next(each for each in stream.cases_for(evidence) if each.case.id == case)
+        return await decide_with_judge(prepared, evidence, self._judge, source=Source(), clock=stream.clock())
+
+    def _finish(self, strata: Strata) -> JudgedTally:
+        parts = {key: JudgedStratum(case=key[0], outcome=key[1], results=number) for key, number in strata.items()}
+        for partition, results in self._results.items():
+            self._write(partition, results)
+            for one, _, _, result in results:
+                parts[one.case, one.outcome].add(result)
+        return JudgedTally(
+            suite=self._manifest.suite.digest, judged=self._judged, tokens=self._tokens, strata=list(parts.values()), sketch=self._sketch
+        )
+
+    def _write(self, partition: int, results: Iterable[tuple[Drawn, PlaceInFile, Evidence, CaseResult]]) -> None:
+        planned = self._manifest.partitions[partition]
+        part = self._folder.name_judged_part(planned.id)
+        table = ResultTable(part, planned.file.name, self._sketch)
+        try:
+            for _, place, evidence, result in results:
+                table.add(result, evidence, place.row, place.offset, place.run, place.trace)
+            table.finish({})
+        except BaseException:
+            table.close()
+            part.unlink(missing_ok=True)
+            raise
+        self._folder.commit_judged(part, planned.id)
+
+
+def judge_sample(folder: OutputFolder, manifest: Manifest, settings: Settings, judge: Judge, bounds: JudgeBounds) -> JudgedTally:
+    """Ask about a sample, and return what came of it."""
+
+    async def ask() -> JudgedTally:
+        try:
+            return await JudgedSample(folder, manifest, settings, judge).judge(bounds)
+        finally:
+            await judge.close()
+
+    return asyncio.run(ask())
+
+
+def _count_tokens(usage: object) -> int:
+    total = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return total if isinstance(total, int) else 0

@@ -1,0 +1,73 @@
+"""What every report of a batch says alike: shares, amounts, slices, and which of them are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from proctor.model.batch import AmountFigures, BatchSummary, CaseBatch, JudgedCase, JudgedRate, Slice
+from proctor.report.neutral import to_one_line
+
+NOT_TOLD = "not told"
+"""The value of a slice whose traces do not tell it."""
+
+
+def write_percent(share: float) -> str:
+    """Return a share as a percentage; never 100 % of what is not all, and never 0 % of what is something."""
+    text = f"{100 * share:.1f}"
+    if text == "100.0" and share < 1:
+        return "99.9 %"
+    return "0.1 %" if text == "0.0" and share > 0 else f"{text} %"
+
+
+def describe_amounts(amounts: AmountFigures, *, short: bool = False) -> Iterator[str]:
+    """Return what is known of latency, tokens and cost, one line each; only latency and the sum of costs where that is to be short."""
+    if amounts.latency is not None:
+        shares = (("half", amounts.latency.p50), ("95 %", amounts.latency.p95), ("99 %", amounts.latency.p99))
+        shown = shares[:2] if short else shares
+        yield ("" if short else "latency: ") + ", ".join(f"{name} within {write_ms(ms)}" for name, ms in shown)
+    if amounts.tokens is not None and not short:
+        tokens = amounts.tokens
+        yield f"tokens: half at most {tokens.p50:,.0f}, 95 % {tokens.p95:,.0f}, 99 % {tokens.p99:,.0f}"
+    for cost in amounts.cost:
+        total = f"{write_money(cost.total)} {to_one_line(cost.currency, 10)}"
+        each = cost.each
+        rest = f" in all, half at most {write_money(each.p50)}, 95 % {write_money(each.p95)}, 99 % {write_money(each.p99)} a trace"
+        yield total if short else f"cost: {total}{rest}"
+
+
+def describe_judged(judged: JudgedCase, rate: JudgedRate | None) -> str:
+    """Return what a judge said of a sample, and how large a share of all that was."""
+    share = f"{judged.judged:,} of {judged.of:,} judged ({write_percent(judged.judged / judged.of if judged.of else 0.0)})"
+    if rate is None:
+        return f"not decided; {share}"
+    return f"{write_percent(rate.rate)} estimated, {write_percent(rate.low)} to {write_percent(rate.high)}; {share}"
+
+
+def write_ms(ms: float) -> str:
+    """Return a time in milliseconds or seconds."""
+    return f"{ms / 1000:,.2f} s" if ms >= 1000 else f"{ms:.0f} ms"
+
+
+def write_money(amount: float) -> str:
+    """Return an amount with as many digits as say something."""
+    return f"{amount:,.2f}" if amount >= 1 or amount == 0 else f"{amount:.3g}"
+
+
+def name_slice(values: Sequence[str | None], limit: int = 80) -> str:
+    """Return what the traces of a slice have in common."""
+    return ", ".join(NOT_TOLD if value is None else to_one_line(value, limit) or "(empty)" for value in values)
+
+
+def list_worst_cases(summary: BatchSummary, most: int) -> tuple[CaseBatch, ...]:
+    """Return the cases of a batch; of more than so many those that fail most often."""
+    if len(summary.cases) <= most:
+        return summary.cases
+    return tuple(sorted(summary.cases, key=lambda case: case.rate.rate if case.rate.rate is not None else 2.0)[:most])
+
+
+def list_shown_slices(slices: Sequence[Slice], most: int) -> tuple[Sequence[Slice], int]:
+    """Return the slices that are shown, in their order, and how many are not: those with fewest traces."""
+    if len(slices) <= most:
+        return slices, 0
+    chosen = {id(one) for one in sorted(slices, key=lambda one: -one.traces)[:most]}
+    return [one for one in slices if id(one) in chosen], len(slices) - most

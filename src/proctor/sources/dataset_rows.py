@@ -1,0 +1,217 @@
+"""Which rows of a partition are read, and which columns beside the record: `--where` and `--by`, pushed down to the file.
+
+In Parquet a row group is left out by its statistics where they tell that nothing in it fits; of the others the columns that the condition
+asks for are read, and the records only where a row fits. JSON lines are decoded first. A row that is left out keeps its number: it stands
+there as an empty record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError, InputError
+from proctor.model.evidence import Json
+from proctor.sources.dataset_columns import Cell
+from proctor.sources.dataset_files import DataFile, import_arrow
+from proctor.sources.folder_keys import read_folder_keys
+from proctor.sources.row_filter import (
+    Both,
+    Compare,
+    Condition,
+    Either,
+    IsNull,
+    Not,
+    Value,
+    decide_row,
+    describe_unknown,
+    find_member,
+    list_names,
+    may_hold,
+)
+
+_decode = msgspec.json.Decoder().decode
+LEFT_OUT = b""
+
+
+class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of every row before it is decided."""
+
+    where: Condition | None = None
+    beside: tuple[str, ...] = ()
+    """Columns that are read beside the record, as far as a file has them."""
+
+    def list_beside(self, schema: Any) -> list[str]:
+        """Return the columns to read beside the record."""
+        names = set(schema.names)
+        return [name for name in self.beside if name in names]
+
+
+EVERYTHING = RowChoice()
+
+
+def read_beside(batch: Any, names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:
+    """Return the values of these columns for each row of a batch, None for a column that is not there; nothing where nobody asks."""
+    if not names:
+        return None
+    there = set(batch.schema.names)
+    return list(zip(*(batch.column(name).to_pylist() if name in there else [None] * batch.num_rows for name in names), strict=True))
+
+
+def read_beside_lines(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:
+    """Return what stands under these names in every line; nothing where nobody asks."""
+    if not names:
+        return None
+    none = (None,) * len(names)
+    return [none if (record := _decode_line(line)) is None else tuple(find_member(record, name) for name in names) for line in lines]
+
+
+def list_fitting_files(files: Sequence[DataFile], where: Condition) -> list[DataFile]:
+    """Return the files whose folders do not rule them out; raises `InputError` where none is left."""
+    fitting = [file for file in files if may_hold(where, read_folder_keys(file.path))]
+    if files and not fitting:
+        keys = sorted({key for file in files for key in read_folder_keys(file.path)})
+        raise InputError(f"--where: the folders ({', '.join(keys)}) of all {len(files):,} files rule them out")
+    return fitting
+
+
+def require_names(where: Condition | None, schema: Any, path: str) -> None:
+    """Raise `EvidenceError` where a Parquet file has not what a condition asks for, or has it in another type."""
+    if where is not None:
+        make_expression(where, schema, read_folder_keys(path))
+
+
+class GroupFilter:
+    """Decides which rows of the row groups of one Parquet file are read."""
+
+    def __init__(self, source: Any, schema: Any, where: Condition, path: str) -> None:
+        dataset = import_arrow("pyarrow.dataset")
+        self._expression = make_expression(where, schema, read_folder_keys(path))
+        self._fragment = dataset.ParquetFileFormat().make_fragment(source)
+        fitting = self._fragment.subset(self._expression, schema=schema).row_groups
+        self._fitting = frozenset(group.id for group in fitting)
+
+    def find_rows(self, group: int) -> Any:
+        """Return an array that is true for every row to read; None where there is none."""
+        if group not in self._fitting:
+            return None
+        found = self._fragment.subset(row_group_ids=[group]).to_table(columns={"keep": self._expression}, use_threads=False)
+        keep = found.column("keep").combine_chunks().fill_null(False)
+        return keep if keep.true_count else None
+
+
+def drop_cells(cells: Sequence[Cell], keep: Any) -> Sequence[Cell]:
+    """Return the records of a batch with those left out that are not to be read."""
+    return [cell if kept else LEFT_OUT for cell, kept in zip(cells, keep.to_pylist(), strict=True)]
+
+
+def drop_lines(lines: Sequence[bytes], where: Condition, path: str) -> Sequence[bytes]:
+    """Return lines with those left out that are not to be read; what is no JSON stays, to be told as what it is."""
+    keys = read_folder_keys(path)
+    return [line if not line or _fits_line(line, where, keys) else LEFT_OUT for line in lines]
+
+
+def _fits_line(line: bytes, where: Condition, keys: dict[str, str]) -> bool:
+    record = _decode_line(line)
+    return record is None or decide_row(where, lambda name: keys[name] if name in keys else find_member(record, name)) is True
+
+
+def _decode_line(line: bytes) -> Json:
+    """Return what a line holds; None where it is empty, or no JSON."""
+    try:
+        return _decode(line) if line else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def make_expression(where: Condition, schema: Any, keys: dict[str, str]) -> Any:
+    """Return a condition as pyarrow has it. Raises `EvidenceError` for a column that is not there, or of another type."""
+    for name in list_names(where):
+        if name not in keys:
+            _find_field(schema, name, keys)
+    return _write(where, schema, keys)
+
+
+def _write(where: Condition, schema: Any, keys: dict[str, str]) -> Any:
+    arrow, compute = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
+    if isinstance(where, (Compare, IsNull)):
+        if where.name in keys:
+            return compute.scalar(arrow.scalar(decide_row(where, keys.get), arrow.bool_()))
+        path, kind = _find_field(schema, where.name, keys)
+        field = compute.field(*path)
+        return field.is_null() if isinstance(where, IsNull) else _write_comparison(where, field, kind)
+    if isinstance(where, Not):
+        return ~_write(where.part, schema, keys)
+    parts = [_write(part, schema, keys) for part in where.parts]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole & part if isinstance(where, Both) else whole | part
+    assert isinstance(where, (Both, Either))
+    return whole
+
+
+def _write_comparison(where: Compare, field: Any, kind: Any) -> Any:
+    value = _fit_value(where, kind)
+    signs = {"=": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
+    return getattr(field, signs[where.sign])(value)
+
+
+def _find_field(schema: Any, name: str, keys: dict[str, str]) -> tuple[tuple[str, ...], Any]:
+    """Return the way to a column, dots going into structs, and its type."""
+    if name in schema.names:
+        return (name,), schema.field(name).type
+    head, dot, rest = name.partition(".")
+    if dot and head in schema.names:
+        kind = schema.field(head).type
+        way = [head]
+        for part in rest.split("."):
+            if not import_arrow("pyarrow").types.is_struct(kind) or kind.get_field_index(part) < 0:
+                break
+            way.append(part)
+            kind = kind.field(part).type
+        else:
+            return tuple(way), kind
+    raise EvidenceError(describe_unknown(name, [*map(str, schema.names), *keys]), code="missing_column")
+
+
+def _fit_value(where: Compare, kind: Any) -> Any:
+    """Return the value of a comparison as the column has it."""
+    arrow = import_arrow("pyarrow")
+    types, value = arrow.types, where.value
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    try:
+        if isinstance(value, str) and types.is_temporal(kind):
+            return arrow.scalar(_read_moment(value, kind), kind)
+        text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+        number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+        if isinstance(value, bool):
+            fits = types.is_boolean(kind)
+        else:
+            fits = text if isinstance(value, str) else number
+        if fits:
+            return arrow.scalar(value)
+    except (ValueError, TypeError) as error:
+        raise EvidenceError(
+            f"--where: the column {where.name!r} is {kind}, and {value!r} is none: {error}", code="wrong_column_type"
+        ) from error
+    raise EvidenceError(
+        f"--where: the column {where.name!r} is {kind}, which cannot be compared with {_name_kind(value)} {value!r}",
+        code="wrong_column_type",
+    )
+
+
+def _read_moment(text: str, kind: Any) -> Any:
+    if import_arrow("pyarrow").types.is_date(kind):
+        return date.fromisoformat(text)
+    moment = datetime.fromisoformat(text)
+    if getattr(kind, "tz", None) is not None:
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
+
+
+def _name_kind(value: Value) -> str:
+    return "the text" if isinstance(value, str) else "the value" if isinstance(value, bool) else "the number"

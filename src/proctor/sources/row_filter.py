@@ -1,0 +1,310 @@
+"""The little language of `--where`: which rows of a data set are read.
+
+    agent = 'shop' and start >= '2026-10-01' and not (tier in ('free', 'trial') or tokens is null)
+
+Names are columns of Parquet, keys of folders (`day=2026-10-01`) and keys of JSON lines; dots go into structs and objects, and a name with
+other characters stands in double quotes. Texts stand in single quotes, `''` is one of them. As in SQL, a comparison with what is not there
+is neither true nor false, and a row is read only where all of it is true.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from proctor.errors import InputError
+from proctor.model.evidence import Json
+from proctor.model.show import nearest
+
+Value = str | int | float | bool
+Lookup = Callable[[str], Json]
+"""Returns what stands under a name; None where nothing does, or where nobody knows yet."""
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_SAME = {"==": "=", "<>": "!="}
+_TOKEN = re.compile(
+    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>\"[^\"]+\")|(?P<number>[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+    r"|(?P<word>[^\W\d][\w.-]*)|(?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,))"
+)
+_WORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
+_LONGEST = 10_000
+_DEEPEST = 50
+"""Brackets and `not` inside each other."""
+
+
+class Compare(msgspec.Struct, frozen=True):
+    """A name compared with a value."""
+
+    name: str
+    sign: str
+    value: Value
+
+
+class IsNull(msgspec.Struct, frozen=True):
+    """Whether there is nothing under a name."""
+
+    name: str
+
+
+class Not(msgspec.Struct, frozen=True):
+    """The opposite."""
+
+    part: Condition
+
+
+class Both(msgspec.Struct, frozen=True):
+    """Whether all parts are true."""
+
+    parts: tuple[Condition, ...]
+
+
+class Either(msgspec.Struct, frozen=True):
+    """Whether one of the parts is true."""
+
+    parts: tuple[Condition, ...]
+
+
+Condition = Compare | IsNull | Not | Both | Either
+
+
+class _Word(msgspec.Struct, frozen=True):
+    kind: str
+    text: str
+    column: int
+
+
+def read_filter(text: str) -> Condition:
+    """Return the condition that a text says. Raises `InputError` with the place of what is wrong."""
+    if len(text) > _LONGEST:
+        raise InputError(f"--where: longer than {_LONGEST:,} characters")
+    return _Reader(text).read()
+
+
+def list_names(condition: Condition) -> Iterator[str]:
+    """Return the names that a condition asks for, each once."""
+    seen: dict[str, None] = {}
+    _gather_names(condition, seen)
+    return iter(seen)
+
+
+def _gather_names(condition: Condition, seen: dict[str, None]) -> None:
+    if isinstance(condition, (Compare, IsNull)):
+        seen.setdefault(condition.name)
+    else:
+        for part in (condition.part,) if isinstance(condition, Not) else condition.parts:
+            _gather_names(part, seen)
+
+
+def decide_row(condition: Condition, find: Lookup) -> bool | None:
+    """Return whether a condition is true of a row; None where nobody can say."""
+    if isinstance(condition, Compare):
+        return _compare(condition, find(condition.name))
+    if isinstance(condition, IsNull):
+        return find(condition.name) is None
+    if isinstance(condition, Not):
+        found = decide_row(condition.part, find)
+        return None if found is None else not found
+    decisive = isinstance(condition, Either)
+    unknown = False
+    for part in condition.parts:
+        found = decide_row(part, find)
+        if found is decisive:
+            return decisive
+        unknown = unknown or found is None
+    return None if unknown else not decisive
+
+
+def may_hold(condition: Condition, known: dict[str, str]) -> bool:
+    """Return whether a condition can be true of any row of a file of which only the keys of its folders are known."""
+    return _decide_file(condition, known) is not False
+
+
+def _decide_file(condition: Condition, known: dict[str, str]) -> bool | None:
+    if isinstance(condition, IsNull) and condition.name not in known:
+        return None
+    if isinstance(condition, (Compare, IsNull)):
+        return decide_row(condition, known.get)
+    if isinstance(condition, Not):
+        found = _decide_file(condition.part, known)
+        return None if found is None else not found
+    decisive = isinstance(condition, Either)
+    found = [_decide_file(part, known) for part in condition.parts]
+    return decisive if decisive in found else None if None in found else not decisive
+
+
+def find_member(record: Json, name: str) -> Json:
+    """Return what stands under a name in an object, with dots going into objects; a key that has the dots itself goes first."""
+    if not isinstance(record, dict):
+        return None
+    if name in record:
+        return record[name]
+    head, dot, rest = name.partition(".")
+    return find_member(record.get(head), rest) if dot else None
+
+
+def _compare(condition: Compare, found: Json) -> bool | None:
+    value = condition.value
+    if isinstance(found, str) and not isinstance(value, str):
+        # The keys of folders are texts.
+        found = _read_text(found, value)
+    same_kind = isinstance(found, str) if isinstance(value, str) else isinstance(found, (int, float))
+    if found is None or not same_kind or isinstance(found, bool) is not isinstance(value, bool):
+        return None
+    return _COMPARE[condition.sign](found, value)
+
+
+def _read_text(text: str, like: Value) -> Json:
+    if isinstance(like, bool):
+        return {"true": True, "false": False}.get(text.lower())
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+class _Reader:
+    """Reads one condition from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._words = list(self._split())
+        self._next = 0
+        self._depth = 0
+
+    def _split(self) -> Iterator[_Word]:
+        position = 0
+        end = len(self._text.rstrip())
+        while position < end:
+            found = _TOKEN.match(self._text, position)
+            if found is None or found.end() == position:
+                rest = self._text[position:].lstrip()
+                raise self._refuse(end - len(rest.rstrip()), f"found {rest[:20]!r}; a text stands in single quotes")
+            kind = str(found.lastgroup)
+            word = found.group(kind)
+            lowered = word.lower()
+            is_word = kind == "word" and lowered in _WORDS
+            yield _Word(lowered if is_word else kind, word, found.start(kind))
+            position = found.end()
+
+    def read(self) -> Condition:
+        if not self._words:
+            raise InputError("--where: nothing is said; expected for example \"agent = 'shop'\"")
+        found = self._read_either()
+        if self._next < len(self._words):
+            word = self._words[self._next]
+            raise self._refuse(word.column, f"expected `and` or `or`, found {word.text!r}")
+        return found
+
+    def _read_either(self) -> Condition:
+        parts = [self._read_both()]
+        while self._take("or"):
+            parts.append(self._read_both())
+        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+
+    def _read_both(self) -> Condition:
+        parts = [self._read_not()]
+        while self._take("and"):
+            parts.append(self._read_not())
+        return parts[0] if len(parts) == 1 else Both(tuple(parts))
+
+    def _read_not(self) -> Condition:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise self._refuse(self._find_column(), f"more than {_DEEPEST} brackets inside each other")
+        try:
+            if self._take("not"):
+                return Not(self._read_not())
+            if self._take_sign("("):
+                inside = self._read_either()
+                self._expect_sign(")")
+                return inside
+            return self._read_comparison()
+        finally:
+            self._depth -= 1
+
+    def _read_comparison(self) -> Condition:
+        name = self._read_name()
+        if self._take("is"):
+            negated = self._take("not")
+            self._expect("null")
+            return Not(IsNull(name)) if negated else IsNull(name)
+        negated = self._take("not")
+        if self._take("in"):
+            found = Either(tuple(Compare(name, "=", value) for value in self._read_list()))
+            return Not(found) if negated else found
+        if negated:
+            raise self._refuse(self._find_column(), "expected `in` behind `not`")
+        sign = self._words[self._next] if self._next < len(self._words) else None
+        told = "" if sign is None else _SAME.get(sign.text, sign.text)
+        if sign is None or sign.kind != "sign" or told not in _COMPARE:
+            raise self._refuse(self._find_column(), f"expected a comparison behind {name!r}: {' '.join(_COMPARE)}, in, is null")
+        self._next += 1
+        return Compare(name, told, self._read_value())
+
+    def _read_name(self) -> str:
+        word = self._words[self._next] if self._next < len(self._words) else None
+        if word is None or word.kind not in ("word", "quoted"):
+            raise self._refuse(self._find_column(), "expected the name of a column" + (f", found {word.text!r}" if word else ""))
+        self._next += 1
+        return word.text.strip('"') if word.kind == "quoted" else word.text
+
+    def _read_list(self) -> Iterator[Value]:
+        self._expect_sign("(")
+        yield self._read_value()
+        while self._take_sign(","):
+            yield self._read_value()
+        self._expect_sign(")")
+
+    def _read_value(self) -> Value:
+        word = self._words[self._next] if self._next < len(self._words) else None
+        kind = "" if word is None else word.kind
+        if word is None or kind not in ("text", "number", "true", "false"):
+            hint = "; a text stands in single quotes" if kind in ("word", "quoted") else "; write `is null`" if kind == "null" else ""
+            raise self._refuse(self._find_column(), f"expected a value{f', found {word.text}' if word else ''}{hint}")
+        self._next += 1
+        if kind == "text":
+            return word.text[1:-1].replace("''", "'")
+        if kind == "number":
+            return int(word.text) if word.text.lstrip("+-").isdigit() and len(word.text) < 19 else float(word.text)
+        return kind == "true"
+
+    def _take(self, kind: str) -> bool:
+        taken = self._next < len(self._words) and self._words[self._next].kind == kind
+        self._next += taken
+        return taken
+
+    def _take_sign(self, sign: str) -> bool:
+        taken = self._next < len(self._words) and (self._words[self._next].kind, self._words[self._next].text) == ("sign", sign)
+        self._next += taken
+        return taken
+
+    def _expect(self, kind: str) -> None:
+        if not self._take(kind):
+            raise self._refuse(self._find_column(), f"expected `{kind}`")
+
+    def _expect_sign(self, sign: str) -> None:
+        if not self._take_sign(sign):
+            raise self._refuse(self._find_column(), f"expected {sign!r}")
+
+    def _find_column(self) -> int:
+        return self._words[self._next].column if self._next < len(self._words) else len(self._text)
+
+    def _refuse(self, column: int, why: str) -> InputError:
+        return InputError(f"--where, character {column + 1}: {why}\n  {self._text}\n  {' ' * column}^")
+
+
+def describe_unknown(name: str, known: list[str]) -> str:
+    """Return that a name is no column, and which is nearest."""
+    near = nearest(name, known)
+    hint = f"; nearest: {near[0]!r}" if near else ""
+    return f"--where: there is no column {name!r}{hint}; it has {', '.join(known) or 'none'}"

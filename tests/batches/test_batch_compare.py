@@ -1,0 +1,95 @@
+"""Two batches side by side: the statistics of `compare`, from sketches alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from proctor.batches.compare import compare_batches
+from proctor.errors import InputError
+from proctor.scoring.amount_sketch import compare_sketches, count_amounts
+from proctor.scoring.intervals import Counts
+from proctor.scoring.paired import compare_runs
+from tests.batches.batch_world import evaluate, make_trace, write_lines, write_suite
+from tests.integration.running import proctor
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def write_batch(folder: Path, name: str, numbers: list[int], slower: int = 0) -> str:
+    records = [make_trace(number, duration_ms=100 + slower + number % 7) for number in numbers]
+    write_lines(folder / f"{name}.jsonl", records)
+    evaluate(write_suite(folder), [folder / f"{name}.jsonl"], folder / name)
+    return str(folder / name)
+
+
+def test_the_verdict_is_that_of_two_runs_with_the_same_counts(tmp_path: Path) -> None:
+    base = write_batch(tmp_path, "base", [1] * 300)
+    candidate = write_batch(tmp_path, "candidate", [1] * 250 + [5] * 50, slower=100)
+    found = compare_batches(base, candidate)
+    expected = compare_runs(
+        {"refund": Counts(300, 300), "short": Counts(300, 300)}, {"refund": Counts(300, 250), "short": Counts(300, 300)}
+    )
+    assert found.comparison.verdict == expected.verdict == "regressed"
+    assert (found.comparison.changes, found.comparison.p_value) == (expected.changes, expected.p_value)
+    assert found.comparison.newly_failing == ("refund",) and "expected a call of" in found.reasons["refund"]
+    assert found.comparison.candidate.flaky == () and found.failing == ("refund",)
+    assert found.latency.verdict == "higher" and found.latency.ratio == pytest.approx(2, rel=0.05)
+    assert found.tokens.base_median is None and found.cost is None
+
+
+def test_two_batches_of_one_data_set_are_unchanged_in_every_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("base", "candidate"):
+        write_batch(tmp_path, name, list(range(500)))
+    monkeypatch.chdir(tmp_path)
+    for format in ("terminal", "json", "markdown", "html"):
+        done = proctor("compare", "base", "candidate", "--format", format, "--fail-on", "regression")
+        assert done.code == 0, done.err
+        told = done.out
+        assert "case by case" not in told
+        assert "unchanged" in told.lower() and "repeats" not in told.replace("repeats_needed", "")
+        if format == "json":
+            assert json.loads(told)["latency"]["verdict"] == "unchanged"
+
+
+def test_a_regression_is_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_batch(tmp_path, "base", [1] * 100)
+    write_batch(tmp_path, "candidate", [5] * 100)
+    monkeypatch.chdir(tmp_path)
+    done = proctor("compare", "base", "candidate", "--fail-on", "regression,new-failure", "--quiet")
+    assert done.code == 1 and "refund" in done.err
+
+
+def test_what_is_no_second_batch_is_told(tmp_path: Path) -> None:
+    base = write_batch(tmp_path, "base", [1])
+    with pytest.raises(InputError, match="no batch at"):
+        compare_batches(base, str(tmp_path / "nowhere"))
+    next((tmp_path / "base" / "results").glob("*.parquet")).unlink()
+    with pytest.raises(InputError, match="not finished: 0 of 1 partitions"):
+        compare_batches(base, base)
+    assert "name the folders of two" in proctor("compare", base).err
+
+
+def test_a_million_traces_are_compared_at_once() -> None:
+    """Nothing in a comparison may grow with the traces: this took a minute when pass@k was computed for every k there is."""
+    found = compare_runs(
+        {"a": Counts(1_000_000, 990_000), "b": Counts(700_000, 699_999)}, {"a": Counts(900_000, 880_000), "b": Counts(500_000, 500_000)}
+    )
+    assert found.verdict == "regressed" and not found.exact
+
+
+def test_medians_of_sketches_are_compared_within_their_intervals() -> None:
+    def count(amounts: list[float]) -> dict[int, int]:
+        buckets: dict[int, int] = {}
+        count_amounts(amounts, buckets)
+        return buckets
+
+    base = count([100.0 + number for number in range(1000)])
+    same = compare_sketches(base, count([101.0 + number for number in range(1000)]))
+    assert same.verdict == "unchanged" and same.interval is not None and 1.0 in same.interval
+    lower = compare_sketches(base, count([50.0 + number / 2 for number in range(1000)]))
+    assert lower.verdict == "lower" and lower.ratio == pytest.approx(0.5, rel=0.03)
+    assert compare_sketches(base, count([1.0])).verdict == "too_little_data" and compare_sketches(base, {}).cases == 0
+    assert compare_sketches(base, count([0.0] * 20)).ratio is None

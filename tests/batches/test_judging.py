@@ -1,0 +1,193 @@
+"""Claims in plain language in a batch: a sample is judged, drawn from each outcome by itself, and figures say of how many."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import proctor
+from proctor.batches.judged_sample import share_out
+from proctor.batches.judging import JudgeBounds, read_bounds
+from proctor.batches.run import BatchOptions, open_batch, run_batch
+from proctor.errors import InputError
+from proctor.judge.scripted import ScriptedJudge
+from proctor.model.batch import BatchSummary
+from proctor.model.judgement import Opinion, Question
+from proctor.report.batch_html import render_batch_html
+from proctor.report.batch_markdown import render_batch_markdown
+from proctor.report.batch_text import render_batch
+from proctor.scoring.intervals import Counts
+from proctor.scoring.sampled_rate import Stratum, estimate_rate
+from tests.batches.batch_world import InlineExecutor, make_trace, read_results, write_lines, write_parquet, write_suite
+from tests.integration.judge_server import judge_server
+from tests.integration.running import proctor as run_proctor
+
+pytestmark = pytest.mark.timeout(60)
+SUITE = """\
+proctor: 1
+name: Judged
+cases:
+  - id: refund
+    expect:
+      - tool_called: {name: refund, arguments: {order: 17}}
+      - judged: {criteria: is friendly}
+  - id: tone
+    expect: {judged: {criteria: is short}}
+  - id: plain
+    expect: {response_contains: run}
+"""
+
+
+def say(question: Question) -> Opinion:
+    """Friendly is what has an even number; short is everything."""
+    friendly = int(str(question.material.subject).split()[-1]) % 2 == 0
+    passed = friendly if question.criterion == "is friendly" else True
+    usage = {"usage": {"total_tokens": 10}}
+    return Opinion(outcome="pass" if passed else "fail", score=float(passed), reason=f"{question.criterion}: {passed}", details=usage)
+
+
+def evaluate(
+    folder: Path, bounds: JudgeBounds | None, judge: ScriptedJudge | None = None, decide: Callable[[Question], Any] = say, **options: Any
+) -> BatchSummary:
+    wanted = BatchOptions(places=(str(folder / "data"),), output=folder / "out", judging=bounds, partition_bytes=1500, **options)
+    asked = judge or ScriptedJudge(decide)
+    suite = proctor.load_suite(write_suite(folder, text=SUITE))
+    return run_batch(suite, wanted, InlineExecutor(), open_judge=lambda memory: asked)
+
+
+def write_traces(folder: Path, count: int = 100) -> None:
+    """Of every five one fails the first check; half are Parquet and half are JSON lines."""
+    write_parquet(folder / "data" / "a.parquet", [make_trace(number) for number in range(count // 2)])
+    write_lines(folder / "data" / "b.jsonl", [make_trace(number) for number in range(count // 2, count)])
+
+
+def test_without_a_bound_nothing_is_begun(tmp_path: Path) -> None:
+    write_traces(tmp_path)
+    with pytest.raises(InputError, match=r"say how much it is asked: --judge-sample 2000, or --max-tokens 1000000"):
+        evaluate(tmp_path, None)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match="judge_sample: expected at least 1"):
+        read_bounds(0, None)
+
+
+def test_a_suite_without_judge_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    write_traces(tmp_path)
+    options = BatchOptions(places=(str(tmp_path / "data"),), output=tmp_path / "out", judging=JudgeBounds(sample=5))
+    with pytest.raises(InputError, match="needs a judge, and none was given"):
+        run_batch(proctor.load_suite(write_suite(tmp_path, text=SUITE)), options, InlineExecutor(), open_judge=lambda memory: None)
+
+
+def test_a_sample_is_drawn_from_each_outcome_and_figures_are_weighted(tmp_path: Path) -> None:
+    write_traces(tmp_path)
+    judge = ScriptedJudge(say)
+    summary = evaluate(tmp_path, JudgeBounds(sample=60), judge)
+    refund, tone, plain = summary.cases
+    # Deterministic checks are told of every trace: 20 of 100 fail.
+    assert (refund.rate.passed, refund.rate.decided, refund.rate.counts) == (80, 100, {"fail": 20, "pass": 80})
+    assert refund.judged is not None and tone.judged is not None and plain.judged is None
+    assert (refund.judged.judged, refund.judged.of, tone.judged.judged) == (40, 100, 20) and len(judge.asked) == 60
+    rows = pq.read_table(tmp_path / "out" / "judged").to_pylist()
+    drawn = [row["verdicts"][0]["outcome"] for row in rows if row["case"] == "refund"]
+    assert (drawn.count("pass"), drawn.count("fail")) == (20, 20)
+    claim = next(iter(refund.judged.checks.values()))
+    assert claim is not None and claim.low < 0.5 < claim.high and sum(claim.counts.values()) == 40
+    # All of the case passes where the call is right and the answer is friendly: at most 80 of 100.
+    assert refund.judged.rate is not None and refund.judged.rate.high <= 0.8
+    assert tone.judged.rate is not None and (tone.judged.rate.rate, tone.judged.rate.high) == (1.0, 1.0)
+    assert refund.judged.reasons[0].reason == "is friendly: False" and len(refund.judged.reasons[0].samples) == 3
+    assert summary.judge_tokens == 600 and not summary.has_passed and open_batch(tmp_path / "out").cases == summary.cases
+
+
+def test_judged_rows_are_those_of_their_traces(tmp_path: Path) -> None:
+    write_traces(tmp_path)
+    evaluate(tmp_path, JudgeBounds(sample=1000))
+    rows = pq.read_table(tmp_path / "out" / "judged").to_pylist()
+    assert len(rows) == 200
+    for row in rows:
+        number = int(row["trace"].removeprefix("t"))
+        claim = row["verdicts"][-1]
+        assert claim["outcome"] == ("pass" if number % 2 == 0 or row["case"] == "tone" else "fail"), row
+    undecided = [row for row in read_results(tmp_path / "out") if row["case"] == "tone"]
+    assert {row["outcome"] for row in undecided} == {"skip"} and undecided[0]["verdicts"][0]["code"] == "not_sampled"
+
+
+def test_a_whole_sample_leaves_nothing_open(tmp_path: Path) -> None:
+    write_traces(tmp_path)
+    refund = evaluate(tmp_path, JudgeBounds(sample=1000)).cases[0].judged
+    assert refund is not None and refund.rate is not None
+    # Right are 80, of which those that end on 2, 4, 6 and 8 are even.
+    assert (refund.rate.rate, refund.rate.low, refund.rate.high) == pytest.approx((0.4, 0.4, 0.4))
+
+
+def test_a_budget_of_tokens_ends_the_sample_and_is_said(tmp_path: Path) -> None:
+    write_traces(tmp_path, 400)
+    summary = evaluate(tmp_path, JudgeBounds(max_tokens=1000))
+    judged = sum(case.judged.judged for case in summary.cases if case.judged is not None)
+    assert summary.judge_tokens == 10 * judged and 100 <= judged <= 100 + 64
+    # What was asked before the budget was spent has its share of every stratum.
+    counts = summary.cases[0].judged
+    assert counts is not None and 60 <= counts.judged <= 120
+    for text in (render_batch(summary), render_batch_markdown(summary)):
+        assert f"{counts.judged} of 400 judged (" in text and "estimated" in text and "all of it, with the judge" in text
+    assert f"{counts.judged} of 400 judged" in render_batch_html(summary)
+
+
+def test_the_same_batch_again_draws_the_same_sample(tmp_path: Path) -> None:
+    write_traces(tmp_path)
+    first, second = ScriptedJudge(say), ScriptedJudge(say)
+    evaluate(tmp_path, JudgeBounds(sample=30), first)
+    evaluate(tmp_path, JudgeBounds(sample=30), second)
+    assert [question.material for question in first.asked] == [question.material for question in second.asked]
+
+
+def test_what_a_judge_could_not_say_is_no_pass(tmp_path: Path) -> None:
+    write_traces(tmp_path, 20)
+    broken = Opinion(outcome="error", code="judge_unreachable", reason="down")
+    summary = evaluate(tmp_path, JudgeBounds(sample=10), decide=lambda question: broken)
+    tone = summary.cases[1].judged
+    assert tone is not None and tone.rate is not None and (tone.rate.rate, tone.rate.counts) == (0.0, {"error": 3})
+
+
+@given(
+    strata=st.dictionaries(st.tuples(st.text(max_size=1), st.sampled_from(["pass", "fail"])), st.integers(0, 500)), size=st.integers(0, 400)
+)
+def test_a_sample_is_shared_out_evenly_as_far_as_there_is_anything(strata: dict[tuple[str, str], int], size: int) -> None:
+    shared = share_out(strata, size)
+    assert sum(shared.values()) == min(size, sum(strata.values()))
+    assert all(shared[stratum] <= number for stratum, number in strata.items())
+    full = [number for stratum, number in shared.items() if number < strata[stratum]]
+    assert not full or max(full) - min(full) <= 1
+
+
+def test_estimates_are_weighted_by_what_there_is() -> None:
+    found = estimate_rate([Stratum(990, 10, Counts(10, 10)), Stratum(10, 10, Counts(10, 0))])
+    assert (
+        found is not None and found.rate == pytest.approx(0.99) and found.interval.low < 0.75 and found.interval.high == pytest.approx(0.99)
+    )
+    unseen = estimate_rate([Stratum(50, 10, Counts(10, 10)), Stratum(50, 0, Counts(0, 0))])
+    assert unseen is not None and unseen.interval.low <= 0.5 and unseen.interval.high == 1.0
+    assert estimate_rate([Stratum(50, 10, Counts(0, 0))]) is None and estimate_rate([]) is None
+
+
+def test_answers_of_the_judge_are_remembered_in_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_traces(tmp_path, 20)
+    with judge_server() as server:
+        model = {"provider": "openai", "model": "stub-1", "base_url": server.url, "api_key": "sk-judge-secret"}
+        (tmp_path / "proctor.yaml").write_text(json.dumps({"models": {"judge": model}, "judge": {"model": "judge"}}))
+        write_suite(tmp_path, text=SUITE)
+        command = ["batch", "suite.yaml", "data", "--output", "out", "-j", "1", "--quiet", "--report", "told.txt"]
+        assert run_proctor(*command, "--judge-sample", "8").code == 1
+        assert len(server.asked) == 8 and " of 20 judged (" in (tmp_path / "told.txt").read_text()
+        assert list((tmp_path / "out" / "judge").rglob("*")) and not (tmp_path / ".proctor" / "judge").exists()
+        assert run_proctor(*command, "--judge-sample", "8").code == 1
+        assert len(server.asked) == 8
+    for file in (tmp_path / "out").rglob("*"):
+        assert file.is_dir() or b"sk-judge-secret" not in file.read_bytes()
