@@ -11,6 +11,7 @@ from proctor.batches.sketch import Sketch
 from proctor.errors import InputError
 from proctor.model.batch import JudgedCase, JudgedRate
 from proctor.model.result import CaseResult
+from proctor.model.typed import make_json_decoder
 from proctor.scoring.sampled_rate import Stratum, estimate_rate
 from proctor.scoring.statistics import count_outcomes
 
@@ -50,7 +51,7 @@ class JudgedTally(msgspec.Struct, kw_only=True):
     """Why judged results did not pass."""
 
 
-_DECODER = msgspec.json.Decoder(JudgedTally)
+_DECODER = make_json_decoder(JudgedTally)
 
 
 def write_tally(folder: OutputFolder, tally: JudgedTally) -> None:

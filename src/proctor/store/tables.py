@@ -383,14 +383,12 @@ _index_by_time(cases, "organization_id")
 _index_by_time(cases, "agent_id")
 _index_by_time(keys, "organization_id", where=keys.c.kind != sa.literal_column("'run'"))
 _index_by_time(keys, "organization_id", "kind")
-_index_by_time(keys, "project_id", where=keys.c.project_id.is_not(None))
-_index_by_time(keys, "solver_id", where=keys.c.solver_id.is_not(None))
-_index_by_time(keys, "sandbox_id", where=keys.c.sandbox_id.is_not(None))
+for _scope in ("project_id", "solver_id", "sandbox_id"):
+    _index_by_time(keys, _scope, where=keys.c[_scope].is_not(None))
 _index_by_time(audit, "organization_id", "resource", time="at")
 _index_by_time(audit, "organization_id", "resource_id", time="at")
-_index_by_time(
-    traces, "organization_id", "status", where=_is_rare(traces, "status")
-)  # those that wait, and failed ones: few, of all agents
+# Those that wait, and failed ones: few, of all agents.
+_index_by_time(traces, "organization_id", "status", where=_is_rare(traces, "status"))
 _index_by_time(traces, "organization_id")
 _index_by_time(traces, "organization_id", "external_id")
 _index_by_time(results, "organization_id")
