@@ -15,6 +15,7 @@ from proctor.model.show import shorten
 from proctor.targets.interrupts import is_interrupt
 
 _ENDS_AT_IMPORT = 'it ends the program when it is imported: put what starts it under `if __name__ == "__main__":`'
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
 _FOLDERS: set[Path] = set()
 """Folders from which modules were imported here."""
 _STRANGERS: set[str] = set()
@@ -53,9 +54,11 @@ def import_local_module(name: str, base: Path | None, trusted: bool) -> object:
 
 
 def lies_in(module: object, base: Path | None) -> bool:
-    """Return whether the file of a module is in a folder."""
+    """Return whether the file of a module is one of a folder's own; what is installed in an environment below it is not."""
     file = getattr(module, "__file__", None)
-    return file is not None and base is not None and Path(file).resolve().is_relative_to(base.resolve())
+    if file is None or base is None or not (path := Path(file).resolve()).is_relative_to(folder := base.resolve()):
+        return False
+    return _INSTALLED.isdisjoint(path.relative_to(folder).parts)
 
 
 def _make_way(base: Path, top: str, trusted: bool) -> None:

@@ -12,7 +12,7 @@ from proctor.service.hub import Hub
 from proctor.service.overview import suites
 from proctor.store.bodies import pack
 from proctor.store.tables import alert_rules, results
-from tests.pages.conftest import url, world  # noqa: F401  # fixtures
+from tests.pages.conftest import kept_world, url, world  # noqa: F401  # fixtures
 from tests.pages.world import GOOD, World, add_run, decide_all
 
 SINCE = "2026-11-16"
