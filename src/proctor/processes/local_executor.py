@@ -25,6 +25,8 @@ from proctor.processes.executor import Done, StopWork, Work
 TRIES = 4
 """Processes that a task may end before it has failed."""
 _COMMAND = (sys.executable, "-P", "-m", "proctor.processes.worker_process")
+# Made here rather than where it is used: several threads read replies at once.
+_REPLY = msgspec.msgpack.Decoder(dict[str, Any])
 _HOME = str(Path(__file__).resolve().parents[2])
 
 
@@ -60,9 +62,13 @@ class LocalExecutor:
                     raise done
                 yield done
         finally:
+            was_cancelled = self._cancelled.is_set()
             self.cancel()
             for thread in threads:
                 thread.join()
+            if not was_cancelled:
+                # Only this work is over: there may be more.
+                self._cancelled.clear()
 
     def cancel(self) -> None:
         """End every process; what they did not finish is not done."""
@@ -139,7 +145,7 @@ class LocalExecutor:
 def _read_reply(process: subprocess.Popen[bytes], number: int, task: bytes, deaths: int) -> Done:
     assert process.stdin is not None and process.stdout is not None
     write_frame(process.stdin, task)
-    reply = msgspec.msgpack.decode(read_frame(process.stdout), type=dict[str, Any])
+    reply = _REPLY.decode(read_frame(process.stdout))
     if "stop" in reply:
         raise StopWork(reply["stop"])
     return Done(task=number, result=reply.get("result", b""), error=reply.get("error"), deaths=deaths)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from proctor.actions.prices import with_prices
 from proctor.actions.suites import STANDARD_INPUT, load_suite
-from proctor.batches.run import BatchOptions, BatchProgress, open_batch, run_batch
+from proctor.batches.run import ENGINES, BatchOptions, BatchProgress, EngineOptions, name_output, open_batch, open_executor, run_batch
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import add_prices_flag, add_trust_flag, make_parser, parse_positive
 from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
-from proctor.processes.local_executor import LocalExecutor
+from proctor.processes.dask_executor import TlsFiles
 
 FORMATS = ("terminal", "json")
 SHOW = "show"
@@ -61,21 +61,35 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
     suite = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     wanted = BatchOptions(
         places=tuple(options.dataset),
-        output=Path(options.output),
+        output=name_output(options.output),
         column=options.column,
         evidence_format=options.evidence_format,
         now=options.now,
         resume=options.resume,
     )
     progress = _Progress(quiet=options.quiet)
+    engine = EngineOptions(workers=options.workers, scheduler=options.scheduler, tls=_read_tls(options))
     try:
-        return run_batch(suite, wanted, LocalExecutor(options.workers), progress.show)
+        with open_executor(options.engine, engine) as executor:
+            return run_batch(suite, wanted, executor, progress.show)
     except KeyboardInterrupt:
         progress.finish()
         print(f"what is committed stays in {options.output}; --resume goes on", file=sys.stderr)
         raise
     finally:
         progress.finish()
+
+
+def _read_tls(options: argparse.Namespace) -> TlsFiles | None:
+    files = (options.tls_ca, options.tls_cert, options.tls_key)
+    if not any(files):
+        return None
+    if not all(files):
+        raise InputError("--tls-ca, --tls-cert and --tls-key belong together: the scheduler and this machine must know each other")
+    for name in files:
+        if not Path(name).is_file():
+            raise InputError(f"no file at {name!r}")
+    return TlsFiles(ca=options.tls_ca, certificate=options.tls_cert, key=options.tls_key)
 
 
 class _Progress:
@@ -127,6 +141,7 @@ def _make_parser() -> argparse.ArgumentParser:
             "proctor batch suite.yaml traces/ --output checked",
             "proctor batch suite.yaml 'traces/day=2026-10-*/*.parquet' --column record --output october",
             "proctor batch suite.yaml s3://bucket/traces --output checked --resume",
+            "proctor batch suite.yaml s3://bucket/traces --output /shared/checked --engine dask --scheduler tls://scheduler:8786",
             "proctor batch show checked",
         ],
     )
@@ -134,11 +149,16 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "dataset", metavar="DATASET", nargs="+", help="Parquet and JSON lines (plain, .gz, .zst): files, folders, patterns, addresses"
     )
-    parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest")
+    parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest, or its address")
     parser.add_argument("--column", metavar="NAME", help="the column with the record, as JSON or as a struct (default: recognised)")
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the records (default: recognised by shape)")
     parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
+    parser.add_argument("--engine", choices=ENGINES, default="local", help="local processes, or dask (default: local)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of dask: a scheduler that is there already (default: one is started here)")
+    parser.add_argument("--tls-ca", metavar="FILE", help="of dask: the certificate that vouches for the scheduler (PEM)")
+    parser.add_argument("--tls-cert", metavar="FILE", help="of dask: the certificate of this machine (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="of dask: the key of that certificate (PEM)")
     parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
     parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
     add_prices_flag(parser)
