@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.postgres import Cluster
 
 HERE = Path(__file__).parent
-LIVE_ROOMS = {"live", "integration", "mcp_server", "rest", "service", "store", "targets"}
+LIVE_ROOMS = {"batches", "live", "integration", "mcp_server", "rest", "service", "store", "targets"}
 """Where there are live tests. Who wants only those need not read the others, which takes every worker half a minute."""
 
 
