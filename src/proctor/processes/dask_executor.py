@@ -85,7 +85,10 @@ class DaskExecutor:
         numbers = {future.key: number for number, future in enumerate(futures)}
         ended: set[str] = set()
         try:
-            for future in self._distributed.as_completed(futures):
+            with client.as_current():
+                # Whichever client a program has beside this one.
+                completed = self._distributed.as_completed(futures)
+            for future in completed:
                 if self._cancelled.is_set():
                     return
                 ended.add(future.key)
