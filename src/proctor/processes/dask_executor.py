@@ -7,6 +7,8 @@ each of them, also to those that come later, and not with every task.
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +25,8 @@ from proctor.processes.executor import Done, StopWork, Work
 WORKERS_WITHIN_S = 60
 """How long a cluster may take until its first worker is there."""
 CONNECTED_WITHIN_S = 30
+_GONE = (OSError, TimeoutError, asyncio.CancelledError, concurrent.futures.CancelledError)
+"""What comes of asking a scheduler that is gone."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,8 +96,11 @@ class DaskExecutor:
                 if self._cancelled.is_set():
                     return
                 ended.add(future.key)
-                yield self._read_future(future, numbers[future.key])
-                future.release()
+                try:
+                    done = self._read_future(future, numbers[future.key])
+                except _GONE as error:
+                    raise self._gone_error() from error
+                yield done
         finally:
             self._clean_up(client, name, [future for future in futures if future.key not in ended])
 
@@ -126,15 +133,17 @@ class DaskExecutor:
                 return Done(task=number, error="every worker that took it ended, as the system does where memory runs out", deaths=1)
             return Done(task=number, error=f"{type(error).__name__}: {error}")
         # Lost or cancelled, though nobody here did so.
-        raise StopWork(
-            f"the Dask scheduler at {_name_scheduler(self._client)} is gone, or was restarted; what is committed stays, --resume goes on"
-        )
+        raise self._gone_error()
+
+    def _gone_error(self) -> StopWork:
+        place = self._scheduler or _name_scheduler(self._client)
+        return StopWork(f"the Dask scheduler at {place} is gone, or was restarted; what is committed stays, --resume goes on")
 
     def _clean_up(self, client: Any, name: str, left: list[Any]) -> None:
         if client.status != "running":
             return
         for clean in (lambda: client.cancel(left) if left else None, lambda: client.unregister_worker_plugin(name)):
-            _try_to(clean, self._distributed)
+            _try_to(clean)
 
 
 def import_distributed() -> Any:
@@ -147,10 +156,10 @@ def import_distributed() -> Any:
         raise MissingExtra("--engine dask", "dask") from error
 
 
-def _try_to(clean: Callable[[], object], distributed: Any) -> None:
+def _try_to(clean: Callable[[], object]) -> None:
     try:
         clean()
-    except (OSError, TimeoutError, distributed.CommClosedError, RuntimeError, ValueError):
+    except (*_GONE, RuntimeError, ValueError):
         # The scheduler is gone, and with it what would have been cleaned up.
         return
 
