@@ -223,6 +223,30 @@ def test_a_second_batch_over_a_grown_data_set_reads_only_what_is_new(tmp_path: P
     assert before.items() <= {file.name: file.stat().st_mtime_ns for file in (tmp_path / "out" / "results").iterdir()}.items()
 
 
+def test_a_second_batch_opens_no_file_that_it_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from proctor.sources import dataset_cells, dataset_plan
+
+    suite = write_suite(tmp_path)
+    for name in ("a", "b"):
+        write_parquet(tmp_path / "data" / f"{name}.parquet", [make_trace(number) for number in range(10)])
+        write_lines(tmp_path / "data" / f"{name}.jsonl", [make_trace(number) for number in range(10)])
+    evaluate(suite, [tmp_path / "data"], tmp_path / "out")
+    opened: list[str] = []
+    open_file = dataset_cells.open_file
+
+    def count(root: str, path: str) -> Any:
+        opened.append(Path(path).name)
+        return open_file(root, path)
+
+    for module in (dataset_cells, dataset_plan):
+        monkeypatch.setattr(module, "open_file", count)
+    evaluate(suite, [tmp_path / "data"], tmp_path / "out")
+    assert opened == []
+    write_parquet(tmp_path / "data" / "c.parquet", [make_trace(number) for number in range(10)])
+    summary, _ = evaluate(suite, [tmp_path / "data"], tmp_path / "out")
+    assert set(opened) == {"c.parquet"} and summary.traces == 50
+
+
 def test_a_file_that_changed_or_went_away_takes_its_results_with_it(tmp_path: Path) -> None:
     suite = write_suite(tmp_path)
     for name in ("a", "b", "c"):
@@ -353,7 +377,7 @@ def test_a_compressed_file_that_was_cut_off_keeps_what_can_be_read(tmp_path: Pat
 def test_a_file_that_changes_after_the_plan_is_told_and_left_for_the_next_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_parquet(tmp_path / "a.parquet", [make_trace(1)])
     good = write_parquet(tmp_path / "b.parquet", [make_trace(2)])
-    from proctor.batches import run as module
+    from proctor.batches import plan as module
 
     plan = module.plan_partitions
 
@@ -385,7 +409,7 @@ def test_a_file_that_changes_after_the_plan_is_told_and_left_for_the_next_batch(
         ({"places": ["rowless"]}, "no row in 2 files"),
         ({"column": "recrd"}, "no column 'recrd'; nearest: 'record'"),
         ({"evidence_format": "mibbo"}, "unknown evidence format"),
-        ({"output": "s3://bucket/out"}, "folder of this machine"),
+        ({"output": "s3://bucket/out"}, "hand it over as text"),
         ({"output": "data"}, "is no output of a batch"),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
@@ -436,7 +460,7 @@ def test_results_inside_the_data_set_are_no_data(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_no_half_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import errno
 
-    from proctor.batches import output_folder
+    from proctor.batches import output_store
 
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1), "{"])
 
@@ -444,7 +468,7 @@ def test_a_full_disk_leaves_no_half_result(tmp_path: Path, monkeypatch: pytest.M
         if path.name.startswith(".part-"):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(output_folder, "_force_to_disk", refuse)
+    monkeypatch.setattr(output_store, "_force_to_disk", refuse)
     with pytest.raises(InputError, match="No space left on device; what is committed stays"):
         evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out")
     assert not list((tmp_path / "out" / "results").iterdir()) and not list((tmp_path / "out" / "errors").iterdir())

@@ -72,6 +72,14 @@ def test_what_is_no_second_batch_is_told(tmp_path: Path) -> None:
     assert "name the folders of two" in proctor("compare", base).err
 
 
+def test_batches_are_compared_by_their_addresses(tmp_path: Path) -> None:
+    base, candidate = write_batch(tmp_path, "base", [1] * 20), write_batch(tmp_path, "candidate", [1] * 20)
+    found = compare_batches(Path(base).as_uri(), Path(candidate).as_uri())
+    assert found.base.run_id == Path(base).as_uri() and found.comparison == compare_batches(base, candidate).comparison
+    with pytest.raises(InputError, match="no batch at"):
+        compare_batches(base, (tmp_path / "nowhere").as_uri())
+
+
 def test_a_million_traces_are_compared_at_once() -> None:
     """Nothing in a comparison may grow with the traces: this took a minute when pass@k was computed for every k there is."""
     found = compare_runs(

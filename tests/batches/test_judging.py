@@ -84,6 +84,13 @@ def test_a_suite_without_judge_is_refused_before_anything_is_read(tmp_path: Path
         run_batch(proctor.load_suite(write_suite(tmp_path, text=SUITE)), options, InlineExecutor(), open_judge=lambda memory: None)
 
 
+def test_the_memory_of_a_judge_is_a_folder_and_no_address(tmp_path: Path) -> None:
+    options = BatchOptions(places=(str(tmp_path / "data"),), output="s3://bucket/out", judging=JudgeBounds(sample=5))
+    suite = proctor.load_suite(write_suite(tmp_path, text=SUITE))
+    with pytest.raises(InputError, match=r"remembers its answers in a folder of this machine, and 's3://bucket/out' is an address"):
+        run_batch(suite, options, InlineExecutor(), open_judge=lambda memory: ScriptedJudge(say))
+
+
 def test_a_sample_is_drawn_from_each_outcome_and_figures_are_weighted(tmp_path: Path) -> None:
     write_traces(tmp_path)
     judge = ScriptedJudge(say)

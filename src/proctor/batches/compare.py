@@ -8,6 +8,7 @@ import msgspec
 
 from proctor.actions.compare import RunComparison
 from proctor.actions.gating import list_failing_cases
+from proctor.batches.options import name_output
 from proctor.batches.output_folder import MANIFEST, Manifest, OutputFolder
 from proctor.batches.sketch import Sketch
 from proctor.batches.slice_figures import sum_whole
@@ -23,8 +24,8 @@ from proctor.sources.dataset_files import import_arrow
 
 
 def is_batch(place: str | None) -> bool:
-    """Return whether somebody means the folder of a batch."""
-    return place is not None and (Path(place) / MANIFEST).is_file()
+    """Return whether somebody means the folder of a batch; only batches have addresses."""
+    return place is not None and ("://" in place or (Path(place) / MANIFEST).is_file())
 
 
 def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunComparison:
@@ -63,11 +64,10 @@ class _Opened(msgspec.Struct, frozen=True):
 
 
 def _open(place: str) -> _Opened:
-    if not is_batch(place):
+    folder = OutputFolder(name_output(place))
+    manifest = folder.read_manifest() if is_batch(place) else None
+    if manifest is None:
         raise InputError(f"no batch at {place!r}: a batch is compared with another one, and each is named by its folder")
-    folder = OutputFolder(Path(place))
-    manifest = folder.read_manifest()
-    assert manifest is not None
     sketch, committed = merge_sketches(folder, manifest)
     if committed < len(manifest.partitions):
         raise InputError(

@@ -31,8 +31,9 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 class PlaceInFile(msgspec.Struct, frozen=True):
-    """Where the trace of a result stands in its partition."""
+    """Where the trace of a result stands in its partition, and in which file: of gathered spans each trace has its own."""
 
+    file: str
     row: int | None
     offset: int | None
     run: int
@@ -88,14 +89,14 @@ def draw_sample(folder: OutputFolder, manifest: Manifest, strata: Strata, size: 
 
 def find_places(folder: OutputFolder, manifest: Manifest, partition: int, drawn: Iterable[Drawn]) -> list[tuple[Drawn, PlaceInFile]]:
     """Return where the traces of some results of one partition stand."""
-    parquet, compute = import_arrow("pyarrow.parquet"), import_arrow("pyarrow.compute")
-    columns = ["case", "outcome", "row", "offset", "run", "trace"]
-    rows = parquet.read_table(folder.find_result(manifest.partitions[partition].id), columns=columns, partitioning=None)
+    compute = import_arrow("pyarrow.compute")
+    columns = ["case", "outcome", "file", "row", "offset", "run", "trace"]
+    rows = folder.read_result(manifest.partitions[partition].id, columns)
     found: list[tuple[Drawn, PlaceInFile]] = []
     for one in drawn:
         fitting = compute.indices_nonzero(compute.and_(compute.equal(rows["case"], one.case), compute.equal(rows["outcome"], one.outcome)))
         (row,) = rows.slice(fitting[one.number].as_py(), 1).to_pylist()
-        found.append((one, PlaceInFile(row["row"], row["offset"], row["run"], row["trace"])))
+        found.append((one, PlaceInFile(row["file"], row["row"], row["offset"], row["run"], row["trace"])))
     return found
 
 

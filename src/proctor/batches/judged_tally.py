@@ -65,7 +65,7 @@ def read_tally(folder: OutputFolder, suite: str) -> JudgedTally | None:
     try:
         tally = None if data is None else _DECODER.decode(data)
     except msgspec.MsgspecError as error:
-        raise InputError(f"{folder.path / 'judged.json'}: cannot be read: {error}; delete it, and give the command again") from error
+        raise InputError(f"{folder.path}/judged.json: cannot be read: {error}; delete it, and give the command again") from error
     return tally if tally is not None and tally.suite == suite else None
 
 

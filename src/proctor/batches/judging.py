@@ -123,9 +123,10 @@ class JudgedSample:
     def _write(self, partition: int, results: Iterable[tuple[Drawn, PlaceInFile, Evidence, CaseResult]]) -> None:
         planned = self._manifest.partitions[partition]
         part = self._folder.name_judged_part(planned.id)
-        table = ResultTable(part, planned.file.name, self._sketch)
+        table = ResultTable(part, None, self._sketch)
         try:
             for _, place, evidence, result in results:
+                table.file = place.file
                 table.add(result, evidence, place.row, place.offset, place.run, place.trace)
             table.finish({})
         except BaseException:

@@ -1,7 +1,8 @@
-"""The folder of a batch: its manifest, the suites it was decided by, one Parquet file for each partition, and the lock of who is at work.
+"""The folder of a batch: its manifest, the suites it was decided by, and one Parquet file for each partition.
 
     manifest.json             the plan: data set, suite, and every partition with the state of its file
     suites/DIGEST/            the suite as the workers read it
+    spans/part-ID.N.spill     the spans of a partition on the way to their shares; gone when the batch is finished
     results/part-ID.parquet   one row for every trace and case; its footer names the suite and holds the sketch
     errors/part-ID.parquet    one row for everything that could not be read; only where there was any
     judged/part-ID.parquet    the rows of the sample that a judge was asked about, with what it said
@@ -15,15 +16,16 @@ is swept away by the next batch.
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-from collections.abc import Generator
+import functools
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from proctor.actions.kept_suites import write_kept_suite
+from proctor.batches.output_store import open_output, write_bytes
 from proctor.batches.sketch import Sketch
 from proctor.batches.suite_identity import SuiteIdentity
 from proctor.checks.registry import Registry
@@ -40,6 +42,9 @@ FORMAT = "proctor.batch/1"
 MANIFEST = "manifest.json"
 _SUITE = b"proctor.suite"
 _SKETCH = b"proctor.sketch"
+_SUITE_FILE = "suite.yaml"
+_JUDGED = "judged"
+_JUDGED_TALLY = "judged.json"
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -69,6 +74,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool = False
     partition_bytes: int
     partitions: tuple[Partition, ...] = ()
+    """What is decided and committed."""
+    sources: tuple[Partition, ...] = ()
+    """What is only gathered: partitions of spans, whose traces are decided in shares that are among `partitions`."""
+    shares: int = 0
 
 
 class Footer(msgspec.Struct, frozen=True):
@@ -79,134 +88,157 @@ class Footer(msgspec.Struct, frozen=True):
 
 
 class OutputFolder:
-    """The folder that a batch writes to."""
+    """The folder that a batch writes to, of this machine or of an object store."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = path
-        self.results, self.errors, self._suites = path / "results", path / "errors", path / "suites"
-        self._judged, self._judged_tally = path / "judged", path / "judged.json"
+        self.store = open_output(path)
 
-    @contextlib.contextmanager
-    def lock(self) -> Generator[None]:
-        """Make the folder where it is not there, and keep other batches from it. Raises `InputError` where one is at work."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("a+")
-        except OSError as error:
-            raise InputError(f"cannot write to {str(self.path)!r}: {error.strerror}") from error
-        with file:
-            try:
-                _lock_file(file)
-            except OSError:
-                raise InputError(
-                    f"another batch is at work in {str(self.path)!r}; wait for it, or name another folder with --output"
-                ) from None
-            yield
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Keep other batches from the folder. Raises `InputError` where one is at work."""
+        return self.store.lock()
 
     def read_manifest(self) -> Manifest | None:
         """Return the plan of the folder, or None where nothing is there. Raises `InputError` for anything else than a batch."""
-        file = self.path / MANIFEST
-        if not file.exists():
-            if self.path.is_file() or (self.path.is_dir() and any(not entry.name.startswith(".") for entry in self.path.iterdir())):
-                raise InputError(f"{str(self.path)!r} is no output of a batch: it holds something else; name a new folder with --output")
-            return None
+        place = f"{self.path}/{MANIFEST}"
         try:
-            data = file.read_bytes()
+            data = self.store.read(MANIFEST)
+            if data is None:
+                is_file = isinstance(self.path, Path) and self.path.is_file()
+                if is_file or any(not name.startswith(".") for name in self.store.list()):
+                    raise InputError(
+                        f"{str(self.path)!r} is no output of a batch: it holds something else; name a new folder with --output"
+                    )
+                return None
             told = decode_json(data, dict[str, Any]).get("format")
             if told != FORMAT:
-                raise InputError(f"{file}: written by another version ({told}; this one writes {FORMAT}); name a new folder with --output")
+                raise InputError(f"{place}: written by another version ({told}; this one writes {FORMAT}); name a new folder with --output")
             return decode_json(data, Manifest)
         except (OSError, msgspec.MsgspecError) as error:
-            raise InputError(f"{file}: cannot be read: {error}; name a new folder with --output") from error
+            raise InputError(f"{place}: cannot be read: {error}; name a new folder with --output") from error
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write the plan, whole or not at all."""
-        _write_whole(self.path / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        write_bytes(self.store, MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
 
     def write_suite(self, suite: Suite, digest: str) -> None:
         """Keep the suite for the workers."""
-        folder = self._suites / digest
-        if (folder / "suite.yaml").exists():
+        folder = f"suites/{digest}"
+        if self.store.exists(f"{folder}/{_SUITE_FILE}"):
             return
-        folder.mkdir(parents=True, exist_ok=True)
         kept = write_kept_suite(suite)
         try:
             if kept.lines is not None:
-                with (folder / CASES).open("wb") as file:
+                part = self.store.begin(f"{folder}/{CASES}")
+                with part.open("wb") as file:
                     file.writelines(kept.iterate_lines())
-            _write_whole(folder / "suite.yaml", kept.text.encode())
+                self.store.put(part, f"{folder}/{CASES}")
+            write_bytes(self.store, f"{folder}/{_SUITE_FILE}", kept.text.encode())
         finally:
             kept.close()
 
     def read_suite(self, digest: str, registry: Registry) -> Suite:
         """Return a suite that was kept here."""
-        folder = self._suites / digest
-        text = (folder / "suite.yaml").read_text(encoding="utf-8")
+        folder = self.path / "suites" / digest if isinstance(self.path, Path) else self._fetch_suite(digest)
+        text = (folder / _SUITE_FILE).read_text(encoding="utf-8")
         return read_suite(text, dialect="native", registry=registry, source=DataFiles(folder))
 
-    def find_result(self, id: str) -> Path:
-        """Return where the result of a partition is, or would be."""
-        return self.results / f"part-{id}.parquet"
+    @functools.cached_property
+    def _kept_here(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="proctor-suite-")
+
+    def _fetch_suite(self, digest: str) -> Path:
+        """Return a folder of this machine with a suite of the store; cases may be read from it one by one."""
+        here = Path(self._kept_here.name) / digest
+        here.mkdir(exist_ok=True)
+        for name in self.store.list(f"suites/{digest}"):
+            (here / name).write_bytes(self.store.read(f"suites/{digest}/{name}") or b"")
+        return here
+
+    def has_result(self, id: str) -> bool:
+        """Return whether a partition is committed."""
+        return self.store.exists(_name_result(id))
+
+    def read_result(self, id: str, columns: Sequence[str] | None = None) -> Any:
+        """Return the rows of a committed partition, with all columns or with these."""
+        with self.store.open(_name_result(id)) as file, import_arrow("pyarrow.parquet").ParquetFile(file) as opened:
+            return opened.read(columns)
 
     def name_part(self, id: str) -> Path:
         """Return where to write a result that is not whole yet."""
-        self.results.mkdir(exist_ok=True)
-        return self.results / f".part-{id}.{os.getpid()}.tmp"
+        return self.store.begin(_name_result(id))
 
     def name_error_part(self, id: str) -> Path:
         """Return where to write what could not be read while the result is not whole yet."""
-        self.errors.mkdir(exist_ok=True)
-        return self.errors / f".part-{id}.{os.getpid()}.tmp"
+        return self.store.begin(_name_errors(id))
 
     def commit(self, part: Path, id: str, errors: Path | None) -> None:
         """Make a whole result the result of its partition; `errors` tells what could not be read, if anything."""
-        beside = self.errors / f"part-{id}.parquet"
         if errors is None:
-            beside.unlink(missing_ok=True)
+            self.store.delete(_name_errors(id))
         else:
-            _force_to_disk(errors)
-            errors.replace(beside)
-        _force_to_disk(part)
-        part.replace(self.find_result(id))
+            self.store.put(errors, _name_errors(id))
+        self.store.put(part, _name_result(id))
+
+    def name_spill_part(self, id: str, shares: int) -> Path:
+        """Return where to write gathered spans that are not whole yet."""
+        return self.store.begin(name_spill(id, shares))
+
+    def commit_spill(self, part: Path, id: str, shares: int) -> None:
+        """Make whole what was gathered of a partition."""
+        self.store.put(part, name_spill(id, shares))
+
+    def list_spills(self) -> frozenset[str]:
+        """Return the names of what was gathered."""
+        return frozenset(f"spans/{name}" for name in self.store.list("spans"))
 
     def name_judged_part(self, id: str) -> Path:
         """Return where to write the sample of a partition that is not whole yet."""
-        self._judged.mkdir(exist_ok=True)
-        return self._judged / f".part-{id}.{os.getpid()}.tmp"
+        return self.store.begin(_name_judged(id))
 
     def commit_judged(self, part: Path, id: str) -> None:
         """Make a whole sample that of its partition."""
-        part.replace(self._judged / f"part-{id}.parquet")
+        self.store.put(part, _name_judged(id))
 
     def forget_judged(self) -> None:
         """Delete the sample of an earlier batch; what the judge said stays remembered."""
-        self._judged_tally.unlink(missing_ok=True)
-        if self._judged.is_dir():
-            shutil.rmtree(self._judged)
+        self.store.delete(_JUDGED_TALLY)
+        self.store.delete(_JUDGED)
 
     def write_judged_tally(self, data: bytes) -> None:
         """Write what came of the sample."""
-        _write_whole(self._judged_tally, data)
+        write_bytes(self.store, _JUDGED_TALLY, data)
 
     def read_judged_tally(self) -> bytes | None:
         """Return what came of the sample; None where none was judged."""
-        return self._judged_tally.read_bytes() if self._judged_tally.is_file() else None
+        return self.store.read(_JUDGED_TALLY)
 
     def sweep(self, manifest: Manifest) -> None:
         """Delete what no partition of the plan has committed: results of files that are gone or changed, parts of killed workers."""
-        planned = {f"part-{partition.id}.parquet" for partition in manifest.partitions}
-        for folder in (self.results, self.errors):
-            for file in folder.glob("*part-*") if folder.is_dir() else ():
-                if file.name not in planned or not (self.results / file.name).exists():
-                    file.unlink(missing_ok=True)
-        for kept in self._suites.iterdir() if self._suites.is_dir() else ():
-            if kept.name not in manifest.suites:
-                shutil.rmtree(kept)
+        planned = {_name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
+        committed = planned.intersection(self.store.list("results"))
+        for folder in ("results", "errors"):
+            for name in self.store.list(folder):
+                if "part-" in name and name not in committed:
+                    self.store.delete(f"{folder}/{name}")
+        for name in self.store.list("suites"):
+            if name not in manifest.suites:
+                self.store.delete(f"suites/{name}")
+        self._sweep_spans(manifest)
+
+    def _sweep_spans(self, manifest: Manifest) -> None:
+        """Delete what was gathered of files that are gone or changed, and all of it when the batch is finished."""
+        wanted = frozenset(name_spill(source.id, manifest.shares) for source in manifest.sources if not manifest.finished)
+        for name in self.list_spills() - wanted:
+            self.store.delete(name)
+        if not wanted:
+            self.store.delete("spans")
 
     def read_footer(self, id: str) -> Footer | None:
         """Return what the committed result of a partition says of itself; None where there is none, or none that can be read."""
         try:
-            told = import_arrow("pyarrow.parquet").read_metadata(self.find_result(id)).metadata or {}
+            with self.store.open(_name_result(id)) as file:
+                told = import_arrow("pyarrow.parquet").read_metadata(file).metadata or {}
             return Footer(told[_SUITE].decode(), decode_json(told[_SKETCH], Sketch))
         except (OSError, ValueError, KeyError):
             # Not there, or cut off by a disk that lied: it is evaluated again.
@@ -218,25 +250,18 @@ def make_metadata(suite: str, sketch: Sketch) -> dict[bytes, bytes]:
     return {_SUITE: suite.encode(), _SKETCH: msgspec.json.encode(sketch)}
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    part.write_bytes(data)
-    _force_to_disk(part)
-    part.replace(path)
+def name_spill(id: str, shares: int) -> str:
+    """Return what the gathered spans of a partition are called."""
+    return f"spans/part-{id}.{shares}.spill"
 
 
-def _force_to_disk(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+def _name_result(id: str) -> str:
+    return f"results/part-{id}.parquet"
 
 
-def _lock_file(file: Any) -> None:
-    """Lock a file for as long as it is open, however the process ends; raises `OSError` where another process has it."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
+def _name_errors(id: str) -> str:
+    return f"errors/part-{id}.parquet"
 
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue] - known there alone
-        return
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+def _name_judged(id: str) -> str:
+    return f"{_JUDGED}/part-{id}.parquet"

@@ -49,9 +49,11 @@ def find_trace_id(metadata: dict[str, Json]) -> str | None:
 class ResultTable:
     """Gathers the rows of one partition, writes them in groups, and counts them for the sketch."""
 
-    def __init__(self, path: Path, file: str, sketch: Sketch) -> None:
+    def __init__(self, path: Path, file: str | None, sketch: Sketch) -> None:
+        """Without `file` the rows come from several files, and `file` is set before each."""
         self._arrow, parquet = import_arrow("pyarrow"), import_arrow("pyarrow.parquet")
-        self._file, self._sketch = file, sketch
+        self.file, self._sketch = file or "", sketch
+        self._one_file = file is not None
         self.schema = make_schema()
         self._writer = parquet.ParquetWriter(path, self.schema, compression="zstd")
         self._begin_group()
@@ -61,6 +63,7 @@ class ResultTable:
         self._by_verdicts: dict[int, int] = {}
         self._by_parts: dict[tuple[object, ...], int] = {}
         self._which: list[int] = []
+        self._files: list[str] = []
         self._rows: list[int | None] = []
         self._offsets: list[int | None] = []
         self._runs: list[int] = []
@@ -80,6 +83,8 @@ class ResultTable:
         if result.cost is not None:
             self._costs[len(self._which)] = result
         self._which.append(kind)
+        if not self._one_file:
+            self._files.append(self.file)
         self._rows.append(row)
         self._offsets.append(offset)
         self._runs.append(run)
@@ -96,7 +101,7 @@ class ResultTable:
         key = (id(result.case), *map(id, result.verdicts))
         known = self._by_parts.get(key) if plain else None
         if known is None:
-            place = None if plain else TracePlace(file=self._file, row=row, offset=offset, trace=trace)
+            place = None if plain else TracePlace(file=self.file, row=row, offset=offset, trace=trace)
             known = len(self._kinds)
             self._kinds.append((result, place))
             if plain:
@@ -122,7 +127,7 @@ class ResultTable:
         columns |= {"row": self._rows, "offset": self._offsets, "run": self._runs, "duration_ms": duration, "cost": cost}
         told = {"trace": self._traces, "model": model, "at": at, "currency": currency}
         columns |= {name: _mend(values) for name, values in {**told, "input_tokens": tokens_in, "output_tokens": tokens_out}.items()}
-        columns["file"] = arrow.repeat(self._file, count)
+        columns["file"] = arrow.repeat(self.file, count) if self._one_file else arrow.array(self._files, arrow.string())
         arrays = [
             column if isinstance(column := columns[field.name], arrow.Array) else arrow.array(column, field.type) for field in self.schema
         ]

@@ -165,16 +165,16 @@ def _make_finder(name: str, keys: Mapping[str, str], beside: Sequence[str]) -> F
     """Return what finds the value of a name in a trace of a file."""
     for key in _DAY_KEYS if name == "day" else (name,):
         if key in keys:
-            fixed = _write_value(keys[key])
+            fixed = write_value(keys[key])
             return lambda evidence, beside: fixed
     plain = name.removeprefix("metadata.")
-    find_own = _OWN_FINDERS.get(name) or (lambda evidence: _write_value(find_member(evidence.metadata, plain)))
+    find_own = _OWN_FINDERS.get(name) or (lambda evidence: write_value(find_member(evidence.metadata, plain)))
     if plain not in beside:
         return lambda evidence, beside: find_own(evidence)
     position = list(beside).index(plain)
 
     def find(evidence: Evidence, beside: tuple[Json, ...] | None) -> str | None:
-        value = None if beside is None else _write_value(beside[position])
+        value = None if beside is None else write_value(beside[position])
         return find_own(evidence) if value is None else value[:10] if name == "day" else value
 
     return find
@@ -187,12 +187,13 @@ def _find_day(evidence: Evidence) -> str | None:
 
 _OWN_FINDERS: dict[str, Callable[[Evidence], str | None]] = {
     "day": _find_day,
-    "model": lambda evidence: _write_value(evidence.model),
-    "case": lambda evidence: _write_value(evidence.case),
+    "model": lambda evidence: write_value(evidence.model),
+    "case": lambda evidence: write_value(evidence.case),
 }
 
 
-def _write_value(value: object) -> str | None:
+def write_value(value: object) -> str | None:
+    """Return a value as it names a slice; None for nothing, and for what holds several."""
     if value is None or isinstance(value, (dict, list)):
         return None
     if isinstance(value, bool):

@@ -9,6 +9,7 @@ import msgspec
 
 from proctor.batches.judged_sample import PlaceInFile
 from proctor.batches.worker import Evaluator
+from proctor.evidence.otlp import read_batches
 from proctor.model.evidence import Evidence, Source
 from proctor.sources.dataset_cells import read_cells
 from proctor.sources.dataset_files import import_arrow, open_file
@@ -20,6 +21,8 @@ _Key = tuple[int | None, int | None]
 
 def read_traces(evaluator: Evaluator, partition: Partition, wanted: Collection[PlaceInFile]) -> dict[PlaceInFile, Evidence]:
     """Return the traces at these places, read as they were read before; one that is not there any more is missing."""
+    if partition.file.kind == "spans":
+        return _read_gathered(evaluator, partition, wanted)
     places: dict[_Key, list[PlaceInFile]] = {}
     for place in wanted:
         places.setdefault((place.row if place.offset is None else None, place.offset), []).append(place)
@@ -37,6 +40,18 @@ def read_traces(evaluator: Evaluator, partition: Partition, wanted: Collection[P
                     traces = list(_read_record(evaluator, record, Source(file.name, row)))
                     found |= {place: trace for place in here if place.run < len(traces) and (trace := traces[place.run]) is not None}
             row += max(0, cells.lost - 1)
+    return found
+
+
+def _read_gathered(evaluator: Evaluator, partition: Partition, wanted: Collection[PlaceInFile]) -> dict[PlaceInFile, Evidence]:
+    """Return traces of one share of the gathered spans, which are there until the batch is finished."""
+    places = {place.trace: place for place in wanted}
+    found: dict[PlaceInFile, Evidence] = {}
+    for trace in evaluator.open_spills().read_share(partition.start, partition.end):
+        place = places.get(trace.trace)
+        if place is not None:
+            # All spans are of one trace, so that there is one.
+            (found[place],) = read_batches([trace.read_spans()])
     return found
 
 

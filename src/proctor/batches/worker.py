@@ -7,6 +7,7 @@ whoever is killed when. It says in its footer which suite decided it, and holds 
 from __future__ import annotations
 
 import errno
+import functools
 import gc
 from pathlib import Path
 
@@ -15,12 +16,15 @@ import msgspec
 from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
 from proctor.batches.error_table import ErrorTable
-from proctor.batches.output_folder import OutputFolder, make_metadata
+from proctor.batches.output_folder import OutputFolder, make_metadata, name_spill
 from proctor.batches.put_off import WithoutJudge
 from proctor.batches.result_table import ResultTable
 from proctor.batches.sketch import Sketch
 from proctor.batches.slicer import Grouping, Slicer, list_beside, list_groupings
-from proctor.errors import EvidenceError
+from proctor.batches.span_gathering import gather_spans
+from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter
+from proctor.errors import EvidenceError, InputError
+from proctor.evidence.otlp import read_batches
 from proctor.model.batch import TracePlace
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
@@ -62,6 +66,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     prices: PriceList | None = None
     written: tuple[Written, ...] = ()
     """Of each case what its kept text does not tell; nothing for cases that are made when they are asked for."""
+    sources: tuple[tuple[str, str], ...] = ()
+    """The id and the file of every partition whose spans are gathered."""
+    shares: int = 0
+    """How many shares their traces are decided in."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +92,12 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
 def open_worker(payload: bytes) -> DoTask:
     """Return the function that evaluates one partition; called once in every process."""
     settings = decode_msgpack(payload, Settings)
-    evaluator = Evaluator(settings)
+    try:
+        evaluator = Evaluator(settings)
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{settings.output!r} is not there where work is done ({error.filename}): all workers must reach the folder of --output"
+        ) from error
     # Results hold no cycles, so that looking for them over and over finds nothing.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
@@ -106,7 +119,7 @@ class Evaluator:
     def __init__(self, settings: Settings, *, with_judge: bool = False) -> None:
         """Without `with_judge`, claims that need one are put off."""
         self.settings = settings
-        self._folder = OutputFolder(Path(settings.output))
+        self._folder = OutputFolder(settings.output if "://" in settings.output else Path(settings.output))
         known = find_registry()
         suite = self._folder.read_suite(settings.suite, known)
         self.registry = registry = known if with_judge else WithoutJudge(known)
@@ -126,42 +139,72 @@ class Evaluator:
 
     def evaluate(self, task: Task) -> Evaluated:
         """Evaluate one partition and commit its result. Raises `ChangedFile` and `OSError`."""
+        if task.partition.spans:
+            return self._gather(task.partition)
         partition, carried = task.partition, frozenset(task.carried)
         part = self._folder.name_part(partition.id)
         sketch = Sketch()
-        table = ResultTable(part, partition.file.name, sketch)
+        is_share = partition.file.kind == "spans"
+        table = ResultTable(part, None if is_share else partition.file.name, sketch)
         errors = ErrorTable(self._folder.name_error_part(partition.id))
         only = {number for number, id in enumerate(self._case_ids) if id not in carried} if carried else None
         deciding = _Deciding(self, partition, table, errors, sketch, only)
         try:
-            for cells in read_cells(partition, self.settings.column, self.choice):
-                deciding.decide_cells(cells)
+            if is_share:
+                self._decide_share(partition, deciding)
+            else:
+                for cells in read_cells(partition, self.settings.column, self.choice):
+                    deciding.decide_cells(cells)
             table.flush()  # before the sketch is written down: it is counted there
             table.finish(make_metadata(self.settings.suite, sketch))
             if carried:
                 self._carry_over(part, partition, sketch, carried)
             self._folder.commit(part, partition.id, errors.finish())
-        except BaseException:
+        finally:
             table.close()
             errors.close()
             for unfinished in (part, errors.path):
                 unfinished.unlink(missing_ok=True)
-            raise
         failed = sum(sum(case.counts.get(outcome, 0) for outcome in ("fail", "error")) for case in sketch.cases.values())
         return Evaluated(records=sketch.records, traces=sketch.traces, failed=failed, errors=sketch.errors)
+
+    def _gather(self, partition: Partition) -> Evaluated:
+        """Sort the spans of one partition into shares. Raises `ChangedFile` and `OSError`."""
+        spill = SpillWriter(self._folder.name_spill_part(partition.id, self.settings.shares), self.settings.shares)
+        try:
+            records = gather_spans(self.reader, partition, self.settings.column, self.choice, spill)
+            self._folder.commit_spill(spill.finish(), partition.id, self.settings.shares)
+        finally:
+            spill.close()
+            spill.path.unlink(missing_ok=True)
+        return Evaluated(records=records, traces=0, failed=0, errors=0)
+
+    def open_spills(self) -> Spills:
+        """Return the gathered spans of all partitions."""
+        names = [name_spill(id, self.settings.shares) for id, _ in self.settings.sources]
+        return Spills([functools.partial(self._folder.store.open, name) for name in names])
+
+    def _decide_share(self, partition: Partition, deciding: _Deciding) -> None:
+        """Decide the traces of one share of the gathered spans; what could not be read of any is told with the first share."""
+        files = [file for _, file in self.settings.sources]
+        spills = self.open_spills()
+        if partition.start == 0:
+            for error in spills.read_errors():
+                deciding.repeat_error(error)
+        for trace in spills.read_share(partition.start, partition.end):
+            deciding.decide_trace(trace, files[trace.source])
 
     def _carry_over(self, part: Path, partition: Partition, sketch: Sketch, carried: frozenset[str]) -> None:
         """Write a result anew together with the rows of cases that were decided earlier, in the order of one evaluation."""
         arrow, parquet, compute = (import_arrow(name) for name in ("pyarrow", "pyarrow.parquet", "pyarrow.compute"))
-        earlier = self._folder.find_result(partition.id)
         footer = self._folder.read_footer(partition.id)
         assert footer is not None
         sketch.take_cases(footer.sketch, carried)
-        kept = parquet.read_table(earlier, partitioning=None)
+        kept = self._folder.read_result(partition.id)
         kept = kept.filter(compute.is_in(kept["case"], arrow.array(sorted(carried), arrow.string())))
         rows = arrow.concat_tables([parquet.read_table(part, partitioning=None), kept])
         order = compute.index_in(rows["case"], arrow.array(self._case_ids, arrow.string()))
-        rows = rows.append_column("order", order).sort_by([(name, "ascending") for name in ("row", "offset", "run", "order")])
+        rows = rows.append_column("order", order).sort_by([(name, "ascending") for name in ("file", "row", "offset", "run", "order")])
         rows = rows.drop_columns(["order"]).replace_schema_metadata(make_metadata(self.settings.suite, sketch))
         parquet.write_table(rows, part, compression="zstd")
 
@@ -179,7 +222,7 @@ class _Deciding:
         self._reader.begin_file(Path(file.path) if file.kind == "lines" and not file.root else None)
         self._row = partition.first_row
         # Of the second part of a file of lines nobody knows how many lines stand before it; the byte tells the place.
-        self._counts_rows = partition.broken is None and (file.kind == "parquet" or partition.start == 0)
+        self._counts_rows = partition.broken is None and (file.kind != "lines" or partition.start == 0)
         self._errors = errors
         self._id: str | None = None
         self._slicer = evaluator.make_slicer(partition, sketch)
@@ -206,6 +249,26 @@ class _Deciding:
         self._row = row + max(0, cells.lost - 1)
         self._slicer.settle()
 
+    def decide_trace(self, trace: GatheredTrace, file: str) -> None:
+        """Decide a trace whose spans were gathered; its place is that of the first of them."""
+        self._file = self._table.file = file
+        self._id, self._beside = trace.trace, trace.beside
+        self._sketch.records += 1
+        results: list[CaseResult] = []
+        try:
+            if trace.size > MAX_TRACE_BYTES:
+                raise EvidenceError(f"the trace {trace.trace!r} is larger than {MAX_TRACE_BYTES // 2**20} MB", code="too_large")
+            for evidence in read_batches([trace.read_spans()]):
+                self._decide(evidence, trace.row, trace.offset, trace.run, results)
+        except EvidenceError as error:
+            self._note_error(trace.row, trace.offset, error.code, error.message)
+        self._slicer.settle()
+
+    def repeat_error(self, error: GatheredError) -> None:
+        """Note what could not be read while spans were gathered."""
+        self._file = error.file
+        self._note_error(error.row, error.offset, error.code, error.reason, error.rows)
+
     def _read_record(self, data: bytes, row: int, offset: int | None, results: list[CaseResult]) -> None:
         """Decide every run of a record that is not plain evidence in our own spelling."""
         for run, record in enumerate(self._reader.read_record(data, Source(self._file, row))):
@@ -214,7 +277,7 @@ class _Deciding:
             elif record.error is not None:
                 self._note_error(row, offset, record.error.code, record.error.message)
 
-    def _decide(self, evidence: Evidence, row: int, offset: int | None, run: int, results: list[CaseResult]) -> None:
+    def _decide(self, evidence: Evidence, row: int | None, offset: int | None, run: int, results: list[CaseResult]) -> None:
         self._sketch.traces += 1
         known = self._stream.unmet.records_without_case if self._only is not None else 0
         self._stream.decide_evidence(evidence, Source(self._file, row), results, self._only)
@@ -230,7 +293,7 @@ class _Deciding:
             self._note_error(row, offset, "unmatched_evidence", f"it names the case {evidence.case!r}, which is not in the suite")
         results.clear()
 
-    def _note_error(self, row: int, offset: int | None, code: str, reason: str, rows: int = 1) -> None:
+    def _note_error(self, row: int | None, offset: int | None, code: str, reason: str, rows: int = 1) -> None:
         shown = row if self._counts_rows else None
         reason = reason.encode("utf-8", "replace").decode()
         self._errors.add({"file": self._file, "row": shown, "offset": offset, "rows": rows, "code": code, "reason": reason})

@@ -87,10 +87,17 @@ def read_line(line: bytes) -> Evidence | list[Evidence]:
     return found[0] if len(found) == 1 else found
 
 
-def find_spans(value: Json) -> list[Span] | None:
-    """Return the spans of an OTLP document or of a list of them, to merge traces over several, or None for other documents."""
+def find_spans(value: Json, *, format: str | None = None) -> list[Span] | None:
+    """Return the spans of an OTLP document, of a list of them, or of a row of spans, to merge traces over several; None for others."""
     from proctor.evidence.otlp import read_request, sniff  # loads what reads spans
+    from proctor.evidence.span_tables import SPAN_TABLES, read_rows
+
+    # A list of rows in one record is a whole trace, which waits for no other.
+    if format in SPAN_TABLES:
+        return read_rows(value, SPAN_TABLES[format]) if isinstance(value, dict) else None
 
     if isinstance(value, list) and value and all(sniff(entry) for entry in value):
         return [span for index, entry in enumerate(value) for span in read_request(entry, f"$[{index}]")]
-    return read_request(value) if sniff(value) else None
+    if sniff(value):
+        return read_request(value)
+    return read_rows(value) if format is None and isinstance(value, dict) else None

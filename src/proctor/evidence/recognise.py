@@ -15,6 +15,7 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence import flowise, mcplab, messages, mibo, n8n, otlp, plain
 from proctor.evidence.json_bytes import decode, exceeds_depth, find_binary_kind, too_deep_error
+from proctor.evidence.span_tables import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.unknown import unknown_shape_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
@@ -60,6 +61,15 @@ def _make_messages_format(family: messages.MessageFormat) -> Format:
     )
 
 
+def _make_table_format(table: SpanTable) -> Format:
+    def read(document: Json) -> list[Evidence]:
+        if not isinstance(document, dict):
+            raise unknown_shape_error(document, _ALL)
+        return otlp.read_batches([table.read_row(document)])
+
+    return Format(name=table.name, summary=table.summary, sniff=lambda document: find_table(document) is table, read=read)
+
+
 _ALL = (
     Format(
         name="plain",
@@ -95,11 +105,15 @@ _ALL = (
         keys=("scenario_id",),
         owns=frozenset(("error",)),
     ),
+    *map(_make_table_format, SPAN_TABLES.values()),
     *(_make_messages_format(family) for family in messages.MESSAGE_FORMATS.values()),
 )
 
 FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
 """Every format by the name `--evidence-format` takes."""
+
+
+_OTHERS = frozenset(("plain", *SPAN_TABLES, *messages.MESSAGE_FORMATS))
 
 
 def read_value(value: Json, format: str | None) -> list[Evidence]:
@@ -156,6 +170,9 @@ def _read(value: Json, named: Format | None) -> list[Evidence]:
 
 
 def _read_as(value: Json, named: Format) -> list[Evidence]:
+    rows = read_rows(value, SPAN_TABLES[named.name]) if isinstance(value, list) and named.name in SPAN_TABLES else None
+    if rows is not None:
+        return otlp.read_batches([rows])
     if isinstance(value, list) and named.name not in messages.MESSAGE_FORMATS:
         return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, named)]
     return named.read_all(value)
@@ -173,6 +190,9 @@ def _read_list(value: list[Any]) -> list[Evidence]:
     # Read together, as the spans of one trace may be spread over several of these requests.
     if value and all(otlp.sniff(entry) for entry in value):
         return otlp.read_batches(otlp.read_request(entry, f"$[{index}]") for index, entry in enumerate(value))
+    rows = read_rows(value)
+    if rows is not None:
+        return otlp.read_batches([rows])
     return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, None)]
 
 
@@ -189,7 +209,11 @@ def _read_entry(entry: Json, index: int, named: Format | None) -> list[Evidence]
 def _recognise(value: Json) -> Format:
     if not isinstance(value, dict):
         raise unknown_shape_error(value, _ALL)
-    specific = [entry for entry in _ALL if entry.name not in messages.MESSAGE_FORMATS and entry.name != "plain" and entry.sniff(value)]
+    table = find_table(value)
+    if table is not None:
+        # Its columns may be called as the members of anything else are.
+        return FORMATS[table.name]
+    specific = [entry for entry in _ALL if entry.name not in _OTHERS and entry.sniff(value)]
     specific.extend(FORMATS[name] for name in messages.recognise_formats(value))
     claims = list(specific)
     # A document of a platform may carry keys of plain evidence (`case`, `now`) beside its own; it is plain only if such a key carries a

@@ -131,8 +131,8 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
         id=span_id,
         parent_id=text_or_none(find_first(entry, "parent_span_id", "parentSpanId")) or None,
         name=text_or_none(entry.get("name")) or "",
-        start_ns=_read_nanoseconds(find_first(entry, "start_time_unix_nano", "startTimeUnixNano")),
-        end_ns=_read_nanoseconds(find_first(entry, "end_time_unix_nano", "endTimeUnixNano")),
+        start_ns=read_nanoseconds(find_first(entry, "start_time_unix_nano", "startTimeUnixNano")),
+        end_ns=read_nanoseconds(find_first(entry, "end_time_unix_nano", "endTimeUnixNano")),
         attributes=attributes,
         failed=status.get("code") in _ERROR_CODES,
         message=text_or_none(status.get("message")),
@@ -248,7 +248,8 @@ def _merge_two(before: Span, after: Span) -> Span:
     )
 
 
-def _read_nanoseconds(value: Json) -> int:
+def read_nanoseconds(value: Json) -> int:
+    """Return nanoseconds since 1970, from a number or its text; 0 where it is none."""
     # OTLP writes 64-bit numbers as text.
     if isinstance(value, str):
         value = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else 0

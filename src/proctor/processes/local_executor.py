@@ -61,9 +61,13 @@ class LocalExecutor:
                     raise done
                 yield done
         finally:
+            was_cancelled = self._cancelled.is_set()
             self.cancel()
             for thread in threads:
                 thread.join()
+            if not was_cancelled:
+                # Only this work is over: there may be more.
+                self._cancelled.clear()
 
     def cancel(self) -> None:
         """End every process; what they did not finish is not done."""

@@ -7,6 +7,7 @@ object may stand in its column as JSON text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.span_tables import find_columns
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.sources.cells import make_json
@@ -55,6 +57,8 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the one column is the record, rather than the columns its fields."""
     id: str | None = None
     """The column beside it that holds the id of the trace."""
+    spans: bool = False
+    """Whether a row is a span, and a trace is spread over many."""
 
     def list_read(self) -> list[str]:
         """Return the columns to read."""
@@ -71,6 +75,9 @@ def choose_columns(schema: Any, column: str | None) -> Columns:
             raise EvidenceError(f"there is no column {column!r}{hint}; it has {', '.join(names) or 'none'}", code="missing_column")
         _require_record(schema.field(column), column)
         return _make_whole(column, schema)
+    table = find_columns(frozenset(names))
+    if table is not None and (table.name == "phoenix" or not _FIELDS.intersection(names)):
+        return Columns(names=tuple(names), whole=False, spans=True)
     if len(names) == 1 and names[0] not in _FIELDS:
         _require_record(schema.field(0), names[0])
         return _make_whole(names[0], schema)
@@ -103,7 +110,7 @@ def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
 def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
     """Return the record of each row of a batch as JSON, or why there is none."""
     if not columns.whole:
-        return [_make_row(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
+        return [_make_row(row) for row in cut_nanoseconds(batch).to_pylist(maps_as_pydicts="strict")]
     arrow = import_arrow("pyarrow")
     array = batch.column(columns.names[0])
     if arrow.types.is_dictionary(array.type):
@@ -121,8 +128,20 @@ _TOO_LARGE = EvidenceError(f"a record larger than {MAX_LINE_BYTES // 2**20} MB",
 _NO_RECORD = EvidenceError("the row has no record: its column is null")
 
 
+def cut_nanoseconds(batch: Any) -> Any:
+    """Return a batch with times that Python can hold, which are of microseconds."""
+    arrow = import_arrow("pyarrow")
+    for number, field in enumerate(batch.schema):
+        if arrow.types.is_timestamp(field.type) and field.type.unit == "ns":
+            cut = batch.column(number).cast(arrow.timestamp("us", field.type.tz), safe=False)
+            batch = batch.set_column(number, field.name, cut)
+    return batch
+
+
 def _make_row(row: dict[str, Any]) -> Cell:
-    values = {name: decode_container(value) if name in _NESTED else value for name, value in row.items() if value is not None}
+    # A data frame has no other word than NaN for a number that is not there.
+    present = {name: value for name, value in row.items() if value is not None and not (type(value) is float and math.isnan(value))}
+    values = {name: decode_container(value) if name in _NESTED else value for name, value in present.items()}
     return _write_value(values)
 
 

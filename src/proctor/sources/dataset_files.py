@@ -21,7 +21,7 @@ from proctor.errors import InputError, MissingExtra
 from proctor.model.show import show
 from proctor.patterns.globs import compile_glob, matches_glob
 
-Kind = Literal["parquet", "lines"]
+Kind = Literal["parquet", "lines", "spans"]
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
 """Stores that pyarrow reads by itself."""
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
@@ -41,6 +41,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int
     modified_ns: int
     kind: Kind
+    """`spans` is no file: one share of the traces whose spans were gathered."""
     codec: Literal["gzip", "zstd"] | None = None
 
 
@@ -67,7 +68,7 @@ def open_file(root: str, path: str) -> Any:
     """Open a file of a data set for reading; raises `OSError`."""
     if not root:
         return import_arrow("pyarrow").OSFile(path, "rb")
-    return _open_store(root)[0].open_input_file(path)
+    return open_store(root)[0].open_input_file(path)
 
 
 def find_state(root: str, path: str) -> tuple[int, int]:
@@ -75,7 +76,7 @@ def find_state(root: str, path: str) -> tuple[int, int]:
     if not root:
         status = os.stat(path)
         return status.st_size, status.st_mtime_ns
-    found = _open_store(root)[0].get_file_info(path)
+    found = open_store(root)[0].get_file_info(path)
     if not found.is_file:
         raise FileNotFoundError(2, "no such file", path)
     return found.size, found.mtime_ns or 0
@@ -126,7 +127,7 @@ def _list_store(place: str) -> Iterator[DataFile]:
     address, mark, query = place.partition("?")
     base = _cut_before_wildcard(address)
     root = f"{base}{mark}{query}"
-    files, path = _open_store(root)
+    files, path = open_store(root)
     arrow = import_arrow("pyarrow.fs")
     try:
         found = files.get_file_info(path)
@@ -168,7 +169,7 @@ def _cut_before_wildcard(place: str) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def _open_store(address: str) -> tuple[Any, str]:
+def open_store(address: str) -> tuple[Any, str]:
     """Return the file system of an address and the path in it. Raises `InputError`."""
     parts = urlsplit(address)
     if parts.scheme not in SCHEMES:

@@ -1,16 +1,19 @@
-"""Splits the files of a data set into partitions without reading the data: footers of Parquet, sizes of everything else.
+"""Splits the files of a data set into partitions without reading the data: footers of Parquet, sizes and beginnings of everything else.
 
 A Parquet file is split between its row groups, a file of JSON lines at every so many bytes (a line belongs to the partition in which it
 begins); a compressed file is one partition. A file that cannot be planned (cut off, without the column) is a partition as well, whose
 result is one row that says so: one broken file among thousands keeps nobody from the others.
+
+Where a record is a span, or a few of them, the partitions are only gathered; what is decided are shares of the traces, by a digest of
+their ids.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +21,7 @@ from proctor.errors import EvidenceError, InputError
 from proctor.sources.dataset_columns import choose_columns
 from proctor.sources.dataset_files import DataFile, import_arrow, open_file
 from proctor.sources.dataset_rows import require_names
+from proctor.sources.records import SPAN_FORMATS, begins_with_spans
 from proctor.sources.row_filter import Condition
 
 PARTITION_BYTES = 64 * 1024 * 1024
@@ -26,6 +30,13 @@ LEAST_BYTES = 8 * 1024 * 1024
 """How small the partitions of a small data set become, so that there is work for every core."""
 _WANTED = 32
 """Partitions that a data set should at least have."""
+MOST_SHARES = 4_096
+"""Shares of gathered spans: whoever decides one opens the gathered part of every partition."""
+_LEAST_SHARE = 4_096
+_GROWTH = {"": 1, "parquet": 6, "gzip": 8, "zstd": 8}
+"""About how many bytes of spans come of one byte of a file."""
+_HEAD_BYTES = 64 * 1024
+"""How much of a file of lines is looked at to see whether its records are spans."""
 AT_ONCE = 8
 """Footers that are read at the same time: of an object store each takes a round trip or two."""
 
@@ -44,6 +55,8 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many rows of the file stand before it (Parquet)."""
     broken: str | None = None
     """Why nothing of the file can be read, if so."""
+    spans: bool = False
+    """Whether its records are parts of traces, which are gathered before anything is decided."""
 
 
 def choose_partition_bytes(files: Sequence[DataFile]) -> int:
@@ -52,15 +65,25 @@ def choose_partition_bytes(files: Sequence[DataFile]) -> int:
 
 
 def plan_partitions(
-    files: Sequence[DataFile], *, column: str | None = None, partition_bytes: int = PARTITION_BYTES, where: Condition | None = None
+    files: Sequence[DataFile],
+    *,
+    column: str | None = None,
+    evidence_format: str | None = None,
+    partition_bytes: int = PARTITION_BYTES,
+    where: Condition | None = None,
+    known: Mapping[DataFile, Sequence[Partition]] | None = None,
 ) -> list[Partition]:
-    """Return the partitions of all files. Raises `InputError` where none of the files can be read.
+    """Return the partitions of all files; those that are `known` are not opened. Raises `InputError` where no file can be read.
 
     `where` is what is asked of their rows: a file that has not its columns cannot be read.
     """
+    wanted = _Wanted(column, evidence_format, partition_bytes, where)
+
+    def plan(file: DataFile) -> Sequence[Partition]:
+        return (known or {}).get(file) or list(_plan_file(file, wanted))
+
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        parts = threads.map(lambda file: list(_plan_file(file, column, partition_bytes, where)), files)
-        planned = [part for one in parts for part in one]
+        planned = [part for parts in threads.map(plan, files) for part in parts]
     if planned and all(part.broken is not None for part in planned):
         first = planned[0]
         more = f" (and {len(planned) - 1:,} more files)" if len(planned) > 1 else ""
@@ -68,24 +91,62 @@ def plan_partitions(
     return planned
 
 
-def _plan_file(file: DataFile, column: str | None, partition_bytes: int, where: Condition | None) -> Iterator[Partition]:
+def plan_shares(sources: Sequence[Partition], partition_bytes: int, count: int | None = None) -> list[Partition]:
+    """Return the shares in which the traces of gathered spans are decided, about so large; `count` is how many there were before."""
+    if not sources:
+        return []
+    files = {(source.file.root, source.file.path): source.file for source in sources}
+    size = sum(file.size * _GROWTH["parquet" if file.kind == "parquet" else file.codec or ""] for file in files.values())
+    count = count or max(1, min(MOST_SHARES, -(-size // max(partition_bytes, _LEAST_SHARE))))
+    about = f"{len(files):,} {'file' if len(files) == 1 else 'files'} of spans"
+    ids = [source.id for source in sources]
+    shares: list[Partition] = []
+    for number in range(count):
+        file = DataFile(name=f"{about}, share {number + 1} of {count}", path="", size=0, modified_ns=0, kind="spans")
+        told = msgspec.json.encode((ids, number, count))
+        shares.append(Partition(id=hashlib.sha256(told).hexdigest()[:24], file=file, start=number, end=count))
+    return shares
+
+
+class _Wanted(NamedTuple):
+    column: str | None
+    evidence_format: str | None
+    partition_bytes: int
+    where: Condition | None
+
+
+def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     if file.kind == "parquet":
-        yield from _plan_parquet(file, column, partition_bytes, where)
-    elif column is not None:
+        yield from _plan_parquet(file, wanted)
+        return
+    if wanted.column is not None:
         yield _make_partition(file, broken="a file of JSON lines has no columns; leave out --column, or name only Parquet files")
-    elif file.codec is not None:
-        yield _make_partition(file, 0, file.size)
-    else:
-        for start in range(0, file.size, partition_bytes):
-            yield _make_partition(file, start, min(start + partition_bytes, file.size))
+        return
+    try:
+        spans = begins_with_spans(_read_head(file), wanted.evidence_format)
+    except (OSError, ValueError):
+        # Whoever reads the file says what is wrong with it.
+        spans = wanted.evidence_format in SPAN_FORMATS
+    if file.codec is not None:
+        yield _make_partition(file, 0, file.size, spans=spans)
+        return
+    for start in range(0, file.size, wanted.partition_bytes):
+        yield _make_partition(file, start, min(start + wanted.partition_bytes, file.size), spans=spans)
 
 
-def _plan_parquet(file: DataFile, column: str | None, partition_bytes: int, where: Condition | None) -> Iterator[Partition]:
+def _read_head(file: DataFile) -> bytes:
+    with open_file(file.root, file.path) as source:
+        if file.codec is None:
+            return source.read(_HEAD_BYTES)
+        return import_arrow("pyarrow").CompressedInputStream(source, file.codec).read(_HEAD_BYTES)
+
+
+def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     parquet = import_arrow("pyarrow.parquet")
     try:
         with open_file(file.root, file.path) as source, parquet.ParquetFile(source) as opened:
-            choose_columns(opened.schema_arrow, column)
-            require_names(where, opened.schema_arrow, file.path)
+            columns = choose_columns(opened.schema_arrow, wanted.column)
+            require_names(wanted.where, opened.schema_arrow, file.path)
             groups = list(_list_groups(opened.metadata))
     except EvidenceError as error:
         yield _make_partition(file, broken=error.message)
@@ -93,15 +154,16 @@ def _plan_parquet(file: DataFile, column: str | None, partition_bytes: int, wher
     except (OSError, ValueError) as error:
         yield _make_partition(file, broken=f"no Parquet file that can be read: {error}")
         return
+    spans = columns.spans if wanted.evidence_format is None else wanted.evidence_format in SPAN_FORMATS
     start = first_row = rows = size = 0
     for number, (group_rows, group_bytes) in enumerate(groups):
-        if size and size + group_bytes > partition_bytes:
-            yield _make_partition(file, start, number, first_row)
+        if size and size + group_bytes > wanted.partition_bytes:
+            yield _make_partition(file, start, number, first_row, spans=spans)
             start, first_row, size = number, rows, 0
         rows += group_rows
         size += group_bytes
     if rows > first_row:
-        yield _make_partition(file, start, len(groups), first_row)
+        yield _make_partition(file, start, len(groups), first_row, spans=spans)
 
 
 def _list_groups(metadata: Any) -> Iterator[tuple[int, int]]:
@@ -110,6 +172,9 @@ def _list_groups(metadata: Any) -> Iterator[tuple[int, int]]:
         yield group.num_rows, group.total_byte_size
 
 
-def _make_partition(file: DataFile, start: int = 0, end: int = 0, first_row: int = 0, *, broken: str | None = None) -> Partition:
-    told = msgspec.json.encode((file, start, end, first_row, broken))
-    return Partition(id=hashlib.sha256(told).hexdigest()[:24], file=file, start=start, end=end, first_row=first_row, broken=broken)
+def _make_partition(
+    file: DataFile, start: int = 0, end: int = 0, first_row: int = 0, *, broken: str | None = None, spans: bool = False
+) -> Partition:
+    told = msgspec.json.encode((file, start, end, first_row, broken, *(["spans"] if spans else [])))
+    id = hashlib.sha256(told).hexdigest()[:24]
+    return Partition(id=id, file=file, start=start, end=end, first_row=first_row, broken=broken, spans=spans)

@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.errors import EvidenceError, InputError
 from proctor.model.evidence import Json
-from proctor.sources.dataset_columns import Cell
+from proctor.sources.dataset_columns import Cell, cut_nanoseconds
 from proctor.sources.dataset_files import DataFile, import_arrow
 from proctor.sources.folder_keys import read_folder_keys
 from proctor.sources.row_filter import (
@@ -58,7 +58,8 @@ def read_beside(batch: Any, names: Sequence[str]) -> Sequence[tuple[Json, ...]] 
     if not names:
         return None
     there = set(batch.schema.names)
-    return list(zip(*(batch.column(name).to_pylist() if name in there else [None] * batch.num_rows for name in names), strict=True))
+    found = cut_nanoseconds(batch.select([name for name in dict.fromkeys(names) if name in there]))
+    return list(zip(*(found.column(name).to_pylist() if name in there else [None] * batch.num_rows for name in names), strict=True))
 
 
 def read_beside_lines(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:

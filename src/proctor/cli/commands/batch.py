@@ -10,8 +10,10 @@ from pathlib import Path
 
 from proctor.actions.prices import with_prices
 from proctor.actions.suites import STANDARD_INPUT, load_suite
+from proctor.batches.engines import ENGINES, EngineOptions, open_executor
 from proctor.batches.judging import read_bounds
-from proctor.batches.run import BatchOptions, BatchProgress, open_batch, run_batch
+from proctor.batches.options import BatchOptions, name_output
+from proctor.batches.run import BatchProgress, open_batch, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exits import Exit
 from proctor.cli.language import VARIABLE, read_words
@@ -21,7 +23,7 @@ from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
-from proctor.processes.local_executor import LocalExecutor
+from proctor.processes.dask_executor import TlsFiles
 from proctor.report.catalogue import DEFAULT, LANGUAGES
 from proctor.runner.ports import Judge
 
@@ -70,7 +72,7 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
     suite = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     wanted = BatchOptions(
         places=tuple(options.dataset),
-        output=Path(options.output),
+        output=name_output(options.output),
         column=options.column,
         evidence_format=options.evidence_format,
         where=options.where,
@@ -80,8 +82,10 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
         judging=read_bounds(options.judge_sample, options.max_tokens),
     )
     progress = _Progress(quiet=options.quiet)
+    engine = EngineOptions(workers=options.workers, scheduler=options.scheduler, tls=_read_tls(options))
     try:
-        return run_batch(suite, wanted, LocalExecutor(options.workers), progress.show, lambda memory: _open_judge(suite, options, memory))
+        with open_executor(options.engine, engine) as executor:
+            return run_batch(suite, wanted, executor, progress.show, lambda memory: _open_judge(suite, options, memory))
     except KeyboardInterrupt:
         progress.finish()
         print(f"what is committed stays in {options.output}; --resume goes on", file=sys.stderr)
@@ -102,6 +106,18 @@ def _open_judge(suite: Suite, options: argparse.Namespace, memory: Path) -> Judg
     variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
     opened = open_suite_judge(suite, home, variables, JudgeOptions(model=options.judge_model, memory=memory), trust)
     return None if opened is None else opened.judge
+
+
+def _read_tls(options: argparse.Namespace) -> TlsFiles | None:
+    files = (options.tls_ca, options.tls_cert, options.tls_key)
+    if not any(files):
+        return None
+    if not all(files):
+        raise InputError("--tls-ca, --tls-cert and --tls-key belong together: the scheduler and this machine must know each other")
+    for name in files:
+        if not Path(name).is_file():
+            raise InputError(f"no file at {name!r}")
+    return TlsFiles(ca=options.tls_ca, certificate=options.tls_cert, key=options.tls_key)
 
 
 class _Progress:
@@ -162,6 +178,7 @@ def _make_parser() -> argparse.ArgumentParser:
             "proctor batch suite.yaml 'traces/day=2026-10-*/*.parquet' --column record --output october",
             "proctor batch suite.yaml s3://bucket/traces --output checked --resume",
             "proctor batch suite.yaml traces/ --output shop --where \"agent = 'shop'\" --by model --by tier,day",
+            "proctor batch suite.yaml s3://bucket/traces --output /shared/checked --engine dask --scheduler tls://scheduler:8786",
             "proctor batch show checked --format html --report checked.html",
         ],
     )
@@ -169,7 +186,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "dataset", metavar="DATASET", nargs="+", help="Parquet and JSON lines (plain, .gz, .zst): files, folders, patterns, addresses"
     )
-    parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest")
+    parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest, or its address")
     parser.add_argument("--column", metavar="NAME", help="the column with the record, as JSON or as a struct (default: recognised)")
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the records (default: recognised by shape)")
     parser.add_argument(
@@ -186,12 +203,10 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
+    _add_engine_flags(parser)
     parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
     parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
-    judge = parser.add_argument_group("the judge of claims in plain language, of which a batch asks about a sample")
-    judge.add_argument("--judge-sample", type=parse_positive, metavar="N", help="about how many results, drawn from each outcome by itself")
-    judge.add_argument("--max-tokens", type=parse_positive, metavar="N", help="the most tokens of the judge")
-    judge.add_argument("--judge-model", metavar="NAME", help="the model that judges: one of `models`, or provider/name")
+    _add_judge_flags(parser)
     add_prices_flag(parser)
     add_trust_flag(parser, "let it name files of data outside its folder")
     parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json, markdown or html (default: terminal)")
@@ -200,3 +215,18 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     return parser
+
+
+def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--engine", choices=ENGINES, default="local", help="local processes, or dask (default: local)")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of dask: a scheduler that is there already (default: one is started here)")
+    parser.add_argument("--tls-ca", metavar="FILE", help="of dask: the certificate that vouches for the scheduler (PEM)")
+    parser.add_argument("--tls-cert", metavar="FILE", help="of dask: the certificate of this machine (PEM)")
+    parser.add_argument("--tls-key", metavar="FILE", help="of dask: the key of that certificate (PEM)")
+
+
+def _add_judge_flags(parser: argparse.ArgumentParser) -> None:
+    judge = parser.add_argument_group("the judge of claims in plain language, of which a batch asks about a sample")
+    judge.add_argument("--judge-sample", type=parse_positive, metavar="N", help="about how many results, drawn from each outcome by itself")
+    judge.add_argument("--max-tokens", type=parse_positive, metavar="N", help="the most tokens of the judge")
+    judge.add_argument("--judge-model", metavar="NAME", help="the model that judges: one of `models`, or provider/name")

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
@@ -16,14 +17,17 @@ from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
 from proctor.errors import InputError
+from proctor.report.wording import count_noun
 
 if TYPE_CHECKING:
     from proctor.service.hub import Hub
     from proctor.store.status import DatabaseStatus
 
 _LONGEST_LINE = 1024 * 1024 * 1024
+_STATUS_FORMATS = ("terminal", "json")
+_EXPORT_FORMATS = ("jsonl", "parquet")
 _VERBS = {
-    "export": "write every row as lines of JSON",
+    "export": "write every row as lines of JSON, or traces and results as Parquet files by day",
     "import": "read in what export wrote, into SQLite or PostgreSQL",
     "migrate": "bring the database to the newest schema",
     "status": "what the database is and what is in it; changes nothing",
@@ -41,14 +45,20 @@ def run(arguments: list[str]) -> int:
         [
             "proctor db status",
             "proctor db export backup.jsonl",
+            "proctor db export history --format parquet",
             "proctor db export - | proctor db import - --database postgresql://proctor@db.internal/proctor",
         ],
     )
     parser.add_argument("verb", metavar="VERB", choices=tuple(_VERBS), help=", ".join(_VERBS))
-    parser.add_argument("file", metavar="FILE", nargs="?", help="of export and import; - for standard output or input")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="of export and import; - for standard output or input; of Parquet files: a new folder"
+    )
     parser.add_argument("--merge", action="store_true", help="import into a database that is not empty: rows that are there stay")
     parser.add_argument(
-        "--format", choices=("terminal", "json"), default="terminal", help="of status: terminal or json (default: terminal)"
+        "--format",
+        choices=(*_STATUS_FORMATS, *_EXPORT_FORMATS),
+        metavar="FORMAT",
+        help="of status: terminal or json (default: terminal); of export: jsonl or parquet (default: jsonl)",
     )
     add_database_flags(parser)
     options = parser.parse_args(arguments)
@@ -56,6 +66,9 @@ def run(arguments: list[str]) -> int:
         parser.error(f"{options.verb} needs a FILE, or - for standard {'output' if options.verb == 'export' else 'input'}")
     if options.verb not in ("export", "import") and options.file is not None:
         parser.error(f"unrecognized arguments: {options.file}")
+    formats = _EXPORT_FORMATS if options.verb == "export" else _STATUS_FORMATS
+    if options.format is not None and options.format not in formats:
+        parser.error(f"--format of {options.verb}: expected {' or '.join(formats)}, not {options.format}")
     if options.merge and options.verb != "import":
         parser.error("--merge is for import")
     return {"export": _run_export, "import": _run_import, "migrate": _run_migrate, "status": _run_status, "rekey": _run_rekey}[
@@ -64,6 +77,9 @@ def run(arguments: list[str]) -> int:
 
 
 def _run_export(options: argparse.Namespace) -> int:
+    if options.format == "parquet":
+        return _run_parquet_export(options)
+
     async def use(hub: Hub) -> None:
         from proctor.store.transfer import export_lines  # an optional part, and slow to load
 
@@ -72,13 +88,34 @@ def _run_export(options: argparse.Namespace) -> int:
                 async for line in lines:
                     output.write(line)
 
+    with _keep_private():
+        use_hub(options, use)
+    return Exit.PASSED
+
+
+def _run_parquet_export(options: argparse.Namespace) -> int:
+    async def use(hub: Hub) -> None:
+        from proctor.service.upkeep.parquet_export import export_parquet  # as above
+
+        async with hub.database.reading() as connection:
+            done = await export_parquet(connection, Path(options.file))
+        print(f"wrote {count_noun(done.traces, 'trace')} and {count_noun(done.results, 'result')} to {options.file}", file=sys.stderr)
+
+    if options.file == "-":
+        raise InputError("Parquet files are written to a folder; name a new one")
+    with _keep_private():
+        use_hub(options, use)
+    return Exit.PASSED
+
+
+@contextlib.contextmanager
+def _keep_private() -> Generator[None]:
     # What agents were told is for the owner of the file, as in the database itself.
     before = os.umask(0o077)
     try:
-        use_hub(options, use)
+        yield
     finally:
         os.umask(before)
-    return Exit.PASSED
 
 
 def _run_import(options: argparse.Namespace) -> int:

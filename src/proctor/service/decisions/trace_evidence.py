@@ -50,7 +50,7 @@ def read_evidence(pieces: Sequence[bytes], response_path: str | None) -> Evidenc
     document: Json = None
     for data in expand_pieces(pieces):
         if data[:1] == b"[":
-            batches.append(_decode_groups(data))
+            batches.append(decode_groups(data))
         else:
             document = from_json(data)
     return _read_spans(batches) if batches else _read_body(document, response_path)
@@ -69,7 +69,8 @@ def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
         left = max(1, left - len(data))
 
 
-def _decode_groups(data: bytes) -> list[SpanGroup]:
+def decode_groups(data: bytes) -> list[SpanGroup]:
+    """Return spans as they are kept, by resource. Raises `StoreError` for damage."""
     try:
         return _GROUPS.decode(data)
     except (msgspec.MsgspecError, RecursionError):

@@ -1,0 +1,61 @@
+"""What a batch is asked to do, by whoever starts it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import msgspec
+
+from proctor.actions.judges import JudgeLike
+from proctor.batches.judging import JudgeBounds
+from proctor.errors import InputError
+
+
+class BatchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch is asked to do."""
+
+    places: tuple[str, ...]
+    """Files, folders, patterns and addresses of the data set."""
+    output: Path | str
+    """A folder of this machine, or the address of one in an object store."""
+    column: str | None = None
+    """The column of Parquet files that holds the record."""
+    evidence_format: str | None = None
+    where: str | None = None
+    """Which rows are read, as `--where` says it."""
+    by: tuple[tuple[str, ...], ...] = ()
+    """By what the summary is sliced, beside the day: each a table, of one name or of several together."""
+    now: str | None = None
+    """The clock of every expression."""
+    judging: JudgeBounds | None = None
+    """How much a judge is asked, where the suite has claims in plain language."""
+    resume: bool = False
+    partition_bytes: int | None = None
+    """About how large a partition is; left out: by the size of the data set."""
+
+
+class ReadingOptions(TypedDict, total=False):
+    """How a data set is read, sliced and judged, for `batch`."""
+
+    column: str | None
+    """The column of Parquet files that holds the record."""
+    evidence_format: str | None
+    where: str | None
+    by: str | Sequence[str]
+    judge: JudgeLike
+    """Who judges claims in plain language; left out: as the suite, the workspace or the environment say."""
+    judge_sample: int
+    """About how many results it is asked at most."""
+    max_tokens: int
+    """Tokens of the judge at most."""
+
+
+def name_output(output: str | Path) -> str | Path:
+    """Return the folder that a path or an address means. Raises `InputError` for a path that was an address."""
+    # A path has lost one of the two strokes.
+    if isinstance(output, Path) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(output)):
+        raise InputError(f"{str(output)!r} was an address before it became a path; hand it over as text")
+    return output if isinstance(output, str) and "://" in output else Path(output)

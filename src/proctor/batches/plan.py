@@ -1,0 +1,160 @@
+"""Plans a batch: the partitions of its data set, and which of them have a result from an earlier batch that stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from proctor import __version__
+from proctor.actions.check_stream import wall_clock
+from proctor.batches.options import BatchOptions
+from proctor.batches.output_folder import Manifest, OutputFolder, Reading, name_spill
+from proctor.batches.suite_identity import SuiteIdentity
+from proctor.batches.worker import Task
+from proctor.errors import InputError
+from proctor.report.wording import count_noun
+from proctor.sources.dataset_files import DataFile, list_files, name_places
+from proctor.sources.dataset_plan import Partition, choose_partition_bytes, plan_partitions, plan_shares
+from proctor.sources.dataset_rows import list_fitting_files
+from proctor.sources.folder_keys import read_folder_keys
+from proctor.sources.row_filter import Condition, list_names, read_filter
+
+
+class Planned(NamedTuple):
+    """A plan, and what is to do for it."""
+
+    manifest: Manifest
+    tasks: list[Task]
+    """What is decided, and spans that are gathered for that."""
+    shares: list[Task]
+    """What is decided when all spans are gathered."""
+
+
+def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions) -> None:
+    """Raise `InputError` where the folder holds what this batch would not go on with."""
+    if before is None:
+        return
+    elsewhere = "name a new folder with --output"
+    place = str(folder.path)
+    if before.version != __version__:
+        raise InputError(
+            f"{place!r} was written by proctor {before.version}; this is {__version__}, which may decide otherwise; {elsewhere}"
+        )
+    if before.suite.name != identity.name:
+        raise InputError(f"{place!r} holds results of the suite {before.suite.name!r}, not of {identity.name!r}; {elsewhere}")
+    if before.reading != _describe_reading(options):
+        told = ", ".join(before.reading.places)
+        told += f", --where {before.reading.where!r}" if before.reading.where is not None else ""
+        told += "".join(f", --by {','.join(names)}" for names in before.reading.by)
+        raise InputError(
+            f"{place!r} holds results of another data set, or of one read in another way: {told}; "
+            f"name the same (it may have grown, its files may have changed), or {elsewhere}"
+        )
+    if not before.finished and not options.resume:
+        done = sum(folder.has_result(partition.id) for partition in before.partitions)
+        raise InputError(
+            f"{place!r} holds a batch that was not finished ({done:,} of {len(before.partitions):,} partitions); "
+            f"--resume goes on with it, or {elsewhere}"
+        )
+
+
+def _describe_reading(options: BatchOptions) -> Reading:
+    return Reading(
+        places=name_places(options.places),
+        column=options.column,
+        evidence_format=options.evidence_format,
+        where=options.where,
+        by=options.by,
+        now=options.now,
+    )
+
+
+def make_plan(
+    folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions, *, read_again: bool = False
+) -> Planned:
+    """Plan a batch over what an earlier one left; `read_again` where traces are read once more when everything is decided."""
+    files, partition_bytes, planned = _plan_files(folder, before, options)
+    sources = [partition for partition in planned if partition.spans]
+    shares = plan_shares(sources, partition_bytes, before.shares if before is not None else None)
+    partitions = [partition for partition in planned if not partition.spans] + shares
+    if not partitions:
+        raise InputError(f"nothing to evaluate: no row in {count_noun(len(files), 'file')} of the data set")
+    known = {**before.suites, before.suite.digest: before.suite} if before is not None else {}
+    tasks = _list_tasks(folder, partitions, identity, known, before)
+    last = [task for task in tasks if task.partition.file.kind == "spans"]
+    tasks = [task for task in tasks if task.partition.file.kind != "spans"]
+    if last or read_again:
+        gathered = folder.list_spills()
+        tasks += [Task(partition=source) for source in sources if name_spill(source.id, len(shares)) not in gathered]
+    # A batch that goes on has the clock of its beginning: two partitions never disagree about today.
+    started_at = before.started_at if before is not None and not before.finished else wall_clock()
+    manifest = Manifest(
+        version=__version__,
+        reading=_describe_reading(options),
+        suite=identity,
+        suites={**known, identity.digest: identity},
+        started_at=started_at,
+        partition_bytes=partition_bytes,
+        partitions=tuple(partitions),
+        sources=tuple(sources),
+        shares=len(shares),
+    )
+    return Planned(manifest, tasks, last)
+
+
+def _plan_files(folder: OutputFolder, before: Manifest | None, options: BatchOptions) -> tuple[list[DataFile], int, list[Partition]]:
+    """Return the files of the data set, how large its partitions are, and the partitions."""
+    files = list_files(options.places, leave_out=folder.path if isinstance(folder.path, Path) else None)
+    where = None if options.where is None else read_filter(options.where)
+    if where is not None:
+        files = list_fitting_files(files, where)
+    # A data set that has grown is split as it was before: otherwise nothing of it would be known.
+    known_size = None if before is None else before.partition_bytes
+    partition_bytes = options.partition_bytes or known_size or choose_partition_bytes(files)
+    same_split = before is not None and before.partition_bytes == partition_bytes
+    planned = plan_partitions(
+        files,
+        column=options.column,
+        evidence_format=options.evidence_format,
+        partition_bytes=partition_bytes,
+        where=where,
+        known=_list_known(before) if before is not None and same_split else None,
+    )
+    if where is not None:
+        _refuse_parts_of_traces(planned, where)
+    return files, partition_bytes, planned
+
+
+def _refuse_parts_of_traces(planned: Sequence[Partition], where: Condition) -> None:
+    """Raise `InputError` where a condition would take single spans out of their traces."""
+    for partition in planned:
+        asked = [name for name in list_names(where) if name not in read_folder_keys(partition.file.path)] if partition.spans else []
+        if asked:
+            raise InputError(
+                f"--where asks for {asked[0]!r} of every row, and a row of {partition.file.name} is one span: traces would be decided "
+                "without their other spans; ask for keys of folders (day=2026-10-01) alone, or name the files"
+            )
+
+
+def _list_tasks(
+    folder: OutputFolder, partitions: Sequence[Partition], identity: SuiteIdentity, known: dict[str, SuiteIdentity], before: Manifest | None
+) -> list[Task]:
+    """Return what has no result yet, or one of another suite."""
+    tasks: list[Task] = []
+    for partition in partitions:
+        footer = folder.read_footer(partition.id) if before is not None else None
+        if footer is None or footer.suite not in known:
+            tasks.append(Task(partition=partition))
+        elif footer.suite != identity.digest:
+            tasks.append(Task(partition=partition, carried=tuple(sorted(identity.list_carried(known[footer.suite])))))
+    return tasks
+
+
+def _list_known(before: Manifest) -> dict[DataFile, list[Partition]]:
+    """Return the partitions of files as they were planned before: a file that has not changed is not opened again."""
+    known: dict[DataFile, list[Partition]] = {}
+    for partition in (*before.partitions, *before.sources):
+        if partition.broken is None and partition.file.kind != "spans":
+            known.setdefault(partition.file, []).append(partition)
+    return known

@@ -1,0 +1,230 @@
+"""Spans on their way from where they stood to the share in which their trace is decided: one file for each partition, sorted into shares.
+
+Spans are written in segments, each of one share and compressed, as they come; the index of all segments stands at the end of the file, and
+its length in the last eight bytes. Which share a trace belongs to is told by a digest of its id, so that all partitions agree. What could
+not be read is a segment of its own. The memory of the writer is bounded, and so is that of a reader: where a share is larger than
+expected, it is read several times, a part of its traces each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proctor.evidence.spans import Span, SpanEvent
+from proctor.model.typed import make_json_decoder, make_msgpack_decoder
+from proctor.sources.dataset_files import import_arrow
+from proctor.sources.records import MAX_LINE_BYTES
+
+MAX_TRACE_BYTES = MAX_LINE_BYTES
+"""The largest trace that is put together, as large as the largest record."""
+WAITING_BYTES = 32 * 1024 * 1024
+"""How much waits in the memory of a writer."""
+HELD_BYTES = 128 * 1024 * 1024
+"""How much of a share a reader holds at once."""
+ERRORS = -1
+"""In the index, in place of a share."""
+
+
+Beside = tuple[str | None, ...] | None
+"""What stands beside a record under the names by which a batch is sliced, written as text; None where nobody asks."""
+
+
+class HeldSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One span, with its place."""
+
+    trace: str
+    row: int | None
+    offset: int | None
+    run: int
+    """Which trace of its record it belongs to, from 0."""
+    span: bytes
+    """As JSON."""
+    beside: Beside = None
+
+
+class GatheredError(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Something that could not be read while spans were gathered."""
+
+    file: str
+    row: int | None
+    offset: int | None
+    code: str
+    reason: str
+    rows: int = 1
+
+
+class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where some of a file stands."""
+
+    share: int
+    start: int
+    packed: int
+    size: int
+
+
+class GatheredTrace(msgspec.Struct):
+    """A trace with all of its spans, and the place of the first of them."""
+
+    trace: str
+    source: int
+    row: int | None
+    offset: int | None
+    run: int
+    beside: Beside = None
+    """Under each name what the first span has that has anything."""
+    size: int = 0
+    spans: list[bytes] = []
+
+    def read_spans(self) -> list[Span]:
+        """Return the spans in the order in which they came."""
+        return [_read_span(span) for span in self.spans]
+
+
+_SPAN = make_json_decoder(Span)
+_SPANS = make_msgpack_decoder(list[HeldSpan])
+_ERRORS = make_msgpack_decoder(list[GatheredError])
+_INDEX = make_msgpack_decoder(list[Segment])
+_encode_span = msgspec.json.Encoder().encode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def digest_trace(trace: str) -> int:
+    """Return the number that tells the share of a trace."""
+    return int.from_bytes(hashlib.blake2b(trace.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def _write_span(span: Span) -> bytes:
+    try:
+        return _encode_span(span)
+    except (OverflowError, UnicodeEncodeError):
+        # Integers beyond 64 bits and halves of characters, which the fast encoder does not know.
+        return json.dumps(msgspec.to_builtins(span)).encode()
+
+
+def _read_span(data: bytes) -> Span:
+    try:
+        return _SPAN.decode(data)
+    except msgspec.MsgspecError:
+        told = json.loads(data)
+        events = tuple(SpanEvent(event["name"], event["attributes"]) for event in told.pop("events", ()))
+        return Span(**told, events=events)
+
+
+class SpillWriter:
+    """Sorts the spans of one partition into shares."""
+
+    def __init__(self, path: Path, shares: int) -> None:
+        self.path, self._shares = path, shares
+        self._file = path.open("wb")
+        self._codec = import_arrow("pyarrow").Codec("zstd")
+        self._index: list[Segment] = []
+        self._waiting: dict[int, list[Any]] = {}
+        self._size = self._position = 0
+
+    def add_record(self, spans: Sequence[Span], row: int | None, offset: int | None, beside: Beside = None) -> None:
+        """Add the spans of one record."""
+        runs: dict[str, int] = {}
+        for span in spans:
+            run = runs.setdefault(span.trace_id, len(runs))
+            data = _write_span(span)
+            self._hold(digest_trace(span.trace_id) % self._shares, HeldSpan(span.trace_id, row, offset, run, data, beside), len(data))
+
+    def add_error(self, error: GatheredError) -> None:
+        """Add what could not be read."""
+        self._hold(ERRORS, error, len(error.reason) + 100)
+
+    def _hold(self, share: int, value: Any, size: int) -> None:
+        self._waiting.setdefault(share, []).append(value)
+        self._size += size
+        if self._size > WAITING_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        for share in sorted(self._waiting):
+            data = _encode(self._waiting[share])
+            packed = self._codec.compress(data, asbytes=True)
+            self._file.write(packed)
+            self._index.append(Segment(share, self._position, len(packed), len(data)))
+            self._position += len(packed)
+        self._waiting.clear()
+        self._size = 0
+
+    def finish(self) -> Path:
+        """Write what is left, and the index; returns the file."""
+        self._flush()
+        index = _encode(self._index)
+        self._file.write(index + len(index).to_bytes(8, "big"))
+        self._file.close()
+        return self.path
+
+    def close(self) -> None:
+        """Give the file back, whole or not."""
+        self._file.close()
+
+
+class Spills:
+    """The gathered parts of all partitions."""
+
+    def __init__(self, openers: Sequence[Callable[[], Any]]) -> None:
+        """Each of `openers` opens one of them."""
+        self._openers = openers
+
+    def read_errors(self) -> Iterator[GatheredError]:
+        """Yield what could not be read of any partition."""
+        for _, data in self._read_segments(self._list_segments(ERRORS)):
+            yield from _ERRORS.decode(data)
+
+    def read_share(self, share: int, shares: int) -> Iterator[GatheredTrace]:
+        """Yield the traces of one share, each with all of its spans."""
+        segments = self._list_segments(share)
+        size = sum(segment.size for listed in segments for segment in listed)
+        passes = -(-size // HELD_BYTES) or 1
+        for turn in range(passes):
+            yield from self._read_turn(segments, lambda trace, turn=turn: digest_trace(trace) // shares % passes == turn)
+
+    def _read_turn(self, segments: list[list[Segment]], is_wanted: Callable[[str], bool]) -> Iterator[GatheredTrace]:
+        found: dict[str, GatheredTrace | None] = {}
+        for number, data in self._read_segments(segments):
+            for held in _SPANS.decode(data):
+                trace = found.get(held.trace)
+                if trace is None:
+                    if held.trace in found or not is_wanted(held.trace):
+                        found[held.trace] = None
+                        continue
+                    trace = found[held.trace] = GatheredTrace(held.trace, number, held.row, held.offset, held.run, held.beside)
+                elif trace.beside is not None and held.beside is not None and None in trace.beside:
+                    trace.beside = tuple([a if a is not None else b for a, b in zip(trace.beside, held.beside, strict=True)])
+                trace.size += len(held.span)
+                if trace.size <= MAX_TRACE_BYTES:
+                    trace.spans.append(held.span)
+                else:
+                    trace.spans.clear()
+        yield from (trace for trace in found.values() if trace is not None)
+
+    def _list_segments(self, share: int) -> list[list[Segment]]:
+        """Return the segments of one share in every file; the indexes of all shares would fill the memory."""
+        listed: list[list[Segment]] = []
+        for open_spill in self._openers:
+            with open_spill() as file:
+                end = file.size() - 8
+                file.seek(end)
+                length = int.from_bytes(file.read(8), "big")
+                file.seek(end - length)
+                listed.append([segment for segment in _INDEX.decode(file.read(length)) if segment.share == share])
+        return listed
+
+    def _read_segments(self, listed: list[list[Segment]]) -> Iterator[tuple[int, bytes]]:
+        codec = import_arrow("pyarrow").Codec("zstd")
+        for number, segments in enumerate(listed):
+            if not segments:
+                continue
+            with self._openers[number]() as file:
+                for segment in segments:
+                    file.seek(segment.start)
+                    yield number, codec.decompress(file.read(segment.packed), segment.size, asbytes=True)

@@ -1,0 +1,185 @@
+"""Does tasks on a Dask cluster: one of this machine, one that exists already, or whichever a `Client` that was handed over is connected to.
+
+Dask gives the task of a worker that died to another one, a few times at most, and starts workers anew; where the scheduler itself is gone,
+nothing more can be done, and whoever asked hears so. What a work was given is registered as a plugin of the workers: it is sent once to
+each of them, also to those that come later, and not with every task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import msgspec
+
+from proctor import __version__
+from proctor.errors import InputError, MissingExtra
+from proctor.processes.dask_work import do_named_task, tell_versions
+from proctor.processes.executor import Done, StopWork, Work
+
+WORKERS_WITHIN_S = 60
+"""How long a cluster may take until its first worker is there."""
+CONNECTED_WITHIN_S = 30
+_GONE = (OSError, TimeoutError, asyncio.CancelledError, concurrent.futures.CancelledError)
+"""What comes of asking a scheduler that is gone."""
+
+
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """The files by which a scheduler and this machine know each other."""
+
+    ca: str
+    certificate: str
+    key: str
+
+
+class DaskExecutor:
+    """A Dask cluster; used as a context, which ends what it started itself."""
+
+    def __init__(
+        self, *, scheduler: str | None = None, tls: TlsFiles | None = None, client: Any = None, workers: int | None = None
+    ) -> None:
+        """Without `scheduler` and `client` a cluster of so many processes is started on this machine."""
+        self._distributed = import_distributed()
+        self._scheduler, self._tls, self._workers = scheduler, tls, workers
+        self._given = client
+        self._client: Any = client
+        self._stack = ExitStack()
+        self._cancelled = threading.Event()
+
+    def __enter__(self) -> DaskExecutor:
+        if self._given is None:
+            self._client = self._connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _connect(self) -> Any:
+        distributed = self._distributed
+        try:
+            if self._scheduler is None:
+                # Tasks hold the interpreter's lock nearly all of the time: threads would wait for each other.
+                cluster = distributed.LocalCluster(n_workers=self._workers, threads_per_worker=1, processes=True, dashboard_address=None)
+                self._stack.enter_context(cluster)
+                return self._stack.enter_context(distributed.Client(cluster))
+            security = None
+            if self._tls is not None:
+                files = self._tls
+                security = distributed.Security(
+                    tls_ca_file=files.ca, tls_client_cert=files.certificate, tls_client_key=files.key, require_encryption=True
+                )
+            return self._stack.enter_context(
+                distributed.Client(self._scheduler, security=security, timeout=CONNECTED_WITHIN_S, set_as_default=False)
+            )
+        except (OSError, ValueError, TypeError, TimeoutError) as error:
+            raise InputError(f"no Dask scheduler could be reached at {self._scheduler or 'this machine'}: {error}") from error
+
+    def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
+        """Yield what came of each task as it ends, in any order. Raises `StopWork`."""
+        client = self._client
+        self._require_workers(client)
+        name = f"proctor-{hashlib.sha256(work.setup.encode() + work.payload).hexdigest()[:24]}"
+        client.register_plugin(_make_plugin(self._distributed, name, work.payload), name=name)
+        futures = client.map(do_named_task, [name] * len(tasks), [work.setup] * len(tasks), tasks, pure=False, retries=0)
+        numbers = {future.key: number for number, future in enumerate(futures)}
+        ended: set[str] = set()
+        try:
+            with client.as_current():
+                # Whichever client a program has beside this one.
+                completed = self._distributed.as_completed(futures)
+            for future in completed:
+                if self._cancelled.is_set():
+                    return
+                ended.add(future.key)
+                try:
+                    done = self._read_future(future, numbers[future.key])
+                except _GONE as error:
+                    raise self._gone_error() from error
+                yield done
+        finally:
+            self._clean_up(client, name, [future for future in futures if future.key not in ended])
+
+    def cancel(self) -> None:
+        """Give up what is being done."""
+        self._cancelled.set()
+
+    def _require_workers(self, client: Any) -> None:
+        try:
+            client.wait_for_workers(1, timeout=WORKERS_WITHIN_S)
+        except TimeoutError as error:
+            raise StopWork(f"no worker came to the Dask scheduler at {_name_scheduler(client)} within {WORKERS_WITHIN_S} s") from error
+        try:
+            found = client.run(tell_versions)
+        except Exception as error:  # whatever a worker raises: it has no proctor, or a broken one
+            raise StopWork(f"the workers of Dask cannot import proctor; install the same version there: {error}") from error
+        for address, (version, _) in found.items():
+            if version != __version__:
+                raise StopWork(f"the worker {address} has proctor {version}; this is {__version__}, which may decide otherwise")
+
+    def _read_future(self, future: Any, number: int) -> Done:
+        if future.status == "finished":
+            reply: dict[str, Any] = future.result()
+            if "stop" in reply:
+                raise StopWork(reply["stop"])
+            return Done(task=number, result=reply.get("result", b""), error=reply.get("error"))
+        if future.status == "error":
+            error = future.exception()
+            if type(error).__name__ == "KilledWorker":
+                return Done(task=number, error="every worker that took it ended, as the system does where memory runs out", deaths=1)
+            return Done(task=number, error=f"{type(error).__name__}: {error}")
+        # Lost or cancelled, though nobody here did so.
+        raise self._gone_error()
+
+    def _gone_error(self) -> StopWork:
+        place = self._scheduler or _name_scheduler(self._client)
+        return StopWork(f"the Dask scheduler at {place} is gone, or was restarted; what is committed stays, --resume goes on")
+
+    def _clean_up(self, client: Any, name: str, left: list[Any]) -> None:
+        if client.status != "running":
+            return
+        for clean in (lambda: client.cancel(left) if left else None, lambda: client.unregister_worker_plugin(name)):
+            _try_to(clean)
+
+
+def import_distributed() -> Any:
+    """Return the package; raises `MissingExtra` where it is not installed."""
+    import importlib
+
+    try:
+        return importlib.import_module("distributed")
+    except ImportError as error:
+        raise MissingExtra("--engine dask", "dask") from error
+
+
+def _try_to(clean: Callable[[], object]) -> None:
+    try:
+        clean()
+    except (*_GONE, RuntimeError, ValueError):
+        # The scheduler is gone, and with it what would have been cleaned up.
+        return
+
+
+def _name_scheduler(client: Any) -> str:
+    return str(getattr(getattr(client, "scheduler", None), "address", None) or "an unknown address")
+
+
+def _make_plugin(distributed: Any, name: str, payload: bytes) -> Any:
+    """Return what gives every worker the payload; a class that only exists where Dask does."""
+
+    class Payload(distributed.WorkerPlugin):
+        def setup(self, worker: Any) -> None:
+            from proctor.processes.dask_work import PAYLOADS
+
+            PAYLOADS[name] = payload
+
+        def teardown(self, worker: Any) -> None:
+            from proctor.processes.dask_work import PAYLOADS
+
+            PAYLOADS.pop(name, None)
+
+    return Payload()

@@ -1,0 +1,50 @@
+"""What the workers of a Dask cluster do: named work, prepared once for each of their threads, one task after another.
+
+Nothing here imports Dask: a function is sent by its name, so that it has to be where proctor is installed, which the workers need anyway.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from typing import Any
+
+from proctor import __version__
+from proctor.errors import ProctorError
+from proctor.processes.executor import DoTask, StopWork, load_setup
+
+PAYLOADS: dict[str, bytes] = {}
+"""What the works that are being done were given, by their names; a plugin fills this in every worker, also in those that come later."""
+_local = threading.local()
+
+
+def tell_versions() -> tuple[str, str]:
+    """Return the versions of proctor and of Python in a worker."""
+    return __version__, platform.python_version()
+
+
+def do_named_task(name: str, setup: str, task: bytes) -> dict[str, Any]:
+    """Do one task; returns its result, or why there is none."""
+    try:
+        do_task = _prepare(name, setup)
+    except Exception as error:
+        return {"stop": describe_error(error)}
+    try:
+        return {"result": do_task(task)}
+    except StopWork as error:
+        return {"stop": str(error)}
+    except Exception as error:
+        return {"error": describe_error(error)}
+
+
+def _prepare(name: str, setup: str) -> DoTask:
+    # One for each thread: what is prepared holds the state of what is being decided.
+    known: tuple[str, DoTask] | None = getattr(_local, "prepared", None)
+    if known is None or known[0] != name:
+        known = _local.prepared = (name, load_setup(setup)(PAYLOADS[name]))
+    return known[1]
+
+
+def describe_error(error: Exception) -> str:
+    """Return what went wrong, in one line."""
+    return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,91 @@
+"""Ten deaths at random moments in one batch, of workers and of drivers, then `--resume`: each trace once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.batches.batch_world import make_trace, read_results, write_lines, write_parquet, write_suite
+from tests.batches.span_world import SPAN_SUITE, write_requests
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+
+
+def list_children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        # A thread may have ended meanwhile.
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+def kill_ten_times(command: list[str], folder: Path, chance: random.Random) -> list[str]:
+    """Kill workers and drivers of one batch, ten of them in all."""
+    killed: list[str] = []
+    while len(killed) < 10:
+        driver = subprocess.Popen([*command, "--resume"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(chance.randrange(1, 4)):
+            time.sleep(chance.uniform(0.2, 1.2))
+            workers = list_children(driver.pid)
+            if workers and len(killed) < 9:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chance.choice(workers), signal.SIGKILL)
+                    killed.append("worker")
+        if driver.poll() is None:
+            driver.send_signal(signal.SIGKILL)
+            killed.append("driver")
+        elif not (folder / "out" / "manifest.json").read_text().count('"finished": false'):
+            # It was done already: whatever is asked again must not change anything.
+            killed.append("nobody")
+        driver.wait()
+    return killed
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_ten_deaths_in_one_batch_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
+    for number in range(20):
+        write_parquet(tmp_path / "data" / f"{number:02}.parquet", [make_trace(row) for row in range(10_000)], group=5_000)
+    write_suite(tmp_path)
+    command = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "data", "--output", "out", "-j", "2", "--quiet"]
+    killed = kill_ten_times(command, tmp_path, random.Random(seed))
+    assert {"worker", "driver"} <= set(killed)
+    done = subprocess.run([*command, "--resume", "--format", "json"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["traces"] == 200_000
+    found = Counter((row["file"], row["row"], row["case"]) for row in read_results(tmp_path / "out"))
+    assert len(found) == 400_000 and set(found.values()) == {1}
+    assert not list((tmp_path / "out" / "results").glob(".*"))
+
+
+def test_ten_deaths_while_spans_are_gathered_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+    requests = write_requests("langchain-0-oi")
+    ids = {
+        span["traceId"]
+        for request in requests
+        for group in request["resourceSpans"]
+        for scope in group["scopeSpans"]
+        for span in scope["spans"]
+    }
+    for number in range(60):
+        texts = [json.dumps(request) for request in requests]
+        for id in ids:
+            texts = [text.replace(id, f"{number:04x}{id[4:]}") for text in texts]
+        write_lines(tmp_path / "data" / f"{number:02}.jsonl", texts)
+    write_suite(tmp_path, text=SPAN_SUITE)
+    command = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "data", "--output", "out", "-j", "2", "--quiet"]
+    kill_ten_times(command, tmp_path, random.Random(2))
+    done = subprocess.run([*command, "--resume"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    found = Counter((row["trace"], row["case"]) for row in read_results(tmp_path / "out"))
+    assert len(found) == 60 * len(ids) * 2 and set(found.values()) == {1}
