@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -98,10 +99,16 @@ def _find_elements(resource: dict[str, Json], place: Place) -> list[Json]:
 def _find_member(element: dict[str, Json], name: str) -> Json:
     if name in element:
         return element[name]
-    for choice in _CHOICES:
-        if name + choice in element:
-            return element[name + choice]
+    for choice in _list_choices(name):
+        if choice in element:
+            return element[choice]
     return None
+
+
+# The names are those of our own table of parameters, so there are few.
+@functools.cache
+def _list_choices(stem: str) -> tuple[str, ...]:
+    return tuple(stem + choice for choice in _CHOICES)
 
 
 def iterate_reference_names(resource: dict[str, Json], parameter: Parameter) -> Iterator[str]:
