@@ -78,6 +78,12 @@ def test_a_resource_is_patched_both_ways(clinic: Workplace) -> None:
     assert SEED[0]["name"][0]["family"] == "Smith"
 
 
+def test_a_time_in_words_is_kept_where_r4_allows_one(clinic: Workplace) -> None:
+    given = {"resourceType": "Immunization", "occurrenceString": "January 2012"}
+    assert clinic.ask("POST", "/Immunization", given).status == 201
+    assert clinic.ask("POST", "/Immunization", {"resourceType": "Immunization", "occurrenceDateTime": "January 2012"}).status == 422
+
+
 def test_clients_may_prefer_less(clinic: Workplace) -> None:
     body = {"resourceType": "Patient"}
     assert clinic.ask("POST", "/Patient", body, prefer="return=minimal").body == b""

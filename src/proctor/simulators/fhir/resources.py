@@ -19,7 +19,7 @@ import msgspec
 
 from proctor.codecs.fhir_dates import read_date
 from proctor.codecs.fhir_elements import iterate_values
-from proctor.codecs.fhir_parameters import Parameter, list_parameters
+from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
 from proctor.simulators.exchange import Request
@@ -130,8 +130,14 @@ def _iterate_faults(resource: Resource, resource_type: str) -> Iterator[tuple[st
 def _iterate_wrong_dates(resource: Resource, resource_type: str) -> Iterator[tuple[str, str]]:
     for parameter in _list_date_parameters(resource_type):
         for element in iterate_values(resource, parameter):
-            if isinstance(element, str) and read_date(element) is None:
+            if isinstance(element, str) and read_date(element) is None and not _is_free_text(element, resource, parameter):
                 yield f"{resource_type}.{'.'.join(parameter.places[0].steps)}", f"not a FHIR date: {show(element)}"
+
+
+def _is_free_text(element: str, resource: Resource, parameter: Parameter) -> bool:
+    """Return whether a choice says a time in words (`occurrenceString: January 2012`), as R4 lets it."""
+    said = tuple(Place((*place.steps[:-1], f"{place.steps[-1]}String")) for place in parameter.places)
+    return element in iterate_values(resource, Parameter(parameter.name, "string", said))
 
 
 @functools.cache
