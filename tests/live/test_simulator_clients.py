@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
 import subprocess
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -15,56 +12,16 @@ from urllib.request import Request, urlopen
 import pytest
 
 from proctor.model.system import System
-from proctor.sandboxes.server import LoopbackServer
 from proctor.simulators.fax.documents import write_pdf
-from proctor.simulators.sandbox import Sandbox, provision_rows
-from proctor.simulators.store import MemoryStore
 from tests.foreign import install_from_index, install_from_npm
 from tests.live.accessibility import find_flaws
+from tests.live.simulated_sites import Site, run
 from tests.simulators import test_portal, test_x12
-from tests.simulators.workplace import make_surroundings
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 CLIENTS = ("hl7==0.4.5", "pyx12==4.0.0", "twilio==9.13.0", "telnyx==4.189.0", "pypdf==7.0.1")
 AXE = "axe-core@4.14.0"
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
-
-
-def wait_for(work: Coroutine[Any, Any, Any]) -> Any:
-    """Return what comes of a coroutine; in a thread of its own, since the thread of a browser has a loop already."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result()
-
-
-class Site:
-    """A sandbox on loopback."""
-
-    def __init__(self, *systems: System) -> None:
-        around = make_surroundings()
-        self.systems = systems
-        self.server = LoopbackServer()
-        self.server.open()
-        self.sandbox = Sandbox("s1", systems, MemoryStore(), around)
-        wait_for(self.sandbox.provision(provision_rows(systems, around)))
-        names = tuple(system.name for system in systems)
-        self.place = self.server.add(self.sandbox, names, mllp=tuple(one.name for one in systems if one.wants_mllp))
-        self.variables = self.place.find_variables(names)
-
-    def state(self) -> Any:
-        return wait_for(self.sandbox.read_state())
-
-
-@pytest.fixture
-def sites() -> Iterator[Any]:
-    made: list[Site] = []
-
-    def make(*systems: System) -> Site:
-        made.append(Site(*systems))
-        return made[-1]
-
-    yield make
-    for site in made:
-        site.server.close()
 
 
 @pytest.fixture(scope="session")
@@ -77,13 +34,6 @@ def clients(pytestconfig: pytest.Config) -> Path:
 def axe(pytestconfig: pytest.Config) -> str:
     folder = Path(pytestconfig.cache.mkdir("live-npm-axe"))  # type: ignore[union-attr]
     return (install_from_npm(folder, AXE) / "axe-core/axe.min.js").read_text(encoding="utf-8")
-
-
-def run(*command: str | Path, **variables: str) -> str:
-    """Run a client, and return what it prints."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **variables})
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_mllp_send_is_acknowledged(sites: Any, clients: Path, tmp_path: Path) -> None:

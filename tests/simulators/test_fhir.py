@@ -71,7 +71,17 @@ def test_a_resource_is_patched_both_ways(clinic: Workplace) -> None:
     assert read(changed)["name"] == [{"family": "Brown", "given": ["Ann"]}]
     merged = clinic.ask("PATCH", "/Patient/ann", {"active": None, "gender": "female"}, content_type="application/merge-patch+json")
     assert (read(merged).get("active"), read(merged)["gender"], read(merged)["meta"]["versionId"]) == (None, "female", "3")
+    # As fhirpy sends them: plain JSON, and what it holds says which of the two it is.
+    assert read(clinic.ask("PATCH", "/Patient/ann", {"gender": "other"}, content_type="application/json"))["gender"] == "other"
+    operations = [{"op": "remove", "path": "/gender"}]
+    assert "gender" not in read(clinic.ask("PATCH", "/Patient/ann", operations, content_type="application/json; charset=utf-8"))
     assert SEED[0]["name"][0]["family"] == "Smith"
+
+
+def test_a_time_in_words_is_kept_where_r4_allows_one(clinic: Workplace) -> None:
+    given = {"resourceType": "Immunization", "occurrenceString": "January 2012"}
+    assert clinic.ask("POST", "/Immunization", given).status == 201
+    assert clinic.ask("POST", "/Immunization", {"resourceType": "Immunization", "occurrenceDateTime": "January 2012"}).status == 422
 
 
 def test_clients_may_prefer_less(clinic: Workplace) -> None:

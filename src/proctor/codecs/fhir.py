@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.codecs.fhir_dates import iterate_ranges
 from proctor.codecs.fhir_elements import Found, iterate_reference_names, iterate_values, open_store
+from proctor.codecs.fhir_index import Clue, IndexedStore, find_clue
 from proctor.codecs.fhir_links import Include, compile_include, find_included
 from proctor.codecs.fhir_matching import (
     MODIFIERS,
@@ -48,6 +49,8 @@ class Search(msgspec.Struct, frozen=True):
     most: int | None = None
     chains: tuple[Chain, ...] = ()
     includes: tuple[Include, ...] = ()
+    clues: tuple[Clue, ...] = ()
+    """What an index can go by; the filters say the same and more."""
 
     def find(self, resources: Iterable[Json]) -> list[Found]:
         """Return the resources that fit, in order, as many as the search asks for."""
@@ -55,12 +58,12 @@ class Search(msgspec.Struct, frozen=True):
         return found if self.most is None else found[: self.most]
 
     def list_matches(self, resources: Iterable[Json]) -> list[Found]:
-        """Return all resources that fit, in order."""
-        held = resources if not self.chains or isinstance(resources, Sequence) else tuple(resources)
+        """Return all resources that fit, in order; of an indexed store only those are looked at that may."""
+        held = resources if not self.chains or isinstance(resources, (Sequence, IndexedStore)) else tuple(resources)
         linked = [(chain, chain.find_names(held)) for chain in self.chains]
         found = [
             entry
-            for entry in open_store(held)
+            for entry in (held.pick(self.resource_type, self.clues) if isinstance(held, IndexedStore) else open_store(held))
             if entry.resource.get("resourceType") == self.resource_type
             and all(fits(entry.resource) for fits in self.filters)
             and all(chain.fits(entry.resource, names) for chain, names in linked)
@@ -98,6 +101,7 @@ def compile_search(resource_type: str, search: Mapping[str, str] | Iterable[tupl
     """
     known = list_parameters(resource_type)
     filters: list[Filter] = []
+    clues: list[Clue] = []
     chains: list[Chain] = []
     includes: list[Include] = []
     order: list[tuple[Parameter, bool]] = []
@@ -116,8 +120,10 @@ def compile_search(resource_type: str, search: Mapping[str, str] | Iterable[tupl
         elif "." in name:
             chains.append(_compile_chain(resource_type, name, value, f"{field}.{name}"))
         else:
-            filters.append(_compile_parameter(resource_type, name, value, known, f"{field}.{name}"))
-    return Search(resource_type, tuple(filters), tuple(order), most, tuple(chains), tuple(includes))
+            fits, clue = _compile_parameter(resource_type, name, value, known, f"{field}.{name}")
+            filters.append(fits)
+            clues.extend(filter(None, (clue,)))
+    return Search(resource_type, tuple(filters), tuple(order), most, tuple(chains), tuple(includes), tuple(clues))
 
 
 def _compile_chain(resource_type: str, name: str, value: str, field: str) -> Chain:
@@ -145,7 +151,7 @@ def _find_parameter(resource_type: str, name: str, known: Mapping[str, Parameter
     raise CheckFault("unsupported_search", f"search parameter {name!r} of {resource_type} is not supported{more}")
 
 
-def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping[str, Parameter], field: str) -> Filter:
+def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping[str, Parameter], field: str) -> tuple[Filter, Clue | None]:
     name, _, word = name.partition(":")
     modifier = word or None
     parameter = _find_parameter(resource_type, name, known)
@@ -153,14 +159,15 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
         if value not in ("true", "false"):
             raise SpecError(f"{name}:missing: expected true or false, found {show(value)}", field=field)
         absent = value == "true"
-        return lambda resource: absent is (next(iterate_values(resource, parameter), None) is None)
+        return lambda resource: absent is (next(iterate_values(resource, parameter), None) is None), None
     typed = parameter.kind == "reference" and modifier is not None and modifier[:1].isupper() and modifier.isalpha()
     if modifier is not None and modifier not in MODIFIERS[parameter.kind] and not typed:
         allowed = ", ".join(f":{entry}" for entry in (*MODIFIERS[parameter.kind], "missing"))
         raise CheckFault(
             "unsupported_search", f"modifier {':' + modifier!r} of search parameter {name!r} is not supported; there are {allowed}"
         )
-    fits: list[Test] = [compile_value(parameter.kind, modifier, part, field=field) for part in split_unescaped(value, ",")]
+    parts = split_unescaped(value, ",")
+    fits: list[Test] = [compile_value(parameter.kind, modifier, part, field=field) for part in parts]
     # FHIR's `:not` also finds resources without any value there.
     negated = modifier == "not"
 
@@ -169,7 +176,7 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
             any(one(element) for element in _weigh_elements(iterate_values(resource, parameter), len(fits)) for one in fits) is not negated
         )
 
-    return test
+    return test, find_clue(parameter, modifier, parts)
 
 
 def _weigh_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:

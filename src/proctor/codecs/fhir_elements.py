@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -73,12 +74,28 @@ def iterate_values(resource: dict[str, Json], parameter: Parameter) -> Iterator[
     """Yield the elements a parameter looks at, lists opened, null left out."""
     for place in parameter.places:
         for element in _find_elements(resource, place):
-            # A reference that names no type may point at the right one, so it is kept.
-            if place.target is not None and find_reference_type(element) not in (place.target, None):
+            if place.target is not None and not _may_point_at(element, place.target, resource):
                 continue
             if place.member is not None and not (isinstance(element, dict) and element.get(place.member[0]) == place.member[1]):
                 continue
             yield element
+
+
+def _may_point_at(element: Json, target: str, resource: dict[str, Json]) -> bool:
+    """Return whether a reference points at a type, or may: one that names none can, unless it is nothing but a text to display."""
+    kind = find_reference_type(element)
+    if kind is not None:
+        return kind == target
+    if not isinstance(element, dict):
+        return True
+    text = element.get("reference")
+    if not isinstance(text, str):
+        return "identifier" in element
+    contained = resource.get("contained")
+    if not text.startswith("#") or not isinstance(contained, list):
+        return True
+    inside = (each for each in contained if isinstance(each, dict) and each.get("id") == text[1:])
+    return any(each.get("resourceType") == target for each in inside)
 
 
 def _find_elements(resource: dict[str, Json], place: Place) -> list[Json]:
@@ -98,10 +115,16 @@ def _find_elements(resource: dict[str, Json], place: Place) -> list[Json]:
 def _find_member(element: dict[str, Json], name: str) -> Json:
     if name in element:
         return element[name]
-    for choice in _CHOICES:
-        if name + choice in element:
-            return element[name + choice]
+    for choice in _list_choices(name):
+        if choice in element:
+            return element[choice]
     return None
+
+
+# The names are those of our own table of parameters, so there are few.
+@functools.cache
+def _list_choices(stem: str) -> tuple[str, ...]:
+    return tuple(stem + choice for choice in _CHOICES)
 
 
 def iterate_reference_names(resource: dict[str, Json], parameter: Parameter) -> Iterator[str]:

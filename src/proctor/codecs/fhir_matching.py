@@ -114,7 +114,7 @@ def _make_description_test(value: str) -> Test:
 def find_reference_text(element: Json) -> str | None:
     """Return what a Reference (or canonical) points at, its version dropped."""
     text = element.get("reference") if isinstance(element, dict) else element
-    return _strip_version(text) if isinstance(text, str) else None
+    return strip_version(text) if isinstance(text, str) else None
 
 
 def find_reference_type(element: Json) -> str | None:
@@ -127,13 +127,14 @@ def find_reference_type(element: Json) -> str | None:
     return stated if isinstance(stated, str) else None
 
 
-def _strip_version(text: str) -> str:
+def strip_version(text: str) -> str:
+    """Return a reference without the version it names."""
     # A canonical has its version behind a bar, a reference behind `_history`.
     return text.partition("/_history/")[0].partition("|")[0]
 
 
 def _make_reference_test(value: str, of_type: str | None) -> Test:
-    wanted = _strip_version(value)
+    wanted = strip_version(value)
     bare = "/" not in wanted and ":" not in wanted
     if bare and of_type is not None:
         wanted, bare = f"{of_type}/{wanted}", False

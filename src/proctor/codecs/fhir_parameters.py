@@ -295,7 +295,7 @@ Observation
     component-value-quantity=component.valueQuantity,component.valueSampledData value-quantity=valueQuantity,valueSampledData
   reference: based-on=basedOn derived-from=derivedFrom device encounter focus has-member=hasMember part-of=partOf
     patient=subject>Patient performer specimen subject
-  string: value-string=valueString
+  string: value-string=valueString,valueCodeableConcept.text
   token: category code combo-code=code,component.code combo-data-absent-reason=dataAbsentReason,component.dataAbsentReason
     combo-value-concept=valueCodeableConcept,component.valueCodeableConcept component-code=component.code
     component-data-absent-reason=component.dataAbsentReason component-value-concept=component.valueCodeableConcept

@@ -6,7 +6,8 @@ branching costs nothing and nothing that an agent does can reach the dataset. Ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -19,6 +20,38 @@ HIDDEN = "_"
 """Collections whose name begins so are the system's own bookkeeping (earlier versions, tombstones): no part of its state."""
 
 
+class Index(Protocol):
+    """What a system found out about the rows of a collection, so that it need not look at all of them each time."""
+
+    def branch(self) -> Index:
+        """Return an index that goes its own way from here."""
+        ...
+
+    def follow(self, key: str, *, removed: bool) -> bool:
+        """Note that a row was put or taken away; False where the index is of no use any more."""
+        ...
+
+
+class Collection(dict[str, Json]):
+    """Rows by key, with the index that somebody made of them: it follows what is written, and goes along where rows are copied."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, rows: Mapping[str, Json]) -> None:
+        super().__init__(rows)
+        before = rows.index if isinstance(rows, Collection) else None
+        self.index: Index | None = before and before.branch()
+
+    def write(self, key: str, row: Json) -> None:
+        """Put a row, or take it away where it is None."""
+        if self.index is not None and not self.index.follow(key, removed=row is None):
+            self.index = None
+        if row is None:
+            self.pop(key, None)
+        else:
+            self[key] = row
+
+
 class Change(msgspec.Struct, frozen=True):
     """A row that was put, or taken away where it is None."""
 
@@ -29,16 +62,15 @@ class Change(msgspec.Struct, frozen=True):
 
 def apply_changes(rows: Rows, changes: tuple[Change, ...]) -> Rows:
     """Return the rows after the changes; what is not changed is shared with the rows before."""
-    changed: dict[str, dict[str, Json]] = {}
+    changed: dict[str, Collection] = {}
     for change in changes:
         held = changed.get(change.collection)
         if held is None:
-            held = changed[change.collection] = dict(rows.get(change.collection, {}))
-        if change.row is None:
-            held.pop(change.key, None)
-        else:
-            held[change.key] = change.row
-    return {**rows, **changed}
+            held = changed[change.collection] = Collection(rows.get(change.collection, {}))
+        held.write(change.key, change.row)
+    unchanged = {name: held if isinstance(held, Collection) else Collection(held) for name, held in rows.items() if name not in changed}
+    # In the order in which the collections came to be.
+    return {name: changed[name] if name in changed else unchanged[name] for name in dict.fromkeys((*rows, *changed))}
 
 
 def count_rows(rows: Rows) -> int:
@@ -62,6 +94,15 @@ class Draft:
     def list(self, collection: str) -> Mapping[str, Json]:
         """Return the rows of a collection by key, in order."""
         return self._rows.get(f"{self._system}/{collection}", {})
+
+    def find_index(self, collection: str, make: Callable[[Mapping[str, Json]], Index]) -> Index | None:
+        """Return the index of a collection, made now where there is none; None where the rows are not held as a `Collection`."""
+        held = self.list(collection)
+        if not isinstance(held, Collection):
+            return None
+        if held.index is None:
+            held.index = make(held)
+        return held.index
 
     def list_collections(self) -> Iterator[str]:
         """Yield the names of the collections that were ever written to, those of the system's own bookkeeping left out."""
@@ -94,14 +135,11 @@ class Draft:
         return tuple(self._changes)
 
     def _write(self, change: Change) -> None:
-        # Shared with the rows of the store until the first change.
         held = self._rows.get(change.collection, {})
-        copied = held if change.collection in self._own and isinstance(held, dict) else dict(held)
-        if change.row is None:
-            copied.pop(change.key, None)
-        else:
-            copied[change.key] = change.row
-        self._rows[change.collection] = copied
+        # Shared with the rows of the store until the first change.
+        own = held if change.collection in self._own and isinstance(held, Collection) else Collection(held)
+        own.write(change.key, change.row)
+        self._rows[change.collection] = own
         self._own.add(change.collection)
         self._changes.append(change)
 

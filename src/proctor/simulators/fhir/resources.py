@@ -9,6 +9,8 @@ reference that is no text. Cardinalities, bindings and profiles are not looked a
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections.abc import Iterator
 from typing import cast
@@ -17,7 +19,7 @@ import msgspec
 
 from proctor.codecs.fhir_dates import read_date
 from proctor.codecs.fhir_elements import iterate_values
-from proctor.codecs.fhir_parameters import list_parameters
+from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
 from proctor.simulators.exchange import Request
@@ -73,9 +75,31 @@ def check_resource(value: Json, resource_type: str) -> Resource:
         )
     if "id" in resource and not isinstance(resource["id"], str):
         raise refuse_fhir(400, "value", f"id: expected text, found {kind_of(resource['id'])}", expression=f"{resource_type}.id")
-    for path, why in _iterate_faults(resource, resource_type):
+    for path, why in _iterate_faults(resource, resource_type) if _has_fault(resource) else _iterate_wrong_dates(resource, resource_type):
         raise refuse_fhir(422, "value", f"{path}: {why}", expression=path)
     return resource
+
+
+def _has_fault(resource: Resource) -> bool:
+    """Return whether something is wrong inside; where, is found out only then, as most resources are right."""
+    level: list[Json] = [resource]
+    for _ in range(_MOST_DEPTH):
+        inner: list[Json] = []
+        for element in level:
+            if not element:
+                return True
+            is_object = isinstance(element, dict)
+            for name, member in cast(Resource, element).items() if is_object else zip(itertools.repeat(""), element):
+                if isinstance(member, (dict, list)):
+                    inner.append(member)
+                    if name.endswith("eference") and isinstance(member, dict) and not isinstance(member.get("reference", ""), str):
+                        return True
+                elif member == "" or (member is None and is_object):
+                    return True
+        if not inner:
+            return False
+        level = inner
+    return True
 
 
 def _iterate_faults(resource: Resource, resource_type: str) -> Iterator[tuple[str, str]]:
@@ -100,11 +124,25 @@ def _iterate_faults(resource: Resource, resource_type: str) -> Iterator[tuple[st
             )
         elif value is None or value == "":
             yield path, f"expected a value, found {'null' if value is None else 'empty text'}"
-    for parameter in list_parameters(resource_type).values():
-        if parameter.kind == "date":
-            for element in iterate_values(resource, parameter):
-                if isinstance(element, str) and read_date(element) is None:
-                    yield f"{resource_type}.{'.'.join(parameter.places[0].steps)}", f"not a FHIR date: {show(element)}"
+    yield from _iterate_wrong_dates(resource, resource_type)
+
+
+def _iterate_wrong_dates(resource: Resource, resource_type: str) -> Iterator[tuple[str, str]]:
+    for parameter in _list_date_parameters(resource_type):
+        for element in iterate_values(resource, parameter):
+            if isinstance(element, str) and read_date(element) is None and not _is_free_text(element, resource, parameter):
+                yield f"{resource_type}.{'.'.join(parameter.places[0].steps)}", f"not a FHIR date: {show(element)}"
+
+
+def _is_free_text(element: str, resource: Resource, parameter: Parameter) -> bool:
+    """Return whether a choice says a time in words (`occurrenceString: January 2012`), as R4 lets it."""
+    said = tuple(Place((*place.steps[:-1], f"{place.steps[-1]}String")) for place in parameter.places)
+    return element in iterate_values(resource, Parameter(parameter.name, "string", said))
+
+
+@functools.cache
+def _list_date_parameters(resource_type: str) -> tuple[Parameter, ...]:
+    return tuple(parameter for parameter in list_parameters(resource_type).values() if parameter.kind == "date")
 
 
 def find_version(resource: Resource) -> int:

@@ -18,7 +18,8 @@ from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.simulators.exchange import Request, Response, answer_json
 from proctor.simulators.fhir.outcomes import FHIR_JSON, refuse_fhir
-from proctor.simulators.fhir.resources import Resource, list_resources
+from proctor.simulators.fhir.resources import Resource
+from proctor.simulators.fhir.shelves import Shelves
 from proctor.simulators.rows import Draft
 
 PAGE = 50
@@ -35,15 +36,15 @@ def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draf
     used = [(name, value) for name, value in pairs if value and not _is_passed_over(name, resource_type, strict)]
     given = dict(used)
     search = compile_pairs(resource_type, [(name, value) for name, value in used if name not in _ANSWER])
-    resources = list_resources(rows) if search.chains or search.includes else list(rows.list(resource_type).values())
-    matches = search.list_matches(resources)
+    shelves = Shelves(rows)
+    matches = search.list_matches(shelves)
     counted = given.get("_summary") == "count"
     size = 0 if counted else min(PAGE if search.most is None else search.most, MOST_PER_PAGE)
     offset = _read_offset(given.get("_offset", "0"))
     page = matches[offset : offset + size]
     elements = [name for name in given.get("_elements", "").split(",") if name]
     entries = [_make_entry(request, found, "match", elements) for found in page]
-    entries += [_make_entry(request, found, "include", []) for found in search.find_included(page, resources)]
+    entries += [_make_entry(request, found, "include", []) for found in search.find_included(page, shelves)]
     kept = [(name, value) for name, value in used if name != "_offset"]
     links = [{"relation": "self", "url": _make_link(request, resource_type, used)}]
     if size and offset + size < len(matches):
@@ -71,7 +72,7 @@ def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource
     if not pairs:
         raise refuse_fhir(412, "required", "a condition needs at least one search parameter")
     search = compile_pairs(resource_type, pairs)
-    return [found.resource for found in search.list_matches(list_resources(rows))]
+    return [found.resource for found in search.list_matches(Shelves(rows))]
 
 
 def _is_passed_over(name: str, resource_type: str, strict: bool) -> bool:

@@ -14,6 +14,8 @@ from proctor.simulators.fhir.resources import DELETED, Resource, check_id, check
 from proctor.simulators.fhir.searching import Pairs, find_matches
 from proctor.simulators.ports import Desk
 
+_JSON_PATCH, _MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
+
 
 def create(request: Request, resource_type: str, desk: Desk) -> Response:
     """Create a resource under an id of ours; with `If-None-Exist`, only where the condition finds none."""
@@ -60,12 +62,13 @@ def patch(request: Request, resource_type: str, key: str, desk: Desk) -> Respons
     old = read_resource(resource_type, key, desk.rows)
     _check_match(request, old, f"{resource_type}/{key}")
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
-    if kind not in ("application/json-patch+json", "application/merge-patch+json"):
-        known = "application/json-patch+json or application/merge-patch+json"
-        raise refuse_fhir(415, "not-supported", f"a patch is sent as {known}, found {show(kind)}")
+    if kind not in (_JSON_PATCH, _MERGE_PATCH, "application/json"):
+        raise refuse_fhir(415, "not-supported", f"a patch is sent as {_JSON_PATCH} or {_MERGE_PATCH}, found {show(kind)}")
     given = read_body(request)
+    # Some clients call either patch plain JSON: a list is one of operations, an object one to merge.
+    is_merged = kind == _MERGE_PATCH or (kind != _JSON_PATCH and not isinstance(given, list))
     try:
-        changed = apply_patch(old, given) if kind.startswith("application/json-patch") else merge_patch(old, given)
+        changed = merge_patch(old, given) if is_merged else apply_patch(old, given)
     except SpecError as error:
         raise refuse_fhir(422, "processing", f"operation {error.field}: {error.message}" if error.field else error.message) from None
     resource = check_resource(changed, resource_type)

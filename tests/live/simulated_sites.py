@@ -1,0 +1,48 @@
+"""Sandboxes on loopback for clients that run as processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from proctor.model.system import System
+from proctor.sandboxes.server import LoopbackServer
+from proctor.simulators.sandbox import Sandbox, provision_rows
+from proctor.simulators.store import MemoryStore
+from tests.simulators.workplace import make_surroundings
+
+
+def wait_for(work: Coroutine[Any, Any, Any]) -> Any:
+    """Return what comes of a coroutine; in a thread of its own, since the thread of a browser has a loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+class Site:
+    """A sandbox on loopback."""
+
+    def __init__(self, *systems: System) -> None:
+        around = make_surroundings()
+        self.systems = systems
+        self.server = LoopbackServer()
+        self.server.open()
+        self.sandbox = Sandbox("s1", systems, MemoryStore(), around)
+        wait_for(self.sandbox.provision(provision_rows(systems, around)))
+        names = tuple(system.name for system in systems)
+        self.place = self.server.add(self.sandbox, names, mllp=tuple(one.name for one in systems if one.wants_mllp))
+        self.variables = self.place.find_variables(names)
+
+    def state(self) -> Any:
+        return wait_for(self.sandbox.read_state())
+
+
+def run(*command: str | Path, **variables: str) -> str:
+    """Run a client, and return what it prints."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **variables})
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
