@@ -62,9 +62,10 @@ def benchmark(author: Author, environment_id: str, *, tasks: int = 1, **task: An
 class Agent:
     """Whoever works in the systems of a run, with its token and nothing else."""
 
-    def __init__(self, author: Author, reference: str, **more: Any) -> None:
+    def __init__(self, author: Author, reference: str, *, key: str | None = None, **more: Any) -> None:
         self.service = author.service
-        self.run = author.post("/v1/benchmark-runs", {"benchmark": reference, **more}, key=author.solver_key(f"agent-{id(self)}"))
+        solver_key = key or author.solver_key(f"agent-{id(self)}")
+        self.run = author.post("/v1/benchmark-runs", {"benchmark": reference, **more}, key=solver_key)
         self.token: str = self.run["bearer_token"]
         self.task: str = self.run["task_runs"][0]["id"]
 

@@ -54,7 +54,10 @@ def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
     seed = config.get("seed")
     if not getattr(find_simulator(kind), "takes_config", False):
         return seed
-    return {**(seed if isinstance(seed, dict) else {}), **{name: value for name, value in config.items() if name != "seed"}}
+    if isinstance(seed, dict):
+        return {**seed, **{name: value for name, value in config.items() if name != "seed"}}
+    # Alone, a list is a seed as it is; beside other settings nobody can say what it means, and the kind refuses the key.
+    return seed if seed is not None and len(config) == 1 else dict(config)
 
 
 def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:
@@ -62,7 +65,7 @@ def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json])
     first = find_config_seed(kind, config)
     if first is None:
         return seeds
-    if getattr(find_simulator(kind), "takes_config", False) and seeds and isinstance(seeds[0], dict):
+    if getattr(find_simulator(kind), "takes_config", False) and isinstance(first, dict) and seeds and isinstance(seeds[0], dict):
         return [{**first, **cast("dict[str, Json]", seeds[0])}, *seeds[1:]]
     return [first, *seeds]
 
