@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from msgspec.structs import replace
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub, stamp
@@ -49,12 +50,12 @@ def fill(service: Service, simulator_id: str, numbers: range) -> None:
 def count_statements(author: Author, path: str) -> tuple[int, dict[str, Any]]:
     """How many statements it takes to read something, and what it is."""
     found: list[str] = []
-    listen = (sa.engine.Engine, "before_cursor_execute", lambda *given: found.append(given[2]))
-    sa.event.listen(*listen)
+    listen = (Engine, "before_cursor_execute", lambda *given: found.append(given[2]))
+    event.listen(*listen)
     try:
         answer = author.get(path)
     finally:
-        sa.event.remove(*listen)
+        event.remove(*listen)
     return len(found), answer
 
 

@@ -256,7 +256,8 @@ def test_a_person_signs_in_to_the_portal_with_the_token_and_goes_through_its_pag
         page = send(str(page.url.path).removeprefix(root), form)
     page = send(str(page.url.path).removeprefix(root), {"urgency": "standard"})
     page = send(str(page.url.path).removeprefix(root).rpartition("/")[0] + "/submit", {})
-    assert "approved" in page.text and page.headers["content-security-policy"].startswith("default-src 'none'")
+    policy = page.headers["content-security-policy"]
+    assert "approved" in page.text and policy.startswith("default-src 'none'; style-src 'sha256-") and "script-src" not in policy
     assert service.get(f"{root}/api/prior-auths").status_code == 401, "pages are for people who have signed in, REST is for tokens"
     assert access["password"] not in str(author.get(f"/sandboxes/{root.split('/')[2]}/events?limit=100"))
     browser.cookies.clear()

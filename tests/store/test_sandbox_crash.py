@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
 from proctor.service.recent import RecentValues
 from proctor.simulators.store import Snapshot
 from proctor.store.database import Database
+from proctor.store.pages import Row
 from proctor.store.sandboxes import DatabaseStore, SandboxLimits, find_heads
 from tests.databases import TestDatabase
 
@@ -52,7 +52,7 @@ def test_a_write_and_its_event_are_both_kept_or_neither_after_kill_9(database: T
     done = subprocess.run([sys.executable, "-c", SERVER, database.url], capture_output=True, text=True, timeout=50)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
-    async def look(opened: Database) -> tuple[Snapshot, list[str], dict[str, Any]]:
+    async def look(opened: Database) -> tuple[Snapshot, list[str], Row]:
         limits = SandboxLimits(rows=100, bytes=100_000)
         store = DatabaseStore(opened, RecentValues(100), organization_id="org_1", now=lambda: "2026-11-16T09:31:00.000Z", limits=limits)
         async with opened.reading() as connection:
