@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.rest.services import Service
+from tests.rest.services import Clock, Service
 
 
 @pytest.fixture
 def service(database_url: str, tmp_path: Path) -> Iterator[Service]:
     with Service(database_url, tmp_path) as running:
         yield running
+
+
+@pytest.fixture
+def clock(service: Service) -> Clock:
+    """The clock of the service, which a test may set."""
+    found = Clock(service.hub.clock())
+    service.app.state.hub = msgspec.structs.replace(service.hub, clock=found)
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,16 @@ ADDRESS = "http://127.0.0.1:8700"
 FOREIGN = Caller(organization_id="org_foreign")
 
 
+class Clock:
+    """A clock that a test may set."""
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        return self.at
+
+
 class Service:
     """The application and a client of it."""
 

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from proctor.service.hub import Hub
-from tests.rest.services import Service
+from tests.rest.services import Clock, Service
 from tests.rest.verial import Author
 
 ANN = {"resourceType": "Patient", "id": "ann", "name": [{"family": "Smith"}]}
@@ -28,14 +27,6 @@ NOTHING_ELSE = {
 READ_IT = {"assert": "request-made", "method": "GET", "path": "/inbox/referral.json"}
 
 
-class Clock:
-    def __init__(self, at: float) -> None:
-        self.at = at
-
-    def __call__(self) -> float:
-        return self.at
-
-
 def appointment(patient: str = "ann") -> dict[str, Any]:
     actors = [{"actor": {"reference": f"Patient/{patient}"}, "status": "accepted"}]
     return {"resourceType": "Appointment", "status": "booked", "start": "2026-11-20T09:00:00Z", "participant": actors}
@@ -44,14 +35,6 @@ def appointment(patient: str = "ann") -> dict[str, Any]:
 @pytest.fixture
 def author(service: Service) -> Author:
     return Author(service, service.keys()["organization"])
-
-
-@pytest.fixture
-def clock(service: Service) -> Clock:
-    """The clock of the service, which a test may set."""
-    found = Clock(service.hub.clock())
-    service.app.state.hub = msgspec.structs.replace(service.hub, clock=found)
-    return found
 
 
 def environment(author: Author, *types: str) -> str:
@@ -79,9 +62,10 @@ def benchmark(author: Author, environment_id: str, *, tasks: int = 1, **task: An
 class Agent:
     """Whoever works in the systems of a run, with its token and nothing else."""
 
-    def __init__(self, author: Author, reference: str, **more: Any) -> None:
+    def __init__(self, author: Author, reference: str, *, key: str | None = None, **more: Any) -> None:
         self.service = author.service
-        self.run = author.post("/v1/benchmark-runs", {"benchmark": reference, **more}, key=author.solver_key(f"agent-{id(self)}"))
+        solver_key = key or author.solver_key(f"agent-{id(self)}")
+        self.run = author.post("/v1/benchmark-runs", {"benchmark": reference, **more}, key=solver_key)
         self.token: str = self.run["bearer_token"]
         self.task: str = self.run["task_runs"][0]["id"]
 

@@ -192,7 +192,7 @@ def test_a_determination_with_a_delay_is_made_when_it_is_over() -> None:
     assert read(SIMULATOR.handle(look, desk))["status"] == "submitted"
     clock["now"] = "2026-11-16T09:31:00.000Z"
     assert {**read(SIMULATOR.handle(look, desk)), **ASKED}["status"] == "denied"
-    state = SIMULATOR.read_state(draft)
+    state = SIMULATOR.read_state(desk)
     assert state.portal is not None and state.portal["prior_auth_requests"][0]["reason"] == "not covered"
 
 

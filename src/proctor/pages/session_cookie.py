@@ -40,6 +40,12 @@ def find_session_token(scope: Scope) -> str | None:
     return found.get(_SECURE_COOKIE if is_secure(scope) else _COOKIE) or None
 
 
+def strip_session_cookies(header: str) -> str:
+    """Return the cookies of a request without those that are a session of ours."""
+    cookies = (part.strip() for part in header.split(";"))
+    return "; ".join(cookie for cookie in cookies if cookie.partition("=")[0].strip() not in (_COOKIE, _SECURE_COOKIE))
+
+
 def set_session_cookie(response: Response, scope: Scope, token: str, lasts_s: int) -> None:
     """Give the browser its session."""
     secure = is_secure(scope)

@@ -1,20 +1,24 @@
-"""Asks outside on behalf of simulated systems in local runs: an EHR that calls the agent's service of CDS Hooks.
+"""Asks outside on behalf of simulated systems: an EHR that calls the agent's service of CDS Hooks.
 
-The addresses come from an agent, so they go through the guard: loopback, where a local agent listens, and public addresses, and nothing
-else of this machine's networks. Redirects are not followed.
+The addresses come from an agent, so they go through the guard: public addresses and those that are allowed, which in local runs is
+loopback, where a local agent listens, and nothing else of this machine's networks. Redirects are not followed.
 """
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
 
 from proctor.simulators.exchange import Errand, Fetched
 
 MOST_BYTES = 1_000_000
 """Bytes of an answer that are read."""
-_TIMEOUT_S = 10.0
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+TIMEOUT_S = 10.0
+"""How long an answer may take, from the first connection to its last byte."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-async def fetch_outside(errand: Errand) -> Fetched:
+async def fetch_outside(errand: Errand, *, allowed: Iterable[str] = LOOPBACK) -> Fetched:
     """Return what an address answers, or why it cannot be asked."""
     try:
         import httpx2
@@ -25,7 +29,7 @@ async def fetch_outside(errand: Errand) -> Fetched:
     from proctor.network.addresses import AddressRefused
 
     try:
-        async with guarded_client(Guard(_LOOPBACK), timeout_s=_TIMEOUT_S) as client:
+        async with asyncio.timeout(TIMEOUT_S), guarded_client(Guard(allowed), timeout_s=TIMEOUT_S) as client:
             headers = {"content-type": "application/json"} if errand.body else {}
             async with client.stream(errand.method, errand.url, content=errand.body, headers=headers) as answer:
                 body = b""
@@ -34,6 +38,8 @@ async def fetch_outside(errand: Errand) -> Fetched:
                     if len(body) > MOST_BYTES:
                         return Fetched(url=errand.url, problem=f"the service answers more than {MOST_BYTES} bytes")
                 return Fetched(url=errand.url, status=answer.status_code, body=body)
+    except TimeoutError:
+        return Fetched(url=errand.url, problem=f"the service has not answered within {TIMEOUT_S:g} s")
     except AddressRefused as error:
         return Fetched(url=errand.url, problem=f"the address is refused: {error}")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:

@@ -64,8 +64,8 @@ class Simulator(Protocol):
         """Answer a request; what it writes is kept with its event, or not at all."""
         ...
 
-    def read_state(self, rows: Draft) -> State:
-        """Return the state of this system as the checks read it, everything else left out."""
+    def read_state(self, desk: Desk) -> State:
+        """Return the state of this system as the checks read it at this moment, everything else left out; what it writes is not kept."""
         ...
 
     def list_tools(self) -> tuple[Tool, ...]:

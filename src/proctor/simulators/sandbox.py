@@ -71,6 +71,11 @@ async def answer_here(simulator: Simulator, request: Request, desk: Desk) -> Res
     return simulator.handle(request, desk)
 
 
+def is_open_path(simulator: Simulator, path: str) -> bool:
+    """Return whether a simulator answers a path without the token of the sandbox."""
+    return any(path.startswith(one[:-1]) if one.endswith("*") else path == one for one in simulator.open_paths)
+
+
 class Sandbox:
     """The systems of one attempt."""
 
@@ -138,7 +143,7 @@ class Sandbox:
         rows = (await self._store.load(self.name)).rows
         families: dict[str, Json] = {}
         for name, simulator in self._simulators.items():
-            state = simulator.read_state(Draft(rows, name))
+            state = simulator.read_state(Desk(Draft(rows, name), self._around))
             families.update({field: value for field in state.__struct_fields__ if (value := getattr(state, field)) is not None})
         families["requests"] = await self._store.list_events(self.name)
         families["changes"] = await self.find_differences()
@@ -146,8 +151,7 @@ class Sandbox:
 
     def is_open(self, system: str, path: str) -> bool:
         """Return whether a path is answered without the token."""
-        known = self._simulators[system].open_paths
-        return any(path.startswith(one[:-1]) if one.endswith("*") else path == one for one in known)
+        return is_open_path(self._simulators[system], path)
 
     def list_tools(self) -> dict[str, tuple[Tool, ...]]:
         """Return what a model can do, by the name of the system."""

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.codecs.query import decode_query
+from proctor.pages.session_cookie import strip_session_cookies
 from proctor.rest.errors import find_presented_key
 from proctor.rest.limits import RateLimits
 from proctor.rest.route_parts import hub as get_hub
@@ -25,28 +26,29 @@ from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification import sandbox_requests
+from proctor.service.verification.system_kinds import find_kind_of_path
 from proctor.simulators import exchange
 from proctor.store.pages import Row
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_KEPT_FROM_SYSTEMS = ("cookie", "x-api-key")
+_KEPT_FROM_SYSTEMS = ("x-api-key",)
 """Headers that are about the service, not about the system."""
 router = APIRouter()
 
 
 async def answer_below_sandbox(request: Request) -> Response:
     """Answer a request to a sandbox."""
-    id, system = request.path_params["sandbox_id"], request.path_params["system"]
-    path, base = _split_path(request, f"/sandboxes/{id}/{system}")
-    head = await sandbox_requests.find_sandbox(get_hub(request), _get_caller(request), id, system, path)
+    id, name = request.path_params["sandbox_id"], request.path_params["system"]
+    path, base = _split_path(request, f"/sandboxes/{id}/{name}")
+    head = await sandbox_requests.find_sandbox(get_hub(request), await _find_caller(request), id, find_kind_of_path(name), path)
     return await _answer(request, head, path, base)
 
 
 async def answer_below_run(request: Request) -> Response:
     """Answer a request to a system of the task that a run has started."""
-    id, system = request.path_params["benchmark_run_id"], request.path_params["system"]
-    path, base = _split_path(request, f"/v1/benchmark-runs/{id}/{system}")
-    head = await sandbox_requests.find_sandbox_of_run(get_hub(request), _get_caller(request), id, system, path)
+    id, name = request.path_params["benchmark_run_id"], request.path_params["system"]
+    path, base = _split_path(request, f"/v1/benchmark-runs/{id}/{name}")
+    head = await sandbox_requests.find_sandbox_of_run(get_hub(request), await _find_caller(request), id, find_kind_of_path(name), path)
     return await _answer(request, head, path, base)
 
 
@@ -66,7 +68,7 @@ async def _answer(request: Request, head: Row, path: str, base: str) -> Response
         method=request.method,
         path=path,
         query=decode_query(request.scope["query_string"].decode("latin-1")),
-        headers={name: value for name, value in request.headers.items() if name not in _KEPT_FROM_SYSTEMS},
+        headers=_choose_headers(request),
         body=body,
         base=base,
         token=await _find_token(hub, request, head, body),
@@ -76,8 +78,17 @@ async def _answer(request: Request, head: Row, path: str, base: str) -> Response
     return Response(answer.body, answer.status, headers=headers)
 
 
-def _get_caller(request: Request) -> Caller | None:
-    return getattr(request.state, "caller", None)
+def _choose_headers(request: Request) -> dict[str, str]:
+    """Return the headers that are for the system; a session of ours is none of its cookies."""
+    found = {name: value for name, value in request.headers.items() if name not in _KEPT_FROM_SYSTEMS}
+    return {**found, "cookie": strip_session_cookies(found["cookie"])} if "cookie" in found else found
+
+
+async def _find_caller(request: Request) -> Caller | None:
+    """Return who asks; also who sends a token as the password of Basic, as many SDKs do."""
+    caller: Caller | None = getattr(request.state, "caller", None)
+    word = _find_password(request) if caller is None else None
+    return await authenticate(get_hub(request), word) if word else caller
 
 
 def _split_path(request: Request, root: str) -> tuple[str, str]:
@@ -99,16 +110,23 @@ async def _find_token(hub: Hub, request: Request, head: Row, body: bytes) -> str
 
 
 def _find_client_secret(request: Request, body: bytes) -> str | None:
-    """Return what a client of OAuth 2 sends as its secret: in the form, or with Basic (RFC 6749, 2.3.1)."""
-    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "basic":
-        try:
-            return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
-        except ValueError:
-            return None
+    """Return what a client sends as its secret: in the form, as OAuth 2 and people who sign in do, or with Basic (RFC 6749, 2.3.1)."""
+    if (word := _find_password(request)) is not None:
+        return word
     if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded") and len(body) < 4_000:
-        return parse_qs(body.decode("utf-8", "replace")).get("client_secret", [None])[0]
+        form = parse_qs(body.decode("utf-8", "replace"))
+        return next((form[name][0] for name in ("client_secret", "password") if name in form), None)
     return None
+
+
+def _find_password(request: Request) -> str | None:
+    scheme, _, encoded = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return None
 
 
 def _count_request(request: Request, hub: Hub, organization_id: str) -> None:

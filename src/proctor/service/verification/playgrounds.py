@@ -131,7 +131,7 @@ async def open_playground(connection: AsyncConnection, hub: Hub, caller: Caller,
     for simulator in (await list_simulators_of(connection, caller, [environment_id]))[environment_id]:
         kind = find_kind(simulator["body"]["type"])
         # Its address is that of the run: there is no token beside the run's.
-        access = None if kind is None else describe_access(kind, run_id, url=f"/v1/benchmark-runs/{run_id}/{kind}")
+        access = None if kind is None else _describe_access(simulator, kind, run_id, url=f"/v1/benchmark-runs/{run_id}/{kind}")
         made = _make_sandbox(simulator, row["id"], status="provisioning", credentials=access)
         await resources.keep_record(connection, hub, caller, SANDBOX, made)
     return row
@@ -303,10 +303,14 @@ async def _open_sandbox(
     if prepared is None:
         return shown
     await sandbox_life.provision(connection, hub, caller, row["id"], prepared)
-    access = describe_access(prepared.kind, row["id"])
+    access = _describe_access(simulator, prepared.kind, row["id"])
     row = await resources.rewrite_record(connection, hub, caller, SANDBOX, row, {"credentials": access}, action="provision")
     token = await sandbox_life.issue_token(connection, hub, caller, row["id"])
-    return {**shown, **SANDBOX.show(row), "credentials": describe_access(prepared.kind, row["id"], token)}
+    return {**shown, **SANDBOX.show(row), "credentials": _describe_access(simulator, prepared.kind, row["id"], token)}
+
+
+def _describe_access(simulator: Row, kind: str, id: str, token: str | None = None, *, url: str | None = None) -> dict[str, Json]:
+    return describe_access(kind, id, token, url=url, config=simulator["body"].get("config"))
 
 
 async def _show_with_sandboxes(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:

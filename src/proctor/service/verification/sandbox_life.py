@@ -80,8 +80,10 @@ async def provision(
     if await count_open(connection, caller.organization_id) >= hub.settings.sandboxes:
         raise Refusal(
             "CONFLICT",
-            f"{hub.settings.sandboxes} sandboxes are active, and there may be no more (--sandboxes)",
-            hint="tear some down, or complete their task runs",
+            # The next step is part of the sentence: Verial's clients are told nothing else.
+            f"{hub.settings.sandboxes} sandboxes are active, and there may be no more (--sandboxes): "
+            "tear some down, or complete their task runs",
+            hint="sandboxes {action: list}, then sandboxes {action: teardown}",
         )
     own = [step for step in steps if step.kind == prepared.kind]
     lifetime_s = hub.settings.sandbox_hours * 3600

@@ -2,7 +2,8 @@
 
 A sandbox that was made by hand is asked with its own token or a key of its organization; the systems of a started task run with the token
 of its run. What is due to happen by itself happens before a request is answered. Requests to one sandbox are answered one after the other
-here; between servers, whoever comes second does its work again.
+here; between servers, whoever comes second does its work again. While somebody outside is asked on behalf of a system, nothing is held:
+who is asked may use the systems of the sandbox meanwhile.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ import msgspec
 
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.model.system import System
+from proctor.sandboxes.outside import fetch_outside
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.sandbox_life import open_store, perform_step
 from proctor.service.verification.seeding import make_surroundings
-from proctor.simulators.exchange import Request, Response
-from proctor.simulators.ports import Desk, Simulator
+from proctor.simulators.exchange import Errand, Fetched, Request, Response
+from proctor.simulators.ports import Desk, Simulator, Surroundings
 from proctor.simulators.registry import find_simulator
-from proctor.simulators.sandbox import Sandbox, answer_here
+from proctor.simulators.sandbox import Sandbox, answer_here, is_open_path
 from proctor.simulators.store import SandboxClosed, SandboxFull
 from proctor.store.pages import Row
 from proctor.store.sandboxes import DatabaseStore, find_heads, find_open_of_run
@@ -33,6 +35,16 @@ _MANY = 300
 _LARGE = 100_000
 """Bytes of a body from which on it is."""
 _TRIES = 20
+_MOST_ERRANDS = 20
+"""How often somebody outside is asked on behalf of one request."""
+
+
+class _Away(Exception):
+    """A system has to ask somebody outside: whoever waits for its turn goes first."""
+
+    def __init__(self, errand: Errand) -> None:
+        super().__init__(errand.url)
+        self.errand = errand
 
 
 async def find_sandbox(hub: Hub, caller: Caller | None, id: str, system: str, path: str) -> Row:
@@ -75,7 +87,7 @@ def _is_over(hub: Hub, head: Row) -> bool:
 
 def is_open(head: Row, system: str, path: str) -> bool:
     """Return whether a path is answered without a token."""
-    return head["kind"] == system and path in find_simulator(system).open_paths
+    return head["kind"] == system and is_open_path(find_simulator(system), path)
 
 
 def owns_token(caller: Caller, head: Row) -> bool:
@@ -95,16 +107,31 @@ def _refuse_stranger() -> Refusal:
 
 async def answer_request(hub: Hub, head: Row, request: Request) -> Response:
     """Answer a request to a sandbox, and keep it with what it changed."""
+    for _ in range(_MOST_ERRANDS):
+        try:
+            return await _answer_in_turn(hub, head, request)
+        except _Away as away:
+            fetched = await fetch_outside(away.errand, allowed=hub.settings.allowed_addresses)
+        request = msgspec.structs.replace(request, fetched=(*request.fetched, fetched))
+    raise Refusal("CONFLICT", f"more than {_MOST_ERRANDS} services would have to be asked for one request")
+
+
+async def _answer_in_turn(hub: Hub, head: Row, request: Request) -> Response:
+    """Answer a request when it is its turn. Raises `_Away` where somebody outside has to be asked first, and then nothing is kept."""
     store = open_store(hub, head["organization_id"])
     sandbox = Sandbox(head["id"], _list_systems(head), store, make_surroundings(hub), answer=_answer_beside)
     async with hub.sandbox_turns.get(head["id"]):
         try:
             await perform_due_steps(hub, store, head)
-            return await sandbox.handle(head["kind"], request)
+            return await sandbox.handle(head["kind"], request, fetch=_leave)
         except SandboxClosed:
             raise Refusal("CONFLICT", "the sandbox has been torn down") from None
         except SandboxFull as error:
             raise Refusal("PAYLOAD_TOO_LARGE", f"{error} (--sandbox-rows, --sandbox-bytes)") from None
+
+
+async def _leave(errand: Errand) -> Fetched:
+    raise _Away(errand)
 
 
 async def _answer_beside(simulator: Simulator, request: Request, desk: Desk) -> Response:
@@ -158,13 +185,19 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
                 await perform_due_steps(hub, store, head)
             async with hub.database.reading() as connection:
                 stamps += make_stamps((await find_heads(connection, [head["id"]])).values())
-            state = await Sandbox(head["id"], _list_systems(head), store, make_surroundings(hub)).read_state()
+            state = await Sandbox(head["id"], _list_systems(head), store, _make_surroundings_until(hub, head)).read_state()
         requests += state.requests or ()
         changes += state.changes or ()
         families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})
     families["requests"] = tuple(sorted(requests, key=lambda request: request.at or ""))
     families["changes"] = tuple(changes)
     return Ended(State(**families), tuple(stamps))
+
+
+def _make_surroundings_until(hub: Hub, head: Row) -> Surroundings:
+    """Return surroundings in which no time passes after the end of a sandbox: what has ended stays as it was."""
+    ends = [moment for moment in (head["closed_at"], head["expires_at"]) if moment is not None]
+    return msgspec.structs.replace(make_surroundings(hub), now=lambda: min([hub.now(), *ends]))
 
 
 def make_stamps(heads: Iterable[Row]) -> list[str]:

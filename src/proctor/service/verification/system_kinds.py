@@ -3,9 +3,9 @@
 Types are the words of Verial's clients (`FHIR`, `Payer`); kinds are the files in `simulators/kinds/` (`fhir`, `portal`). A kind that Verial
 does not have is a type of its own name. A type without a kind can be authored, and nothing runs behind it.
 
-A simulator may say how its parts are called: `access` are the names in the credentials of a sandbox, with `{url}`, `{token}` and
-`{sandbox}` in what they stand for; `endpoints` are the names of its paths among the endpoints of a run. One with `takes_config` is given
-the `config` of its simulator as part of its seed; any other takes `config.seed`.
+A simulator may say how its parts are called: `access` are the names in the credentials of a sandbox, with `{url}`, `{token}`, `{sandbox}`
+and the names in `access_defaults` in what they stand for, which a config may say otherwise; `endpoints` are the names of its paths among
+the endpoints of a run. One with `takes_config` is given the `config` of its simulator as part of its seed; any other takes `config.seed`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from proctor.simulators.registry import find_simulator, list_kinds
 _VERIAL = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")
 _OTHER_NAMES = {"Payer": "portal", "Message": "messages", "CDSHooks": "cds"}
 """Kinds that are called otherwise than their type."""
+_PATHS = {"clearinghouse": "x12", "faxes": "fax"}
+"""Kinds that Verial's clients ask for under another name than ours."""
+_SECRETS = ("{token}", "{password}")
+"""What is told once."""
 
 
 def _name_kind(type: str) -> str:
@@ -38,11 +42,22 @@ def find_kind(type: str) -> str | None:
     return _name_kind(type) if type in LIVE_TYPES else None
 
 
+def find_kind_of_path(name: str) -> str:
+    """Return the kind of system that a part of an address names."""
+    return _PATHS.get(name, name)
+
+
 def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
     """Return what the config of a simulator puts into a system of this kind; None: nothing."""
     if not config:
         return None
-    return dict(config) if getattr(find_simulator(kind), "takes_config", False) else config.get("seed")
+    seed = config.get("seed")
+    if not getattr(find_simulator(kind), "takes_config", False):
+        return seed
+    if isinstance(seed, dict):
+        return {**seed, **{name: value for name, value in config.items() if name != "seed"}}
+    # Alone, a list is a seed as it is; beside other settings nobody can say what it means, and the kind refuses the key.
+    return seed if seed is not None and len(config) == 1 else dict(config)
 
 
 def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:
@@ -50,17 +65,24 @@ def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json])
     first = find_config_seed(kind, config)
     if first is None:
         return seeds
-    if getattr(find_simulator(kind), "takes_config", False) and seeds and isinstance(seeds[0], dict):
+    if getattr(find_simulator(kind), "takes_config", False) and isinstance(first, dict) and seeds and isinstance(seeds[0], dict):
         return [{**first, **cast("dict[str, Json]", seeds[0])}, *seeds[1:]]
     return [first, *seeds]
 
 
-def describe_access(kind: str, sandbox: str, token: str | None = None, *, url: str | None = None) -> dict[str, Json]:
+def describe_access(
+    kind: str, sandbox: str, token: str | None = None, *, url: str | None = None, config: Mapping[str, Json] | None = None
+) -> dict[str, Json]:
     """Return the credentials of a sandbox; what needs its token only where that is shown."""
-    names: Mapping[str, str] = getattr(find_simulator(kind), "access", {f"{kind}_url": "{url}"})
+    simulator = find_simulator(kind)
+    names: Mapping[str, str] = getattr(simulator, "access", {f"{kind}_url": "{url}"})
     values = {"url": url or f"/sandboxes/{sandbox}/{kind}", "sandbox": sandbox, "token": token or ""}
+    defaults: Mapping[str, str] = getattr(simulator, "access_defaults", {})
+    if defaults:
+        said: Json = find_config_seed(kind, config) or {}
+        values |= {name: str(said.get(name) or default.format_map(values)) for name, default in defaults.items()}
     found: dict[str, Json] = {
-        name: template.format_map(values) for name, template in names.items() if token is not None or "{token}" not in template
+        name: template.format_map(values) for name, template in names.items() if token is not None or template not in _SECRETS
     }
     return found if token is None else {**found, "token": token}
 

@@ -45,11 +45,14 @@ class CdsSimulator:
     summary = "CDS Hooks 1.1: an EHR that calls the agent's service, and services that an agent calls."
     steps = ()
     open_paths = ("/cds-services",)
+    takes_config = True
+    access = {"cds_url": "{url}", "registration_url": "{url}/services"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `services` that the suite plays, each with its cards, and `fhir_server` for requests."""
         given = read_members(seed, ("services", "fhir_server"))
-        desk.rows.put(_CONFIG, "fhir_server", read_word(given.get("fhir_server"), "fhir_server", default=""))
+        if given.get("fhir_server") is not None:
+            desk.rows.put(_CONFIG, "fhir_server", read_word(given["fhir_server"], "fhir_server", default=""))
         for at, item in read_items(given.get("services"), "services"):
             service = read_service(item, at)
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
@@ -129,9 +132,9 @@ class CdsSimulator:
             raise refuse(400, "wrong_request", "a request has a hookInstance, which is text, and a context, which is an object")
         return answer_json(200, {"cards": [_keep_card(card, service, desk) for card in choose_cards(service, given)]})
 
-    def read_state(self, rows: Draft) -> State:
+    def read_state(self, desk: Desk) -> State:
         """Return the cards that were answered."""
-        return State(cds=CdsState(cards=tuple(rows.list(_CARDS).values())))
+        return State(cds=CdsState(cards=tuple(desk.rows.list(_CARDS).values())))
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do with CDS Hooks."""

@@ -34,6 +34,8 @@ _CONFIG, _DOCUMENTS = "_config", "_documents"
 _FAXES = "faxes"
 _ARRIVING = ("from", "text", "document", "document_type", "patient_id")
 _DESCRIBED = ("patient_id", "document_type")
+_NUMBER = "+15550200"
+"""The agent's own, where the seed names none."""
 
 
 class FaxSimulator:
@@ -43,11 +45,15 @@ class FaxSimulator:
     summary = "A fax line: PDF and TIFF out and in, with pages and text layer."
     steps = ("fax_arrives",)
     open_paths = ()
+    takes_config = True
+    access = {"fax_url": "{url}/faxes", "fax_number": "{number}"}  # noqa: RUF012 - never changed
+    access_defaults = {"number": _NUMBER}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `number`, that of the agent, and `inbox`: faxes that have arrived."""
         given = read_members(seed, ("number", "inbox"))
-        desk.rows.put(_CONFIG, "number", _read_number(given.get("number"), "number", "+15550200"))
+        if given.get("number") is not None:
+            desk.rows.put(_CONFIG, "number", _read_number(given["number"], "number", _NUMBER))
         for at, item in read_items(given.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
@@ -110,9 +116,9 @@ class FaxSimulator:
         )
         return answer_json(201, row, headers={"location": f"{request.base}/faxes/{encode_percent(row['id'])}"})
 
-    def read_state(self, rows: Draft) -> State:
+    def read_state(self, desk: Desk) -> State:
         """Return all faxes, sent and received; the number of pages is left out where nobody could count them."""
-        documents = [{name: value for name, value in row.items() if value is not None} for row in rows.list(_FAXES).values()]
+        documents = [{name: value for name, value in row.items() if value is not None} for row in desk.rows.list(_FAXES).values()]
         return State(fax=FaxState(documents=tuple(documents)))
 
     def list_tools(self) -> tuple[Tool, ...]:
@@ -182,7 +188,7 @@ def _read_number(value: Json, at: str, default: str) -> str:
 
 
 def _find_own(rows: Draft) -> str:
-    return rows.get(_CONFIG, "number") or "+15550200"
+    return rows.get(_CONFIG, "number") or _NUMBER
 
 
 SIMULATOR = FaxSimulator()

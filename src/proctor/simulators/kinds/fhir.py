@@ -29,7 +29,6 @@ from proctor.simulators.fhir.resources import check_id, check_resource, check_ty
 from proctor.simulators.fhir.searching import answer_search
 from proctor.simulators.fhir.writing import create, delete, find_one, patch, update, update_by_condition
 from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.rows import Draft
 
 _METADATA, _SMART, _TOKEN = "/metadata", "/.well-known/smart-configuration", "/token"
 _TYPE: dict[str, Json] = {"type": "string", "description": "The FHIR resource type, such as Appointment."}
@@ -119,9 +118,9 @@ class FhirSimulator:
             case _:
                 raise refuse_fhir(404, "not-found", f"there is nothing at {show(request.path, 200)}")
 
-    def read_state(self, rows: Draft) -> State:
+    def read_state(self, desk: Desk) -> State:
         """Return all resources."""
-        return State(fhir=FhirState(resources=tuple(list_resources(rows))))
+        return State(fhir=FhirState(resources=tuple(list_resources(desk.rows))))
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do with the server."""

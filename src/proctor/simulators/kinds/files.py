@@ -103,12 +103,12 @@ class FilesSimulator:
         ]
         return answer_json(200, {"files": listed})
 
-    def read_state(self, rows: Draft) -> State:
+    def read_state(self, desk: Desk) -> State:
         """Return every file with its content; one that is no text as a `data:` address."""
         return State(
             files=tuple(
                 StateFile(path=path, content=row["text"] if "text" in row else f"data:application/octet-stream;base64,{row['base64']}")
-                for path, row in rows.list(_FILES).items()
+                for path, row in desk.rows.list(_FILES).items()
             )
         )
 

@@ -39,13 +39,18 @@ class Hl7Simulator:
     summary = "An HL7 v2 feed: messages out with a proper acknowledgement, an inbox, and MLLP in local runs."
     steps = ("message_arrives",)
     open_paths = ()
+    takes_config = True
+    access = {"hl7_url": "{url}", "inbox_url": "{url}/inbox", "outbound_url": "{url}/outbound"}  # noqa: RUF012 - never changed
+    endpoints = {"hl7_inbox": "/inbox", "hl7_outbound": "/outbound"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `inbox` (messages), `accepts` (types), `rules` and `mllp`; a list is the inbox alone."""
         given = {"inbox": seed} if isinstance(seed, list) else read_members(seed, ("inbox", "accepts", "rules", "mllp"))
         rules = read_rules(given.get("accepts"), given.get("rules"))
         read_flag(given.get("mllp"), "mllp")
-        desk.rows.put(_CONFIG, "rules", msgspec.to_builtins(rules))
+        # A dataset that brings messages alone leaves the rules of the config as they are.
+        if given.keys() & {"accepts", "rules"}:
+            desk.rows.put(_CONFIG, "rules", msgspec.to_builtins(rules))
         for at, item in read_items(given.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
@@ -106,9 +111,9 @@ class Hl7Simulator:
         config = rows.get(_CONFIG, "rules")
         return Rules() if config is None else READ_RULES.decode(msgspec.json.encode(config))
 
-    def read_state(self, rows: Draft) -> State:
+    def read_state(self, desk: Desk) -> State:
         """Return the messages that were accepted."""
-        return State(hl7=Hl7State(outbound=tuple(row["payload"] for row in rows.list(_OUT).values())))
+        return State(hl7=Hl7State(outbound=tuple(row["payload"] for row in desk.rows.list(_OUT).values())))
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do with the feed."""

@@ -41,11 +41,13 @@ class MessagesSimulator:
     summary = "Short messages, e-mails and chats, with people who answer from a script; also in the shapes of Twilio and Telnyx."
     steps = ("message_arrives",)
     open_paths = ()
+    takes_config = True
+    access = {"messages_url": "{url}"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `phone` and `email` of the agent, `people` with their `answers`, `answers` of everybody else, and `inbox`."""
         given = read_members(seed, ("phone", "email", "people", "answers", "inbox"))
-        desk.rows.put(_CONFIG, "book", msgspec.to_builtins(read_book(given)))
+        desk.rows.put(_CONFIG, "book", msgspec.to_builtins(read_book(given, _load_book(desk.rows))))
         for at, item in read_items(given.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
@@ -176,9 +178,9 @@ class MessagesSimulator:
         except Refused as refused:
             return telnyx.refuse_telnyx(refused)
 
-    def read_state(self, rows: Draft) -> State:
+    def read_state(self, desk: Desk) -> State:
         """Return all messages, sent and received."""
-        return State(messages=MessagesState(messages=tuple(rows.list(_MESSAGES).values())))
+        return State(messages=MessagesState(messages=tuple(desk.rows.list(_MESSAGES).values())))
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do with messages."""

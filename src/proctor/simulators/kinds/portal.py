@@ -42,11 +42,15 @@ class PortalSimulator:
     summary = "A payer's web portal for prior authorization: pages with wizards, and REST, over one state."
     steps = ()
     open_paths = ("/", "/login", "/logout", "/requests", "/requests/*", "/patients")
+    takes_config = True
+    access = {"portal_url": "{url}/", "api_url": "{url}/api", "username": "{username}", "password": "{password}"}  # noqa: RUF012 - never changed
+    access_defaults = {"username": Setup().username, "password": "{token}"}  # noqa: RUF012 - never changed
+    endpoints = {"portal_api": "/api"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `portal`, `username`, `password`, `payer`, the determinations, `patients`, `providers` and `requests`."""
         given = seeds.read_members(seed, SEED_KEYS)
-        setup = read_setup(given)
+        setup = read_setup(given, _load_setup(desk.rows))
         desk.rows.put(_CONFIG, "setup", msgspec.to_builtins(setup))
         for name, key in (("patients", "member_id"), ("providers", "npi")):
             for at, item in seeds.read_items(given.get(name), name):
@@ -63,9 +67,7 @@ class PortalSimulator:
         """Answer a request."""
         try:
             setup = _load_setup(desk.rows)
-            for key, row in list(desk.rows.list(REQUESTS).items()):
-                if (now := apply_determination(row, setup, desk.around.now())) is not row:
-                    desk.rows.put(REQUESTS, key, now)
+            _determine(setup, desk)
             parts = split_path(request)
             if parts[:1] == ["api"]:
                 return self._handle_api(parts[1:], request, setup, desk)
@@ -124,9 +126,10 @@ class PortalSimulator:
             return pages.answer_page("Patients", search + table, base, payer=setup.payer)
         return pages.answer_page("Not found", "<p>There is no such page.</p>", base, payer=setup.payer, status=404)
 
-    def read_state(self, rows: Draft) -> State:
-        """Return the requests, the patients and the providers."""
-        return State(portal={name: list(rows.list(name).values()) for name in (REQUESTS, *_PEOPLE)})
+    def read_state(self, desk: Desk) -> State:
+        """Return the requests as they are determined by now, the patients and the providers."""
+        _determine(_load_setup(desk.rows), desk)
+        return State(portal={name: list(desk.rows.list(name).values()) for name in (REQUESTS, *_PEOPLE)})
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do with the portal."""
@@ -154,6 +157,13 @@ class PortalSimulator:
                 make_request=lambda given: Request(method="GET", path="/api/patients", query=(("q", str(given.get("q", ""))),)),
             ),
         )
+
+
+def _determine(setup: Setup, desk: Desk) -> None:
+    """Make the determinations whose delay is over."""
+    for key, row in list(desk.rows.list(REQUESTS).items()):
+        if (now := apply_determination(row, setup, desk.around.now())) is not row:
+            desk.rows.put(REQUESTS, key, now)
 
 
 def _sign_in(request: Request, setup: Setup, desk: Desk) -> Response:

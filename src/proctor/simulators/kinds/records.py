@@ -135,9 +135,9 @@ class RecordsSimulator:
         desk.rows.put(collection.name, key, row)
         return row
 
-    def read_state(self, rows: Draft) -> State:
+    def read_state(self, desk: Desk) -> State:
         """Return all rows by collection."""
-        return State(records={name: list(rows.list(name).values()) for name in rows.list(CONFIG)})
+        return State(records={name: list(desk.rows.list(name).values()) for name in desk.rows.list(CONFIG)})
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do with the records."""

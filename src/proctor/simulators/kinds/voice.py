@@ -36,6 +36,8 @@ MOST_TURNS = 1_000
 _CONFIG, _LINES, _PROGRESS = "_config", "_lines", "_progress"
 _CALLS = "calls"
 _OVER = ("completed", "no-answer")
+_PHONE = "+15550100"
+"""The agent's own, where the seed names none."""
 _READ_MENUS = make_json_decoder(Menus)
 _READ_PROGRESS = make_json_decoder(Progress)
 
@@ -47,11 +49,15 @@ class VoiceSimulator:
     summary = "Phone lines as text: calls through menus by words and keys, and callers with a script."
     steps = ("call_arrives",)
     open_paths = ()
+    takes_config = True
+    access = {"voice_url": "{url}/calls", "phone_number": "{phone}"}  # noqa: RUF012 - never changed
+    access_defaults = {"phone": _PHONE}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `phone` of the agent, and `lines`: a `number` each, with `ivr` (menus) or `answers` (a script), and `opening`."""
         given = read_members(seed, ("phone", "lines"))
-        desk.rows.put(_CONFIG, "phone", _read_number(given.get("phone"), "phone", "+15550100"))
+        if given.get("phone") is not None:
+            desk.rows.put(_CONFIG, "phone", _read_number(given["phone"], "phone"))
         for at, item in read_items(given.get("lines"), "lines"):
             line = read_members(item, ("number", "ivr", "answers", "opening"), at, required=("number",))
             number = _read_number(line["number"], join_place(at, "number"))
@@ -135,9 +141,9 @@ class VoiceSimulator:
             desk.rows.put(_PROGRESS, call["id"], msgspec.to_builtins(progress))
         return call
 
-    def read_state(self, rows: Draft) -> State:
+    def read_state(self, desk: Desk) -> State:
         """Return what was said, call by call."""
-        turns = (turn for call in rows.list(_CALLS).values() for turn in call["turns"])
+        turns = (turn for call in desk.rows.list(_CALLS).values() for turn in call["turns"])
         return State(voice=VoiceState(turns=tuple(VoiceTurn(speaker=turn["speaker"], text=turn["text"]) for turn in turns)))
 
     def list_tools(self) -> tuple[Tool, ...]:
@@ -185,7 +191,7 @@ def _read_number(value: Json, at: str, default: str | None = None) -> str:
 
 
 def _find_own(rows: Draft) -> str:
-    return rows.get(_CONFIG, "phone") or "+15550100"
+    return rows.get(_CONFIG, "phone") or _PHONE
 
 
 def _find_line(call: dict[str, Json], rows: Draft) -> Json:

@@ -49,10 +49,12 @@ class X12Simulator:
     summary = "A clearinghouse: eligibility as JSON, and raw 270, 276 and 278 answered with 271, 277, 278 or 999."
     steps = ()
     open_paths = ()
+    takes_config = True
+    access = {"x12_url": "{url}", "eligibility_url": "{url}/eligibility", "response_url": "{url}/transactions"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `payer`, `members`, `claims`, `determinations` and `default_determination`."""
-        desk.rows.put(_CONFIG, "dataset", msgspec.to_builtins(read_dataset(seed)))
+        desk.rows.put(_CONFIG, "dataset", msgspec.to_builtins(read_dataset(seed, self._load_dataset(desk.rows))))
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Perform nothing: a clearinghouse answers, and never begins."""
@@ -139,9 +141,9 @@ class X12Simulator:
         config = rows.get(_CONFIG, "dataset")
         return Dataset() if config is None else READ_DATASET.decode(msgspec.json.encode(config))
 
-    def read_state(self, rows: Draft) -> State:
+    def read_state(self, desk: Desk) -> State:
         """Return the interchanges that were answered."""
-        return State(x12=X12State(responses=tuple(row["response"] for row in rows.list(_KEPT).values())))
+        return State(x12=X12State(responses=tuple(row["response"] for row in desk.rows.list(_KEPT).values())))
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do with the clearinghouse."""

@@ -68,14 +68,14 @@ def is_address(channel: str, address: str) -> bool:
     return bool((_PHONE if channel == "sms" else _EMAIL).fullmatch(address.strip()))
 
 
-def read_book(given: dict[str, Json]) -> Book:
-    """Return who is who, as a suite writes it. Raises `SpecError` for what cannot be used."""
-    people = tuple(_read_person(item, at) for at, item in read_items(given.get("people"), "people"))
+def read_book(given: dict[str, Json], before: Book) -> Book:
+    """Return who is who, as a suite writes it, added to who was known before. Raises `SpecError` for what cannot be used."""
+    people = before.people + tuple(_read_person(item, at) for at, item in read_items(given.get("people"), "people"))
     return Book(
-        phone=_read_address(given.get("phone"), "phone", "sms", Book().phone),
-        email=_read_address(given.get("email"), "email", "email", Book().email),
+        phone=_read_address(given.get("phone"), "phone", "sms", before.phone),
+        email=_read_address(given.get("email"), "email", "email", before.email),
         people=people,
-        answers=read_script(given.get("answers"), "answers"),
+        answers=before.answers + read_script(given.get("answers"), "answers"),
     )
 
 

@@ -6,7 +6,7 @@
     default_determination: {status: pending}
 
 Without a default a request stays `submitted`. A determination with a delay is made by the first request to the portal after it is over,
-since a simulated system does nothing by itself.
+since a simulated system does nothing by itself; whoever reads the state sees it as it would be.
 """
 
 from __future__ import annotations
@@ -60,16 +60,17 @@ READ_SETUP = make_json_decoder(Setup)
 SEED_KEYS = ("portal", "username", "password", "payer", "determinations", "default_determination", "patients", "providers", "requests")
 
 
-def read_setup(given: dict[str, Json]) -> Setup:
-    """Return what a suite writes. Raises `SpecError` for what cannot be used."""
+def read_setup(given: dict[str, Json], before: Setup) -> Setup:
+    """Return what a suite writes, added to what was said before. Raises `SpecError` for what cannot be used."""
     default = given.get("default_determination")
     return Setup(
-        portal=read_word(given.get("portal"), "portal", default="radmd", among=WIZARDS),
-        username=read_word(given.get("username"), "username", default="agent"),
-        password=read_word(given.get("password"), "password", default=""),
-        payer=read_word(given.get("payer"), "payer", default="Payer"),
-        determinations=tuple(_read_determination(item, at, KEYS) for at, item in read_items(given.get("determinations"), "determinations")),
-        default=None if default is None else _read_determination(default, "default_determination", ()),
+        portal=read_word(given.get("portal"), "portal", default=before.portal, among=WIZARDS),
+        username=read_word(given.get("username"), "username", default=before.username),
+        password=read_word(given.get("password"), "password", default=before.password),
+        payer=read_word(given.get("payer"), "payer", default=before.payer),
+        determinations=before.determinations
+        + tuple(_read_determination(item, at, KEYS) for at, item in read_items(given.get("determinations"), "determinations")),
+        default=before.default if default is None else _read_determination(default, "default_determination", ()),
     )
 
 

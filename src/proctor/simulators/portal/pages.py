@@ -5,6 +5,8 @@ Everything that anybody wrote is escaped.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 from collections.abc import Iterable
 
@@ -21,6 +23,12 @@ _STYLE = (
     "table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.4rem;border-bottom:1px solid #bbb;overflow-wrap:anywhere}"
     ".problem{color:#8c1010}.hint{color:#444;display:block}dt{font-weight:600}header form{display:inline}"
 )
+
+_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+"""The pages may be served beside others on one host: they run nothing, and look as they should."""
 
 
 def escape(value: Json) -> str:
@@ -41,7 +49,7 @@ def answer_page(title: str, body: str, base: str, *, payer: str, is_inside: bool
         f"<body><header><strong>{escape(payer)} provider portal</strong>{links if is_inside else ''}</header>"
         f"<main><h1>{escape(title)}</h1>{body}</main></body></html>"
     )
-    headers = {"content-type": "text/html; charset=utf-8", "cache-control": "no-store"}
+    headers = {"content-type": "text/html; charset=utf-8", "cache-control": "no-store", "content-security-policy": _POLICY}
     return Response(status=status, body=text.encode("utf-8", "replace"), headers=headers)
 
 

@@ -108,19 +108,20 @@ class Dataset(msgspec.Struct, frozen=True, kw_only=True):
 READ_DATASET = make_json_decoder(Dataset)
 
 
-def read_dataset(seed: Json) -> Dataset:
-    """Return the dataset that a suite writes. Raises `SpecError` for one that cannot be used."""
+def read_dataset(seed: Json, before: Dataset) -> Dataset:
+    """Return the dataset that a suite writes, added to what was known before. Raises `SpecError` for one that cannot be used."""
     given = read_members(seed, ("payer", "members", "claims", "determinations", "default_determination"))
     payer = read_members(given.get("payer") or {}, ("name", "id"), "payer")
-    members = tuple(_read_member(item, at) for at, item in read_items(given.get("members"), "members"))
+    members = before.members + tuple(_read_member(item, at) for at, item in read_items(given.get("members"), "members"))
     default = given.get("default_determination")
     return Dataset(
-        payer_name=read_word(payer.get("name"), "payer.name", default="PAYER"),
-        payer_id=read_word(payer.get("id"), "payer.id", default="00000"),
+        payer_name=read_word(payer.get("name"), "payer.name", default=before.payer_name),
+        payer_id=read_word(payer.get("id"), "payer.id", default=before.payer_id),
         members=members,
-        claims=tuple(_read_claim(item, at, members) for at, item in read_items(given.get("claims"), "claims")),
-        determinations=tuple(_read_determination(item, at) for at, item in read_items(given.get("determinations"), "determinations")),
-        default=Determination() if default is None else _read_determination(default, "default_determination"),
+        claims=before.claims + tuple(_read_claim(item, at, members) for at, item in read_items(given.get("claims"), "claims")),
+        determinations=before.determinations
+        + tuple(_read_determination(item, at) for at, item in read_items(given.get("determinations"), "determinations")),
+        default=before.default if default is None else _read_determination(default, "default_determination"),
     )
 
 

@@ -1,0 +1,84 @@
+"""As many sandboxes as an organization may have: what it costs to look at them, what the next one is told, and how all of them end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+from proctor.service.access.callers import LOCAL
+from proctor.service.hub import Hub, stamp
+from proctor.store.bodies import pack
+from proctor.store.records import NewRecord, add_record
+from proctor.store.sandboxes import NewSandbox, add_sandbox
+from tests.rest.services import Clock, Service
+from tests.rest.verial import Author
+
+MANY = 1_000
+
+
+@pytest.fixture
+def service(database_url: str, tmp_path: Path) -> Iterator[Service]:
+    with Service(database_url, tmp_path, sandboxes=MANY) as running:
+        yield running
+
+
+def fill(service: Service, simulator_id: str, numbers: range) -> None:
+    """Make sandboxes as the service keeps them, in one transaction."""
+
+    async def create(hub: Hub) -> None:
+        rows = {"records/orders": {"1": {"id": 1}}}
+        made = stamp(hub.clock())
+        async with hub.database.writing() as connection:
+            for number in numbers:
+                body = {"simulator_id": simulator_id, "type": "Records", "status": "active", "playground_id": None, "credentials": None}
+                id = f"sb_{number:06}"
+                record = NewRecord(id=id, organization_id=LOCAL.organization_id, kind="sandbox", body=body)
+                await add_record(connection, record, now=made)
+                new = NewSandbox(id=id, organization_id=LOCAL.organization_id, kind="records", rows=rows, packed=pack(rows))
+                await add_sandbox(connection, replace(new, expires_at=stamp(hub.clock() + 24 * 3600)), now=made)
+
+    service.run(create)
+
+
+def count_statements(author: Author, path: str) -> tuple[int, dict[str, Any]]:
+    """How many statements it takes to read something, and what it is."""
+    found: list[str] = []
+    listen = (Engine, "before_cursor_execute", lambda *given: found.append(given[2]))
+    event.listen(*listen)
+    try:
+        answer = author.get(path)
+    finally:
+        event.remove(*listen)
+    return len(found), answer
+
+
+@pytest.mark.timeout(120)
+def test_a_thousand_sandboxes_are_listed_limited_and_ended(service: Service, clock: Clock) -> None:
+    author = Author(service, service.keys()["organization"])
+    author.post("/sandboxes/sb_home/teardown")
+    simulator = author.post("/simulators", {"name": "shop", "type": "Records", "config": {"seed": {"orders": [{"id": 1}]}}})["id"]
+    fill(service, simulator, range(20))
+    few, _ = count_statements(author, "/sandboxes?limit=20")
+    fill(service, simulator, range(20, MANY))
+    many, page = count_statements(author, "/sandboxes?limit=20")
+    assert many == few and len(page["data"]) == 20
+    deep, _ = count_statements(author, f"/sandboxes?limit=20&cursor={page['_meta']['next']}")
+    assert deep == few
+
+    told = author.post("/sandboxes", {"simulator_id": simulator}, status=409)["error"]
+    assert told["code"] == "CONFLICT" and f"{MANY} sandboxes are active" in told["message"] and "tear some down" in told["message"]
+    author.post("/sandboxes/sb_000500/teardown")
+    author.post("/sandboxes", {"simulator_id": simulator}, status=201)
+
+    clock.at += 25 * 3600
+    began = time.perf_counter()
+    assert {one["status"] for one in author.get("/sandboxes?limit=100")["data"]} == {"teardown"}
+    assert time.perf_counter() - began < 20, "whoever looks first ends all of them"
+    author.post("/sandboxes", {"simulator_id": simulator}, status=201)
