@@ -52,6 +52,7 @@ torture: .venv/.ready
 	PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
 	PROCTOR_EXAMPLES=10 $(BIN)/python -m pytest -q -m "hypothesis and not live"
 	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/test_fhir_second_opinion.py
+	PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_batch_faults.py
 
 # Both ends of what `pyproject.toml` allows, each in an environment of its own; `ONLY="tests/store -k sqlite"` runs some of the tests.
 LOWEST ?= .venv/lowest

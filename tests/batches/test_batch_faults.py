@@ -1,4 +1,7 @@
-"""Ten deaths at random moments in one batch, of workers and of drivers, then `--resume`: each trace once."""
+"""Deaths at random moments in one batch, of workers and of drivers, then `--resume`: each trace once.
+
+Four of them, or as many as `PROCTOR_BATCH_DEATHS` says: ten in `make torture`.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,10 @@ from tests.batches.span_world import SPAN_SUITE, write_requests
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
+DEATHS = int(os.environ.get("PROCTOR_BATCH_DEATHS", "4"))
+FILES = 2 * DEATHS
+"""Enough to read that a batch is still at work when the last of them comes."""
+
 
 def list_children(pid: int) -> list[int]:
     found: list[int] = []
@@ -30,15 +37,15 @@ def list_children(pid: int) -> list[int]:
     return found
 
 
-def kill_ten_times(command: list[str], folder: Path, chance: random.Random) -> list[str]:
-    """Kill workers and drivers of one batch, ten of them in all."""
+def kill_again_and_again(command: list[str], folder: Path, chance: random.Random) -> list[str]:
+    """Kill workers and drivers of one batch, `DEATHS` of them in all."""
     killed: list[str] = []
-    while len(killed) < 10:
+    while len(killed) < DEATHS:
         driver = subprocess.Popen([*command, "--resume"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(chance.randrange(1, 4)):
             time.sleep(chance.uniform(0.2, 1.2))
             workers = list_children(driver.pid)
-            if workers and len(killed) < 9:
+            if workers and len(killed) < DEATHS - 1:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(chance.choice(workers), signal.SIGKILL)
                     killed.append("worker")
@@ -53,22 +60,22 @@ def kill_ten_times(command: list[str], folder: Path, chance: random.Random) -> l
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_ten_deaths_in_one_batch_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
-    for number in range(20):
+def test_deaths_in_one_batch_lose_nothing_and_double_nothing(seed: int, tmp_path: Path) -> None:
+    for number in range(FILES):
         write_parquet(tmp_path / "data" / f"{number:02}.parquet", [make_trace(row) for row in range(10_000)], group=5_000)
     write_suite(tmp_path)
     command = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "data", "--output", "out", "-j", "2", "--quiet"]
-    killed = kill_ten_times(command, tmp_path, random.Random(seed))
+    killed = kill_again_and_again(command, tmp_path, random.Random(seed))
     assert {"worker", "driver"} <= set(killed)
     done = subprocess.run([*command, "--resume", "--format", "json"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
-    assert json.loads(done.stdout)["traces"] == 200_000
+    assert json.loads(done.stdout)["traces"] == FILES * 10_000
     found = Counter((row["file"], row["row"], row["case"]) for row in read_results(tmp_path / "out"))
-    assert len(found) == 400_000 and set(found.values()) == {1}
+    assert len(found) == FILES * 20_000 and set(found.values()) == {1}
     assert not list((tmp_path / "out" / "results").glob(".*"))
 
 
-def test_ten_deaths_while_spans_are_gathered_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
+def test_deaths_while_spans_are_gathered_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     requests = write_requests("langchain-0-oi")
     ids = {
         span["traceId"]
@@ -77,15 +84,15 @@ def test_ten_deaths_while_spans_are_gathered_lose_nothing_and_double_nothing(tmp
         for scope in group["scopeSpans"]
         for span in scope["spans"]
     }
-    for number in range(60):
+    for number in range(6 * DEATHS):
         texts = [json.dumps(request) for request in requests]
         for id in ids:
             texts = [text.replace(id, f"{number:04x}{id[4:]}") for text in texts]
         write_lines(tmp_path / "data" / f"{number:02}.jsonl", texts)
     write_suite(tmp_path, text=SPAN_SUITE)
     command = [sys.executable, "-m", "proctor", "batch", "suite.yaml", "data", "--output", "out", "-j", "2", "--quiet"]
-    kill_ten_times(command, tmp_path, random.Random(2))
+    kill_again_and_again(command, tmp_path, random.Random(2))
     done = subprocess.run([*command, "--resume"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     found = Counter((row["trace"], row["case"]) for row in read_results(tmp_path / "out"))
-    assert len(found) == 60 * len(ids) * 2 and set(found.values()) == {1}
+    assert len(found) == 6 * DEATHS * len(ids) * 2 and set(found.values()) == {1}

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     server.start()
     try:
         host, port = server.get_host_and_port()
+        # What is kept belongs to the process, not to a server of it.
+        urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/moto-api/reset", method="POST"), timeout=10).close()
         yield Bucket(f"{host}:{port}")
     finally:
         server.stop()

@@ -106,15 +106,21 @@ def test_check_drives_no_target(world: World, name: str) -> None:
 
 @pytest.mark.parametrize("name", JUDGES)
 @pytest.mark.parametrize("place", ["folder", "outside"])
-def test_a_batch_asks_no_judge_on_the_word_of_a_suite(world: World, name: str, place: str) -> None:
+def test_a_batch_asks_no_judge_without_a_bound_whoever_says_so(world: World, name: str, place: str) -> None:
     path = suite_with(judges(world)[name], getattr(world, place) / "s.json", CLAIM)
     for more in ((), ("--trust",)):
         done = proctor("batch", path, "runs.jsonl", "--output", "out", *more)
-        assert done.code == 4 and "--judge-sample" in done.err
+        assert done.code == 4 and "does not ask a judge about every trace" in done.err
     assert world.untouched() and not Path("out").exists()
+
+
+@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize("place", ["folder", "outside"])
+def test_a_batch_asks_no_strange_judge_about_a_sample(world: World, name: str, place: str) -> None:
+    path = suite_with(judges(world)[name], getattr(world, place) / "s.json", CLAIM)
     done = proctor("batch", path, "runs.jsonl", "--output", "out", "--judge-sample", "5")
-    assert done.code == 4 and "--trust" in done.err and not Path("out").exists(), done.err
-    assert world.untouched()
+    assert done.code == 4 and "--trust" in done.err, done.err
+    assert world.untouched() and not Path("out").exists()
 
 
 @pytest.mark.parametrize("name", TARGETS)
