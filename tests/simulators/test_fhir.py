@@ -105,6 +105,16 @@ def test_conditions_decide_whether_something_is_made(clinic: Workplace) -> None:
     assert clinic.ask("DELETE", "/Patient?family=Smith").status == 204
 
 
+def test_a_search_through_more_values_than_anybody_meant_is_refused(clinic: Workplace) -> None:
+    huge = {"resourceType": "Patient", "name": [{"given": [f"n{number}" for number in range(101)]}] * 101}
+    assert clinic.ask("POST", "/Patient", huge).status == 201
+    assert outcome(clinic.ask("GET", "/Patient?given=Ann")) == (400, "too-costly")
+    assert outcome(clinic.ask("DELETE", "/Patient?given=Ann")) == (400, "too-costly")
+    batch = {"resourceType": "Bundle", "type": "batch", "entry": [{"request": {"method": "GET", "url": "Patient?given=Ann"}}]}
+    assert [entry["response"]["status"][:3] for entry in read(clinic.ask("POST", "/", batch))["entry"]] == ["400"]
+    assert clinic.get("/Patient?family=Smith")["total"] == 1
+
+
 @pytest.mark.parametrize(
     ("method", "target", "body", "headers", "expected"),
     [

@@ -7,7 +7,8 @@ other unknown parameter is always refused, as it would find too much.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Generator, Sequence
 
 from proctor.codecs.fhir import Search, compile_search
 from proctor.codecs.fhir_elements import Found
@@ -37,14 +38,16 @@ def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draf
     given = dict(used)
     search = compile_pairs(resource_type, [(name, value) for name, value in used if name not in _ANSWER])
     shelves = Shelves(rows)
-    matches = search.list_matches(shelves)
+    with _refuse_costly_search():
+        matches = search.list_matches(shelves)
     counted = given.get("_summary") == "count"
     size = 0 if counted else min(PAGE if search.most is None else search.most, MOST_PER_PAGE)
     offset = _read_offset(given.get("_offset", "0"))
     page = matches[offset : offset + size]
     elements = [name for name in given.get("_elements", "").split(",") if name]
     entries = [_make_entry(request, found, "match", elements) for found in page]
-    entries += [_make_entry(request, found, "include", []) for found in search.find_included(page, shelves)]
+    with _refuse_costly_search():
+        entries += [_make_entry(request, found, "include", []) for found in search.find_included(page, shelves)]
     kept = [(name, value) for name, value in used if name != "_offset"]
     links = [{"relation": "self", "url": _make_link(request, resource_type, used)}]
     if size and offset + size < len(matches):
@@ -72,7 +75,17 @@ def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource
     if not pairs:
         raise refuse_fhir(412, "required", "a condition needs at least one search parameter")
     search = compile_pairs(resource_type, pairs)
-    return [found.resource for found in search.list_matches(Shelves(rows))]
+    with _refuse_costly_search():
+        return [found.resource for found in search.list_matches(Shelves(rows))]
+
+
+@contextlib.contextmanager
+def _refuse_costly_search() -> Generator[None]:
+    """Refuse with 400 what a search may not look through: one resource can hold more values than anybody meant."""
+    try:
+        yield
+    except CheckFault as fault:
+        raise refuse_fhir(400, "too-costly", fault.message) from None
 
 
 def _is_passed_over(name: str, resource_type: str, strict: bool) -> bool:
