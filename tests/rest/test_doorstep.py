@@ -270,13 +270,13 @@ def test_an_answer_that_nobody_reads_is_dropped_when_its_time_is_over_and_not_be
 
 
 def test_answers_that_wait_to_be_read_share_one_room_and_the_slowest_readers_leave(tmp_path: Path) -> None:
-    # Room for two of the answers, each of half a megabyte: with less than one, the last reader would have to leave, too.
-    with listening(tmp_path, write_stall_s=60, unsent_bytes=1_200_000) as server, ExitStack() as stack:
+    # Room for two of the answers, each of two thirds of a megabyte: with less than one, the last reader would have to leave, too.
+    with listening(tmp_path, write_stall_s=60, unsent_bytes=1_700_000) as server, ExitStack() as stack:
         warm(server)
         for _ in range(6):
             stack.enter_context(slow_reader(server, "127.0.0.2"))
         wait_until(lambda: 0 < len(open_from(server, "127.0.0.2")) < 6)
-        assert sum(one.count_unsent() for one in open_from(server, "127.0.0.2")) <= 1_200_000
+        assert sum(one.count_unsent() for one in open_from(server, "127.0.0.2")) <= 1_700_000
         warm(server)
 
 

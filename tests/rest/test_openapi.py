@@ -52,6 +52,7 @@ REAL: dict[str, Any] = {
 REAL_AT: dict[str, dict[str, Any]] = {
     "/api/projects/{project_id}/secrets/{name}": {"name": "TOKEN"},
     "/sandboxes/{sandbox_id}/datasets/{dataset_id}": {"dataset_id": "dsb_home"},
+    "/environments/{environment_id}/datasets/{dataset_id}": {"dataset_id": "dsb_home"},
     "/api/runs/{run_id}/results/{result_id}": {"result_id": "att_home"},
     "/solvers/{solver_id}/api-keys/{key_id}": {"key_id": "skey_home"},
 }

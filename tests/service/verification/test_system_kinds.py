@@ -42,6 +42,8 @@ JOINED: list[tuple[bool, Any, list[Any], list[Any]]] = [
     (True, {"b": 1, "seed": {"a": 2}}, [], [{"a": 2, "b": 1}]),
     (True, {"seed": [1]}, [{"a": 2}], [[1], {"a": 2}]),
     (True, {"seed": [1], "b": 2}, [], [{"seed": [1], "b": 2}]),
+    (True, {"b": 1, "other": 2}, [], [{"b": 1}]),
+    (True, {"other": 2}, [{"a": 2}], [{"a": 2}]),
 ]
 
 
@@ -49,5 +51,5 @@ JOINED: list[tuple[bool, Any, list[Any], list[Any]]] = [
 def test_the_config_of_a_simulator_is_put_in_first(
     takes: bool, config: Any, seeds: list[Any], expected: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(find_simulator("records")), "takes_config", takes, raising=False)
+    monkeypatch.setattr(type(find_simulator("records")), "config_names", ("a", "b") if takes else (), raising=False)
     assert join_config("records", config, seeds) == expected

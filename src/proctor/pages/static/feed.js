@@ -45,7 +45,9 @@ async function refresh(always = false) {
 const soon = () => { timer ??= setTimeout(() => refresh(), LEAST_MS); };
 
 function heard(event) {
-  if (paused) { waiting.add(JSON.parse(event.data).trace_id); tell(); } else soon();
+  // One seen before may be decided now.
+  if (!paused) soon();
+  else if (event.type === "received") { waiting.add(JSON.parse(event.data).trace_id); tell(); }
 }
 
 function follow(address) {
@@ -56,7 +58,7 @@ function follow(address) {
     if (over) return;
     since ||= new Date().toLocaleTimeString(document.documentElement.lang);
     tell();
-    // Refused: the session is over, or there are too many streams. Asked even while paused: nobody sends any more.
+    // Refused: no session, or too many streams. Asked even while paused.
     if (stream.readyState === EventSource.CLOSED) setTimeout(() => refresh(true).then(() => { if (!over) follow(address); }), 3000);
   });
 }
@@ -65,7 +67,7 @@ button.hidden = false;
 button.addEventListener("click", () => {
   paused = !paused;
   button.setAttribute("aria-pressed", String(paused));
-  if (!paused && waiting.size) soon();
+  if (!paused) soon();
   tell();
 });
 follow(live.dataset.events);

@@ -5,7 +5,8 @@ does not have is a type of its own name. A type without a kind can be authored, 
 
 A simulator may say how its parts are called: `access` are the names in the credentials of a sandbox, with `{url}`, `{token}`, `{sandbox}`
 and the names in `access_defaults` in what they stand for, which a config may say otherwise; `endpoints` are the names of its paths among
-the endpoints of a run. One with `takes_config` is given the `config` of its simulator as part of its seed; any other takes `config.seed`.
+the endpoints of a run. Of the `config` of its simulator it is given `config.seed`, and beside it what `config_names` names. Whatever else a
+client writes there is kept and means nothing here, as at Verial.
 """
 
 from __future__ import annotations
@@ -52,12 +53,14 @@ def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
     if not config:
         return None
     seed = config.get("seed")
-    if not getattr(find_simulator(kind), "takes_config", False):
+    names: tuple[str, ...] = getattr(find_simulator(kind), "config_names", ())
+    said = {name: value for name, value in config.items() if name in names}
+    if not said:
         return seed
     if isinstance(seed, dict):
-        return {**seed, **{name: value for name, value in config.items() if name != "seed"}}
-    # Alone, a list is a seed as it is; beside other settings nobody can say what it means, and the kind refuses the key.
-    return seed if seed is not None and len(config) == 1 else dict(config)
+        return {**seed, **said}
+    # Beside other settings nobody can say what a bare list means, and the kind refuses the key.
+    return said if seed is None else {**said, "seed": seed}
 
 
 def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:
@@ -65,7 +68,7 @@ def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json])
     first = find_config_seed(kind, config)
     if first is None:
         return seeds
-    if getattr(find_simulator(kind), "takes_config", False) and isinstance(first, dict) and seeds and isinstance(seeds[0], dict):
+    if getattr(find_simulator(kind), "config_names", ()) and isinstance(first, dict) and seeds and isinstance(seeds[0], dict):
         return [{**first, **cast("dict[str, Json]", seeds[0])}, *seeds[1:]]
     return [first, *seeds]
 

@@ -45,12 +45,12 @@ class CdsSimulator:
     summary = "CDS Hooks 1.1: an EHR that calls the agent's service, and services that an agent calls."
     steps = ()
     open_paths = ("/cds-services",)
-    takes_config = True
+    config_names = ("services", "fhir_server")
     access = {"cds_url": "{url}", "registration_url": "{url}/services"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `services` that the suite plays, each with its cards, and `fhir_server` for requests."""
-        given = read_members(seed, ("services", "fhir_server"))
+        given = read_members(seed, self.config_names)
         if given.get("fhir_server") is not None:
             desk.rows.put(_CONFIG, "fhir_server", read_word(given["fhir_server"], "fhir_server", default=""))
         for at, item in read_items(given.get("services"), "services"):

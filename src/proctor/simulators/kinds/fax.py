@@ -45,13 +45,13 @@ class FaxSimulator:
     summary = "A fax line: PDF and TIFF out and in, with pages and text layer."
     steps = ("fax_arrives",)
     open_paths = ()
-    takes_config = True
+    config_names = ("number", "inbox")
     access = {"fax_url": "{url}/faxes", "fax_number": "{number}"}  # noqa: RUF012 - never changed
     access_defaults = {"number": _NUMBER}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `number`, that of the agent, and `inbox`: faxes that have arrived."""
-        given = read_members(seed, ("number", "inbox"))
+        given = read_members(seed, self.config_names)
         if given.get("number") is not None:
             desk.rows.put(_CONFIG, "number", _read_number(given["number"], "number", _NUMBER))
         for at, item in read_items(given.get("inbox"), "inbox"):

@@ -39,13 +39,13 @@ class Hl7Simulator:
     summary = "An HL7 v2 feed: messages out with a proper acknowledgement, an inbox, and MLLP in local runs."
     steps = ("message_arrives",)
     open_paths = ()
-    takes_config = True
+    config_names = ("inbox", "accepts", "rules", "mllp")
     access = {"hl7_url": "{url}", "inbox_url": "{url}/inbox", "outbound_url": "{url}/outbound"}  # noqa: RUF012 - never changed
     endpoints = {"hl7_inbox": "/inbox", "hl7_outbound": "/outbound"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `inbox` (messages), `accepts` (types), `rules` and `mllp`; a list is the inbox alone."""
-        given = {"inbox": seed} if isinstance(seed, list) else read_members(seed, ("inbox", "accepts", "rules", "mllp"))
+        given = {"inbox": seed} if isinstance(seed, list) else read_members(seed, self.config_names)
         rules = read_rules(given.get("accepts"), given.get("rules"))
         read_flag(given.get("mllp"), "mllp")
         # A dataset that brings messages alone leaves the rules of the config as they are.

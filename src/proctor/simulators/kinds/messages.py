@@ -41,12 +41,12 @@ class MessagesSimulator:
     summary = "Short messages, e-mails and chats, with people who answer from a script; also in the shapes of Twilio and Telnyx."
     steps = ("message_arrives",)
     open_paths = ()
-    takes_config = True
+    config_names = ("phone", "email", "people", "answers", "inbox")
     access = {"messages_url": "{url}"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `phone` and `email` of the agent, `people` with their `answers`, `answers` of everybody else, and `inbox`."""
-        given = read_members(seed, ("phone", "email", "people", "answers", "inbox"))
+        given = read_members(seed, self.config_names)
         desk.rows.put(_CONFIG, "book", msgspec.to_builtins(read_book(given, _load_book(desk.rows))))
         for at, item in read_items(given.get("inbox"), "inbox"):
             self._arrive(item, at, desk)

@@ -42,7 +42,7 @@ class PortalSimulator:
     summary = "A payer's web portal for prior authorization: pages with wizards, and REST, over one state."
     steps = ()
     open_paths = ("/", "/login", "/logout", "/requests", "/requests/*", "/patients")
-    takes_config = True
+    config_names = SEED_KEYS
     access = {"portal_url": "{url}/", "api_url": "{url}/api", "username": "{username}", "password": "{password}"}  # noqa: RUF012 - never changed
     access_defaults = {"username": Setup().username, "password": "{token}"}  # noqa: RUF012 - never changed
     endpoints = {"portal_api": "/api"}  # noqa: RUF012 - never changed

@@ -49,13 +49,13 @@ class VoiceSimulator:
     summary = "Phone lines as text: calls through menus by words and keys, and callers with a script."
     steps = ("call_arrives",)
     open_paths = ()
-    takes_config = True
+    config_names = ("phone", "lines")
     access = {"voice_url": "{url}/calls", "phone_number": "{phone}"}  # noqa: RUF012 - never changed
     access_defaults = {"phone": _PHONE}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
         """Read `phone` of the agent, and `lines`: a `number` each, with `ivr` (menus) or `answers` (a script), and `opening`."""
-        given = read_members(seed, ("phone", "lines"))
+        given = read_members(seed, self.config_names)
         if given.get("phone") is not None:
             desk.rows.put(_CONFIG, "phone", _read_number(given["phone"], "phone"))
         for at, item in read_items(given.get("lines"), "lines"):

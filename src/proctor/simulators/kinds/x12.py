@@ -49,7 +49,7 @@ class X12Simulator:
     summary = "A clearinghouse: eligibility as JSON, and raw 270, 276 and 278 answered with 271, 277, 278 or 999."
     steps = ()
     open_paths = ()
-    takes_config = True
+    config_names = ("payer", "members", "claims", "determinations", "default_determination")
     access = {"x12_url": "{url}", "eligibility_url": "{url}/eligibility", "response_url": "{url}/transactions"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
