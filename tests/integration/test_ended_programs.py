@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,30 @@ def test_an_end_that_nobody_expected_is_never_a_pass(
     monkeypatch.setattr("proctor.cli.main._dispatch", end)
     assert run(["run"]) == wanted
     assert f"ended the program (SystemExit: {given}) before it was done" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "wanted"), [(0, Exit.INTERRUPTED), (7, 7)])
+def test_an_agent_that_ends_the_process_has_not_passed(tmp_path: Path, code: int, wanted: int) -> None:
+    (tmp_path / "leaves.py").write_text(f"import os\ndef answer(message):\n    os._exit({code})\n", encoding="utf-8")
+    (tmp_path / "suite.yaml").write_text("proctor: 1\ncases: [{id: a, input: hi, expect: response_not_empty}]\n", encoding="utf-8")
+    command = [sys.executable, "-m", "proctor", "run", "suite.yaml", "--target", "leaves:answer"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == wanted, done
+    assert ("ended the program (os._exit: 0) before it was done" in done.stderr) == (code == 0), done
+
+
+def test_a_child_that_an_agent_forks_ends_as_it_likes(tmp_path: Path) -> None:
+    (tmp_path / "forks.py").write_text(
+        "import os\ndef answer(message):\n    child = os.fork()\n    if not child:\n        os._exit(0)\n"
+        "    return f'it ended with {os.waitpid(child, 0)[1]}'\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "suite.yaml").write_text(
+        "proctor: 1\ncases: [{id: a, input: hi, expect: [{response_contains: it ended with 0}]}]\n", encoding="utf-8"
+    )
+    command = [sys.executable, "-m", "proctor", "run", "suite.yaml", "--target", "forks:answer"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0 and "os._exit" not in done.stderr, done
 
 
 def test_help_and_usage_errors_end_as_ever(capsys: pytest.CaptureFixture[str]) -> None:

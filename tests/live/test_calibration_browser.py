@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,11 @@ from typing import Any
 import pytest
 
 from proctor.report.calibration_html import render_calibration_html
+from tests.live.chromium import CHROMIUM, launch_chromium
 from tests.report.test_calibration import hostile
 from tests.report.test_calibration import sample as sample
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need the package playwright")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 pytestmark = [
     pytest.mark.live,
@@ -26,7 +25,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        opened = launch_chromium(started)
         yield opened
         opened.close()
 

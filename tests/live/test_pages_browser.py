@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +15,12 @@ import pytest
 
 from tests.foreign import install_from_npm
 from tests.live.accessibility import find_flaws, open_details
+from tests.live.chromium import CHROMIUM, launch_chromium
 from tests.live.serving import Serving, serving
 from tests.live.settings_screens import list_settings_screens
 from tests.pages.test_hostile import HOSTILE
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need the package playwright")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 pytestmark = [
     pytest.mark.live,
@@ -144,8 +143,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as started:
-        # A container has no user namespaces and little shared memory.
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        opened = launch_chromium(started)
         yield opened
         opened.close()
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.live.chromium import CHROMIUM
 from tests.live.serving import Serving
-from tests.live.test_pages_browser import CHROMIUM, Visitor, browser, opened_place  # noqa: F401  # a fixture among them
+from tests.live.test_pages_browser import Visitor, browser, opened_place  # noqa: F401  # a fixture among them
 
 pytestmark = [
     pytest.mark.live,

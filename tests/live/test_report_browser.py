@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.server
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +13,10 @@ import pytest
 import proctor
 from proctor.model.run import RunEntry
 from proctor.report.html import render_html
+from tests.live.chromium import CHROMIUM, launch_chromium
 from tests.report.html_samples import hostile_run, large_run, live_run
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need the package playwright")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 pytestmark = [
     pytest.mark.live,
@@ -29,8 +28,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as started:
-        # A container has no user namespaces and little shared memory.
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        opened = launch_chromium(started)
         yield opened
         opened.close()
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.live.chromium import CHROMIUM
+
 pytest.importorskip("playwright.sync_api", reason="the pictures need the package playwright")
 ROOT = Path(__file__).parents[2]
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 if "PROCTOR_SCREENSHOTS" in os.environ:  # `make screenshots`, which has just made them, sees to it

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.test_pages_browser import CHROMIUM, Place, Visitor, browser, opened_place, playwright  # noqa: F401  # `browser` is a fixture
+from tests.live.chromium import CHROMIUM
+from tests.live.test_pages_browser import Place, Visitor, browser, opened_place, playwright  # noqa: F401  # `browser` is a fixture
 
 pytestmark = [
     pytest.mark.live,

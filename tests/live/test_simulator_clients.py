@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,10 @@ from proctor.model.system import System
 from proctor.simulators.fax.documents import write_pdf
 from tests.foreign import install_from_index, install_from_npm
 from tests.live.accessibility import find_flaws
+from tests.live.chromium import CHROMIUM, launch_chromium
 from tests.live.simulated_sites import Site, run
 from tests.simulators import test_portal, test_x12
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 CLIENTS = ("hl7==0.4.5", "pyx12==4.0.0", "twilio==9.13.0", "telnyx==4.189.0", "pypdf==7.0.1")
 AXE = "axe-core@4.14.0"
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -168,7 +167,7 @@ def page() -> Iterator[Any]:
         pytest.skip("no chromium is installed")
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
+        opened = launch_chromium(started)
         yield opened.new_page()
         opened.close()
 

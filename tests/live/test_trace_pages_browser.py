@@ -12,8 +12,9 @@ import pytest
 
 from proctor.service.hub import Hub
 from tests.live.accessibility import find_flaws, open_details
+from tests.live.chromium import CHROMIUM
 from tests.live.serving import Serving, serving
-from tests.live.test_pages_browser import CHROMIUM, Visitor, axe, browser
+from tests.live.test_pages_browser import Visitor, axe, browser
 from tests.pages.trace_seeds import START, add_trace, make_spans
 from tests.pages.world import World
 

@@ -10,9 +10,11 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -549,3 +551,31 @@ def test_a_missing_driver_names_what_to_install(driver: str, url: str, extra: st
     monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(MissingExtra, match=rf"proctor\[{extra}\]"):
         asyncio.run(open_database(url))
+
+
+@pytest.mark.parametrize("moment", ["in a statement", "between two"])
+def test_closing_waits_for_connections_that_whoever_was_cancelled_gives_back(database: TestDatabase, moment: str) -> None:
+    slow = {
+        "sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT count(*) FROM n",
+        "postgresql": "SELECT pg_sleep(0.3)",
+    }
+
+    async def leave(opened: Database) -> tuple[int, set[str]]:
+        async def read() -> None:
+            async with opened.reading() as connection:
+                await connection.execute(sa.text(slow[opened.dialect] if moment == "in a statement" else "SELECT 1"))
+                await asyncio.sleep(5)
+
+        threads = set(threading.enumerate())
+        # As a client that goes away ends its request: cancelled again wherever it waits, so that nobody waits for the connection.
+        with anyio.move_on_after(0.05):
+            await read()
+        pool = opened.engine.pool
+        await opened.close()
+        return pool.checkedout(), {thread.name for thread in set(threading.enumerate()) - threads}  # type: ignore[attr-defined]
+
+    # Not by `run`, which closes it once more.
+    async def whole() -> tuple[int, set[str]]:
+        return await leave(await open_database(database.url))
+
+    assert asyncio.run(whole()) == (0, set())

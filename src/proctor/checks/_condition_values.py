@@ -223,6 +223,9 @@ def compare_values(operator: str, left: Json, right: Json, scope: Scope) -> bool
 def _is_in(item: Json, holder: Json) -> bool | Undecided:
     if isinstance(holder, str):
         spend(len(holder) // 1000 + 1)
+        if item == "":
+            # An empty cell of a table, most often: a claim that holds for every answer has looked at none.
+            return Undecided("there is nothing to look for: an empty text is in every text", "wrong_type")
         return item in holder if isinstance(item, str) else Undecided(f"{_describe(item)} cannot be in a text", "wrong_type")
     if isinstance(holder, dict):
         return item in holder if isinstance(item, str) else Undecided(f"{_describe(item)} cannot be a key of an object", "wrong_type")

@@ -8,7 +8,7 @@ import sys
 from typing import NamedTuple
 
 from proctor.cli.commands import load_command
-from proctor.cli.exits import Exit, ParserDone
+from proctor.cli.exits import Exit, ParserDone, refuse_silent_pass
 from proctor.errors import ProctorError
 from proctor.model.show import escape_unseen, nearest
 
@@ -80,7 +80,8 @@ def write_usage() -> str:
 def run(arguments: list[str]) -> int:
     """Run one command line; returns the exit code."""
     try:
-        code = _dispatch(arguments)
+        with refuse_silent_pass():
+            code = _dispatch(arguments)
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
             sys.stdout.flush()
         return code

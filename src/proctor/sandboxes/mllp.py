@@ -7,12 +7,13 @@ for it, on loopback, and only while their attempt runs.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import socketserver
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from proctor.sandboxes.open_connections import OpenConnections
 
 MOST_BYTES = 10_000_000
 """Bytes of one message; the connection of a client that sends more without an end is closed."""
@@ -42,30 +43,8 @@ class MllpServer:
         self._thread.join()
 
 
-class _Tcp(socketserver.ThreadingTCPServer):
-    daemon_threads = True
+class _Tcp(OpenConnections, socketserver.ThreadingTCPServer):
     request_queue_size = 64
-
-    def __init__(self, *given: Any) -> None:
-        self._connections: set[socket.socket] = set()
-        super().__init__(*given)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def close_connections(self) -> None:
-        """End the connections that clients have left open, so that their threads end."""
-        for connection in list(self._connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that went away in the middle is no concern of the run."""
 
 
 class _Handler(socketserver.BaseRequestHandler):

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import functools
 import hmac
 import re
 import secrets
-import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +23,7 @@ import msgspec
 
 from proctor.codecs.query import decode_query
 from proctor.sandboxes.mllp import MllpServer
+from proctor.sandboxes.open_connections import OpenConnections
 from proctor.sandboxes.outside import fetch_outside
 from proctor.simulators.exchange import Errand, Fetched, Request, Response, refuse
 from proctor.simulators.sandbox import Sandbox
@@ -183,31 +182,9 @@ def _has_token(headers: dict[str, str], token: str) -> bool:
     return bool(token) and hmac.compare_digest(sent, token.encode())
 
 
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
+class _Http(OpenConnections, ThreadingHTTPServer):
     # Twenty attempts may connect at once.
     request_queue_size = 128
-
-    def __init__(self, *given: Any) -> None:
-        self._connections: set[socket.socket] = set()
-        super().__init__(*given)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def close_connections(self) -> None:
-        """End the connections that clients have left open, so that their threads end."""
-        for connection in list(self._connections):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a client that went away in the middle is no concern of the run."""
 
 
 class _TooLarge(Exception):

@@ -18,18 +18,25 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncGenerator
+from collections.abc import Set as AbstractSet
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
+from weakref import WeakSet
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from proctor.errors import InputError, MissingExtra, StoreError
 from proctor.store.bodies import from_json, to_json
 from proctor.store.migrations import migrate
+
+if TYPE_CHECKING:
+    from proctor.store.sqlite_driver import OneWayConnection
 
 Dialect = Literal["sqlite", "postgresql"]
 _BUSY_MS = 30_000
@@ -38,6 +45,8 @@ WRITE_WAIT_S = 5.0
 """How long a writer waits for the lock of another process, or for a connection, before it is told that the database is away."""
 AWAY_S = 1.0
 """How long others are told the same, without waiting themselves, after one could not write."""
+_GIVE_BACK_S = 2.0
+"""How long closing waits for connections that are still in somebody's hands."""
 _STATEMENT_S = 60.0
 """How long one statement may take on PostgreSQL before it is given up."""
 _EXPECTED = "expected sqlite:///FILE or postgresql://USER@HOST/NAME"
@@ -50,9 +59,11 @@ _ADDRESS_OPTIONS = ("ssl", "host", "port", "prepared_statement_cache_size")
 class Database:
     """An open database. Reads go over `reading`, changes over `writing`: one transaction each."""
 
-    def __init__(self, engine: AsyncEngine, dialect: Dialect) -> None:
+    def __init__(self, engine: AsyncEngine, dialect: Dialect, threads: AbstractSet[OneWayConnection] = frozenset()) -> None:
         self.engine = engine
         self.dialect: Dialect = dialect
+        self._threads = threads
+        """Connections of SQLite, each with a thread, as long as somebody holds them."""
         # SQLite has one writer. Waiting for it here is fair and cheap; its own waiting is a poll that may starve somebody.
         self._one_writer = asyncio.Lock()
         self._writes = False
@@ -130,7 +141,16 @@ class Database:
             raise StoreError(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection. Those that somebody is just giving back have a moment for it."""
+        # Whoever is cancelled gives its connection back in a task of its own; what an event loop that ends leaves of it, a socket or a
+        # thread, would be found by the garbage collector or write to a loop that is closed.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GIVE_BACK_S):
+                while cast(AsyncAdaptedQueuePool, self.engine.pool).checkedout():
+                    await asyncio.sleep(0.005)
+                await self.engine.dispose()
+                while any(connection.is_running for connection in self._threads):
+                    await asyncio.sleep(0.005)
         await self.engine.dispose()
 
 
@@ -190,9 +210,10 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
     """
     address = _parse_address(url)
     dialect = cast(Dialect, address.get_backend_name())
+    threads: WeakSet[OneWayConnection] = WeakSet()
     options: dict[str, Any] = {"json_serializer": _to_json_text, "json_deserializer": from_json, "pool_size": pool_size}
     if dialect == "sqlite":
-        options["connect_args"] = {"timeout": WRITE_WAIT_S, "async_creator_fn": _connect_sqlite}
+        options["connect_args"] = {"timeout": WRITE_WAIT_S, "async_creator_fn": partial(_connect_sqlite, threads)}
     else:
         address, arguments = _postgres_arguments(address)
         # A connection that the server dropped is noticed before it is used.
@@ -205,7 +226,7 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
         ) from error
     if dialect == "sqlite":
         event.listen(engine.sync_engine, "connect", _prepare_sqlite)
-    database = Database(engine, dialect)
+    database = Database(engine, dialect, threads)
     try:
         async with translate_errors():
             if dialect == "sqlite":
@@ -297,10 +318,12 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             time.sleep(0.02)
 
 
-def _connect_sqlite(database: str, **options: Any) -> Any:
+def _connect_sqlite(threads: WeakSet[OneWayConnection], database: str, **options: Any) -> Any:
     from proctor.store.sqlite_driver import connect  # the driver may be missing, which is told by whoever opens the database
 
-    return connect(database, **options)
+    connection = connect(database, **options)
+    threads.add(connection)
+    return connection
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:

@@ -34,6 +34,22 @@ class OneWayConnection(aiosqlite.Connection):
         self._thread.daemon = True
         self._given_up = False
         """Whether somebody no longer waits for something that the thread may still do."""
+        self._is_stopped = False
+        self._end: asyncio.Future[Any] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread of this connection is there."""
+        return self._thread.is_alive()
+
+    def stop(self) -> asyncio.Future[Any] | None:
+        """End the thread after what it was given, and return what is done when it has ended, where there is an event loop to wait in."""
+        # Whoever is cancelled while closing stops the thread by force, and the closing that goes on behind it stops it again. The driver
+        # would wait without end for a thread that has ended, and so would the end of the program.
+        if not self._is_stopped:
+            self._is_stopped = True
+            self._end = super().stop()
+        return self._end
 
     async def run_in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do something in the thread of this connection."""

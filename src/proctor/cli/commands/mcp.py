@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proctor.cli.databases import add_database_flags, use_hub
-from proctor.cli.exits import Exit
+from proctor.cli.exits import Exit, end_process
 from proctor.cli.parser import add_trust_flag, make_parser
 from proctor.errors import MissingExtra
 
@@ -71,7 +71,7 @@ def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
                 await runs.close()
                 await hub.database.close()
         finally:
-            os._exit(code)
+            end_process(code)
 
     for number, code in ((signal.SIGTERM, Exit.PASSED), (signal.SIGHUP, Exit.PASSED), (signal.SIGINT, Exit.INTERRUPTED)):
         loop.add_signal_handler(number, lambda code=code: ending.append(loop.create_task(leave(code))))
