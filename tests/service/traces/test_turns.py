@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from proctor.service.access import agents
 from proctor.service.access.callers import LOCAL
 from proctor.service.decisions import child_process, trace_verdicts
 from proctor.service.decisions.process import _make_time_limit
-from proctor.service.decisions.trace_process import CannotStart, ProcessDecider, ThreadDecider
+from proctor.service.decisions.trace_process import CannotStart, PairDecider, ProcessDecider, ThreadDecider
 from proctor.service.decisions.trace_verdicts import Batch, CaseText, Decision, OutOfTime, Task, TraceDecider
 from proctor.service.hub import Hub
 from proctor.service.traces import cases, evaluation_leases
@@ -197,6 +198,54 @@ async def test_without_a_process_a_thread_decides(hub: Hub) -> None:
     assert {row["outcome"] for row in await trace_rows(hub)} == {"pass"}
 
 
+WAITS = """
+import sys, time
+from pathlib import Path
+from proctor.service.decisions import trace_verdicts
+from proctor.service.decisions.process import main
+
+inner = trace_verdicts.TraceDecider._decide_task
+def decide(self, task, cases, judging):
+    own, other = Path(sys.argv[-1], task.id), Path(sys.argv[-1], {"a": "b", "b": "a"}.get(task.id, task.id))
+    own.touch()
+    while not other.exists():
+        time.sleep(0.01)
+    return inner(self, task, cases, judging)
+trace_verdicts.TraceDecider._decide_task = decide
+main()
+"""
+"""Decides the traces `a` and `b` only while both are being decided."""
+
+
+async def test_two_batches_are_decided_at_once_and_the_second_process_ends_when_nobody_needs_it(tmp_path: Path) -> None:
+    deciders = [ProcessDecider(command=(sys.executable, "-c", WAITS, str(tmp_path))) for _ in range(2)]
+    pair = PairDecider(*deciders, idle_s=0.05)
+    assert not pair.was_ready
+    batches = [Batch(cases=b"[]", tasks=[task(id=id)], judging=False) for id in "ab"]
+    async with asyncio.timeout(30):
+        found = await asyncio.gather(*(pair.decide(batch, {}) for batch in batches))
+        assert [len(decisions) for decisions in found] == [1, 1] and pair.was_ready
+        first, second = (decider._process for decider in deciders)  # pyright: ignore[reportPrivateUsage]
+        assert first is not None and second is not None and first is not second
+        while second.is_running:
+            await asyncio.sleep(0.01)
+        # One batch at a time needs no second process.
+        assert len(await pair.decide(Batch(cases=b"[]", tasks=[task(id="c")], judging=False), {})) == 1
+        assert first.is_running and deciders[1]._process is None  # pyright: ignore[reportPrivateUsage]
+        await pair.close()
+        assert not first.is_running
+
+
+async def test_a_process_that_dies_takes_nothing_of_the_other_batch_along() -> None:
+    pair = PairDecider(*(ProcessDecider(command=(sys.executable, "-c", DEADLY)) for _ in range(2)))
+    deadly = task(id="b", pieces=[pack({"data": {"text": "DEADLY"}})])
+    batches = [Batch(cases=b"[]", tasks=tasks, judging=False) for tasks in ([task(id="a"), deadly, task(id="c")], [task(id="d")] * 20)]
+    async with asyncio.timeout(30):
+        found = await asyncio.gather(*(pair.decide(batch, {}) for batch in batches))
+    assert [len(decisions) for decisions in found] == [1, 20]
+    await pair.close()
+
+
 def test_a_process_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = (sys.executable, "-c", f"import time; time_sleep = time.sleep\n{DEADLY.replace('os._exit(9)', 'time_sleep(60)')}")
 
@@ -242,6 +291,8 @@ def test_an_agent_that_used_up_its_time_waits_for_the_next_batch_and_the_others_
 
 class Tiresome:
     """Hands back everything of some agents, as if they had used up their time, but for the first."""
+
+    places = 1
 
     def __init__(self, *agents: str) -> None:
         self._agents = agents

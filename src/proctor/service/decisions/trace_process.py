@@ -1,7 +1,7 @@
-"""Decides traces in a process beside this one, or in a thread of it.
+"""Decides traces in processes beside this one, or in a thread of it.
 
-The service uses a process (`process.py`); what is done once and by hand uses a thread, and so does a service on a system that
-does not let it start one.
+The service uses a process (`process.py`), and a second one while there is enough to do for both; what is done once and by hand uses a
+thread, and so does a service on a system that does not let it start a process.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -19,15 +20,24 @@ from proctor.model.typed import make_msgpack_decoder
 from proctor.service.decisions.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
 from proctor.service.decisions.trace_verdicts import Batch, CaseKey, CaseText, Decision, TraceDecider
 
-__all__ = ["BatchDecider", "CannotStart", "ProcessDecider", "ThreadDecider"]
+__all__ = ["BatchDecider", "CannotStart", "PairDecider", "ProcessDecider", "ThreadDecider", "make_decider"]
 
 MEMORY_BYTES = 3_000_000_000
 """What the process may hold: the largest trace there can be, in memory."""
+_NICE = 5
+"""By how much the second process stands back behind the one that answers requests."""
+_IDLE_S = 30.0
+"""How long the second process is kept when there is nothing for it to do."""
 _LOG = logging.getLogger("proctor.serve")
 
 
 class BatchDecider(Protocol):
-    """Decides batches of traces, one batch at a time."""
+    """Decides batches of traces."""
+
+    @property
+    def places(self) -> int:
+        """How many batches it decides at once; nobody asks for more."""
+        ...
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
         """Return the decisions in the order of the tasks. Where they are fewer, the process ended at the first task without one."""
@@ -56,6 +66,8 @@ class _KnownCases:
 class ThreadDecider:
     """Decides in a thread of this process."""
 
+    places = 1
+
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
         self._decider = TraceDecider()
@@ -73,6 +85,8 @@ class ThreadDecider:
 
 class ProcessDecider:
     """Decides in a child process, started when it is needed and again when it has died."""
+
+    places = 1
 
     def __init__(self, *, command: tuple[str, ...] | None = None, stall_s: float = STALL_S) -> None:
         self._command = command or (*COMMAND, str(MEMORY_BYTES))
@@ -119,3 +133,57 @@ class ProcessDecider:
         self._process = process
         self.was_ready = True
         return process
+
+
+class PairDecider:
+    """Decides in one process, and in a second one while the first is busy. The second ends when there is nothing more for it."""
+
+    places = 2
+
+    def __init__(self, first: ProcessDecider | None = None, second: ProcessDecider | None = None, *, idle_s: float = _IDLE_S) -> None:
+        self._second = second or ProcessDecider(command=(*COMMAND, str(MEMORY_BYTES), str(_NICE)))
+        self._free = [self._second, first or ProcessDecider()]
+        self._all = tuple(self._free)
+        self._idle_s = idle_s
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether there ever was a process; then there can be one again."""
+        return any(decider.was_ready for decider in self._all)
+
+    async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
+        """Return the decisions of whichever process is free; fewer than tasks when it died. Raises `CannotStart`."""
+        decider = self._free.pop()
+        if decider is self._second:
+            await self._stop_ending()
+        try:
+            return await decider.decide(batch, texts)
+        finally:
+            if decider is self._second:
+                # In front, so that the first one is taken before it.
+                self._free.insert(0, decider)
+                self._ending = asyncio.create_task(self._end_second())
+            else:
+                self._free.append(decider)
+
+    async def close(self) -> None:
+        """End both processes."""
+        await self._stop_ending()
+        for decider in self._all:
+            await decider.close()
+
+    async def _end_second(self) -> None:
+        await asyncio.sleep(self._idle_s)
+        await self._second.close()
+
+    async def _stop_ending(self) -> None:
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+
+
+def make_decider() -> BatchDecider:
+    """Return what a service decides traces in: two processes where there are cores for them."""
+    return PairDecider() if (os.cpu_count() or 1) > 1 else ProcessDecider()

@@ -1,7 +1,7 @@
 """Passive evaluation: every complete trace against the active cases of its agent.
 
 A worker leases what is due, a batch at a time (`evaluation_leases.py`): one read, one write. Agents have turns, and one whose traces take
-long has to wait for the others. Deciding is done in a process of its own (`decisions/trace_process.py`), so that requests are answered
+long has to wait for the others. Deciding is done in processes of its own (`decisions/trace_process.py`), so that requests are answered
 meanwhile. A trace that ends that process is abandoned and tried again with few others, then alone; after `MOST_ATTEMPTS` it has failed.
 Cases that need a judge are decided one trace at a time beside that, a few at once; without a judge, or with one that fails, their
 assertions are errors, `judge_unavailable`. Results are written with the lease in hand (`evaluation_results.py`). The judge is that of the
@@ -24,7 +24,7 @@ from proctor.runner.ports import Judge
 from proctor.service.access.agent_directory import find_agent
 from proctor.service.agent import Agent
 from proctor.service.decisions.trace_evidence import get_response_path
-from proctor.service.decisions.trace_process import BatchDecider, CannotStart, ProcessDecider, ThreadDecider
+from proctor.service.decisions.trace_process import BatchDecider, CannotStart, ThreadDecider, make_decider
 from proctor.service.decisions.trace_verdicts import Batch, Decision, Task, make_failed
 from proctor.service.hub import Hub
 from proctor.service.traces.due_signal import get_due_signal, wait_for_either
@@ -48,8 +48,8 @@ STOP_S = 5.0
 """How long to wait at the end for what is under way; the rest is given back."""
 START_AGAIN_S = 1.0
 """How long to wait when no process could be started."""
-_BATCHES_AT_ONCE = 2
-"""One batch is decided while the one before is written and the next one is leased."""
+_BATCHES_AHEAD = 1
+"""Batches that are leased and read while others are decided."""
 _LOG = logging.getLogger("proctor.serve")
 
 
@@ -59,7 +59,7 @@ async def evaluate_traces(hub: Hub, stop: asyncio.Event) -> None:
         await stop.wait()
         return
     due = get_due_signal(hub.database)
-    async with Evaluator.open(hub, ProcessDecider()) as evaluator:
+    async with Evaluator.open(hub, make_decider()) as evaluator:
         while not stop.is_set():
             # Cleared before looking: what is kept from here on wakes us again.
             due.clear()
@@ -96,10 +96,10 @@ class Evaluator:
         self._decider = decider
         self._judge = judge
         self._was_busy = False
-        # There is one process to decide in, and it takes one batch at a time; the other batch is being read or written meanwhile.
-        self._deciding = asyncio.Lock()
+        # A process to decide in takes one batch at a time; the next batch is read meanwhile.
+        self._deciding = asyncio.Semaphore(decider.places)
         # Given back as soon as a batch is decided, so that a slow write does not keep the next batch from being leased.
-        self._room = asyncio.Semaphore(_BATCHES_AT_ONCE)
+        self._room = asyncio.Semaphore(decider.places + _BATCHES_AHEAD)
         self._under_way: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
         self.leases = EvaluationLeases(hub)
@@ -251,7 +251,7 @@ class Evaluator:
         decisions = await self._ask_decider(batch, jobs)
         if decisions is None:
             await self.leases.give_back([job.row["id"] for job in jobs])
-            # With the lock of `_evaluate` in hand: the other batch would find no process either.
+            # With the place of `_evaluate` in hand: another batch would find no process either.
             await asyncio.sleep(START_AGAIN_S)
             return
         for job, decision in zip(jobs, decisions, strict=False):
