@@ -19,6 +19,7 @@ from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool
 from proctor.simulators.registry import find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, list_differences
 from proctor.simulators.store import SandboxStore
+from proctor.simulators.tools import find_tools, make_tool_request
 
 Fetch = Callable[[Errand], Awaitable[Fetched]]
 """Asks somebody outside, and tells the problem where that cannot be done."""
@@ -155,14 +156,18 @@ class Sandbox:
 
     def list_tools(self) -> dict[str, tuple[Tool, ...]]:
         """Return what a model can do, by the name of the system."""
-        return {name: simulator.list_tools() for name, simulator in self._simulators.items()}
+        return {name: find_tools(simulator) for name, simulator in self._simulators.items()}
 
-    async def call_tool(self, system: str, tool: str, arguments: dict[str, Json]) -> Response:
-        """Do what a tool does: make its request. Raises `SpecError` for an unknown tool."""
-        tools = {one.name: one for one in self._simulators[system].list_tools()}
+    def make_request(self, system: str, tool: str, arguments: Mapping[str, Json]) -> Request:
+        """Return the request that a call of a tool makes. Raises `SpecError` for an unknown tool, and for arguments it does not take."""
+        tools = {one.name: one for one in find_tools(self._simulators[system])}
         if tool not in tools:
             raise SpecError(f"unknown tool {show(tool)}", field="tool", nearest=nearest(tool, tools))
-        return await self.handle(system, tools[tool].make_request(arguments))
+        return make_tool_request(tools[tool], arguments)
+
+    async def call_tool(self, system: str, tool: str, arguments: Mapping[str, Json]) -> Response:
+        """Do what a tool does: send its request. Raises `SpecError` as `make_request`."""
+        return await self.handle(system, self.make_request(system, tool, arguments))
 
     async def remove(self) -> None:
         """Forget everything."""

@@ -20,6 +20,7 @@ def test_what_needs_a_token_is_told_with_it_only() -> None:
         "fhir_base_url": "/sandboxes/sb_1/fhir",
         "token_url": "/sandboxes/sb_1/fhir/token",
         "client_id": "sb_1",
+        "mcp_url": "/sandboxes/sb_1/mcp",
     }
     assert describe_access("fhir", "sb_1", "secret")["client_secret"] == describe_access("fhir", "sb_1", "secret")["token"] == "secret"
 
@@ -29,7 +30,9 @@ def test_a_run_reaches_each_kind_by_its_own_name() -> None:
         "files": "/v1/benchmark-runs/br_1/files",
         "files_inbox": "/v1/benchmark-runs/br_1/files/inbox",
         "records": "/v1/benchmark-runs/br_1/records",
+        "mcp": "/v1/benchmark-runs/br_1/mcp",
     }
+    assert describe_endpoints([], "br_1") == {}
 
 
 JOINED: list[tuple[bool, Any, list[Any], list[Any]]] = [

@@ -5,8 +5,8 @@ does not have is a type of its own name. A type without a kind can be authored, 
 
 A simulator may say how its parts are called: `access` are the names in the credentials of a sandbox, with `{url}`, `{token}`, `{sandbox}`
 and the names in `access_defaults` in what they stand for, which a config may say otherwise; `endpoints` are the names of its paths among
-the endpoints of a run. Of the `config` of its simulator it is given `config.seed`, and beside it what `config_names` names. Whatever else a
-client writes there is kept and means nothing here, as at Verial.
+the endpoints of a run. `mcp_url` and `mcp` are where the systems are an MCP server. Of the `config` of its simulator it is given
+`config.seed`, and beside it what `config_names` names. Whatever else a client writes there is kept and means nothing here, as at Verial.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _OTHER_NAMES = {"Payer": "portal", "Message": "messages", "CDSHooks": "cds"}
 """Kinds that are called otherwise than their type."""
 _PATHS = {"clearinghouse": "x12", "faxes": "fax"}
 """Kinds that Verial's clients ask for under another name than ours."""
+MCP = "mcp"
+"""The part of an address below which all systems of a sandbox or a run are an MCP server; no kind is called so."""
 _SECRETS = ("{token}", "{password}")
 """What is told once."""
 
@@ -87,6 +89,7 @@ def describe_access(
     found: dict[str, Json] = {
         name: template.format_map(values) for name, template in names.items() if token is not None or template not in _SECRETS
     }
+    found["mcp_url"] = f"{values['url'].rpartition('/')[0]}/{MCP}"
     return found if token is None else {**found, "token": token}
 
 
@@ -98,7 +101,7 @@ def describe_endpoints(kinds: list[str], run_id: str) -> dict[str, Json]:
         found[kind] = root
         parts: Mapping[str, str] = getattr(find_simulator(kind), "endpoints", {})
         found.update({name: f"{root}{path}" for name, path in parts.items()})
-    return found
+    return {**found, MCP: f"/v1/benchmark-runs/{run_id}/{MCP}"} if found else {}
 
 
 def describe_spec_error(error: SpecError) -> str:
