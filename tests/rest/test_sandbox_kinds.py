@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from proctor.service.verification.system_kinds import find_kind
 from proctor.simulators.registry import list_kinds
+from proctor.simulators.type_names import find_kind
 from tests.rest.services import Clock, Service
 from tests.rest.test_sandboxes import Agent
 from tests.rest.verial import Author

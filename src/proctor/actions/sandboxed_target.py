@@ -138,6 +138,9 @@ class SandboxedTarget:
 async def _add_state(evidence: Evidence, sandbox: Sandbox) -> Evidence:
     """Return evidence with the state of the systems; families that the target itself observed and no system has stay."""
     state = await sandbox.read_state()
+    if sandbox.failed_steps:
+        told = "; ".join(sandbox.failed_steps)
+        raise TargetError(f"a step of the scenario could not be performed: {told}", code="no_sandbox")
     if evidence.state is not None:
         families: dict[str, Json] = {name: getattr(evidence.state, name) for name in evidence.state.__struct_fields__}
         families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})

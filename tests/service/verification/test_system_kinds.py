@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from proctor.service.verification.system_kinds import LIVE_TYPES, TYPES, describe_access, describe_endpoints, find_kind, join_config
+from proctor.service.verification.system_kinds import describe_access, describe_endpoints
 from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.type_names import LIVE_TYPES, TYPES, find_kind, join_config
 
 
 def test_every_kind_has_one_type_and_every_type_one_kind_or_none() -> None:
