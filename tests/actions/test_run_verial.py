@@ -127,3 +127,18 @@ def test_a_step_that_comes_late_is_found_later(tmp_path: Path) -> None:
     (case,) = proctor.run(write(tmp_path, document), target=wait, home=tmp_path).cases
     assert found == [0, 1]
     assert case.outcome == "pass", "what happens by itself is no change that the agent made"
+
+
+def test_a_late_step_that_finds_its_place_taken_is_an_error_of_the_attempt(tmp_path: Path) -> None:
+    """Whatever the agent left, it was not examined on what the author wrote: neither a pass nor a fail."""
+    carl = {"resourceType": "Patient", "id": "carl"}
+    step = {"step": "add_resource", "given": carl, "after_s": 0.2}
+    document = {**DOCUMENT, "task": {**DOCUMENT["task"], "scenario": {"steps": [step]}}}
+
+    def take_the_place(message: str, context: dict[str, Any]) -> str:
+        call(context, "fhir", "PUT", "/Patient/carl", carl)
+        time.sleep(0.3)
+        return "done"
+
+    (case,) = proctor.run(write(tmp_path, document), target=take_the_place, home=tmp_path).cases
+    assert case.outcome == "error" and "add_resource: Patient/carl stands twice" in (case.reason or "")

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+import proctor
 from proctor.errors import InputError
+from proctor.formats.native_text import write_native
 from proctor.formats.suites import read_suite
 from proctor.model.case import Suite
 from proctor.model.system import Step, System
@@ -53,6 +55,12 @@ def test_systems_are_found_where_they_stand(document: Any) -> None:
     (case,) = read(document).cases
     assert case.systems == EXPECTED
     assert (case.input, case.context) == ("Book it.", {"task_item": {"instruction": "Book it."}})
+
+
+def test_systems_are_written_as_a_suite_of_our_own() -> None:
+    suite = read({"environment": ENVIRONMENT, "task": TASK, "criteria": [BOOKED]})
+    (case,) = proctor.parse_suite(write_native(suite)).cases
+    assert case.systems == EXPECTED
 
 
 def test_a_task_with_systems_of_its_own_has_those_alone() -> None:
