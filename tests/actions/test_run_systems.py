@@ -16,6 +16,7 @@ import proctor
 from proctor.actions.recheck import recheck
 from proctor.actions.suites import load_suite
 from proctor.errors import InputError
+from proctor.model.result import CaseResult
 
 CLINIC = """
 proctor: 1
@@ -59,6 +60,11 @@ def book(message: str, context: dict[str, Any]) -> str:
     call(context, "clinic", "POST", "/Appointment", make_appointment(referral["patient"], referral["day"]))
     call(context, "drop", "PUT", "/outbox/done.json", referral)
     return "booked"
+
+
+def list_failed(case: CaseResult) -> list[str | None]:
+    """Return the labels of the claims that do not hold."""
+    return [assertion.label for assertion, verdict in zip(case.case.assertions, case.verdicts, strict=True) if not verdict.passed]
 
 
 def write_suite(folder: Path, text: str = CLINIC) -> Path:

@@ -255,9 +255,30 @@ def test_systems_are_written_as_they_are_read() -> None:
 proctor: 1
 systems: {clinic: {kind: FHIR, seed: [{resourceType: Patient, id: ann}]}}
 cases:
-  - {id: a, input: hello, systems: {files: {scenario: [{drop_file_inbox: {path: a.txt, content: hi}}]}}}
+  - id: a
+    input: hello
+    systems:
+      files:
+        datasets: [{b.txt: one}, {c.txt: two}]
+        scenario: [{drop_file_inbox: {path: a.txt, content: hi}}, {drop_file_inbox: {path: d.txt, content: hi}, after_s: 1.5}]
 """
     suite = proctor.parse_suite(text)
     assert [(system.name, system.kind) for system in suite.cases[0].systems] == [("clinic", "fhir"), ("files", "files")]
+    files = suite.cases[0].systems[1]
+    assert (files.datasets, [step.after_s for step in files.scenario]) == (({"b.txt": "one"}, {"c.txt": "two"}), [0.0, 1.5])
     again = proctor.parse_suite(write_native(suite))
     assert again.cases[0].systems == suite.cases[0].systems
+
+
+@pytest.mark.parametrize(
+    ("system", "told"),
+    [
+        ("{datasets: [{../a: x}]}", "not a path inside the drop"),
+        ("{scenario: [{drop_file_inbox: {path: ../a}, after_s: 5}]}", "not a path inside the drop"),
+        ("{scenario: [{drop_file_inbox: {path: a}, after_s: -5}]}", "expected seconds from 0"),
+        ("{scenario: [{after_s: 5}]}", "a step is an object with one name"),
+    ],
+)
+def test_systems_that_cannot_be_made_are_refused(system: str, told: str) -> None:
+    with pytest.raises(proctor.InputError, match=told):
+        proctor.parse_suite(f"proctor: 1\nsystems: {{files: {system}}}\ncases: [{{id: a, input: hello, expect: [response_exists]}}]")

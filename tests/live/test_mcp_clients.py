@@ -97,6 +97,45 @@ async def test_both_examples_over_http(service: tuple[str, str], mode: Any) -> N
         assert sorted(run["verdict"] for run in task_runs if run["id"] not in before) == ["fail", "partial", "pass"]
 
 
+@pytest.mark.parametrize("mode", ERAS)
+async def test_simulated_systems_are_servers_for_a_run_and_for_a_sandbox(service: tuple[str, str], mode: Any) -> None:
+    """An agent that has nothing but a client of MCP and the token of its run: it works, and is verified on what it left."""
+    url, key = service
+    async with asyncio.timeout(120), httpx2.AsyncClient(base_url=url, timeout=60) as web:
+
+        async def ask(method: str, path: str, body: Any = None, token: str = key) -> Any:
+            answer = await web.request(method, path, json=body, headers={"authorization": f"Bearer {token}"})
+            assert answer.status_code < 300, answer.text
+            return answer.json()
+
+        simulator = await ask("POST", "/simulators", {"name": "s", "type": "Records", "config": {"seed": {"orders": [{"id": "7"}]}}})
+        environment = await ask("POST", "/environments", {"name": "e"})
+        await ask("POST", f"/environments/{environment['id']}/simulators/{simulator['id']}")
+        benchmark = await ask("POST", "/benchmarks", {"name": f"Orders {mode}", "environment_id": environment["id"]})
+        task = await ask("POST", "/tasks", {"benchmark_id": benchmark["id"], "name": "ship"})
+        shipped = {"assert": "records-match", "collection": "orders", "where": {"id": "7", "status": "shipped"}}
+        await ask("POST", "/criteria", {"task_id": task["id"], "label": "shipped", "assertion": shipped})
+        reference = (await ask("POST", f"/benchmarks/{benchmark['id']}/publish"))["reference"]
+        run = await ask("POST", "/v1/benchmark-runs", {"benchmark": reference})
+        task_run = f"/v1/task-runs/{run['task_runs'][0]['id']}"
+        await ask("POST", f"{task_run}/start", token=run["bearer_token"])
+        made = await ask("POST", "/sandboxes", {"simulator_id": simulator["id"]})
+        places = [(run["endpoints"]["mcp"], run["bearer_token"]), (made["credentials"]["mcp_url"], made["credentials"]["token"])]
+        for path, token in places:
+            headers = {"authorization": f"Bearer {token}"}
+            async with (
+                httpx2.AsyncClient(headers=headers, timeout=60) as own,
+                Client(streamable_http_client(url + path, http_client=own), mode=mode) as client,
+            ):
+                assert "records_update" in {tool.name for tool in (await client.list_tools()).tools}
+                change = {"collection": "orders", "id": "7", "row": {"status": "shipped"}}
+                assert not (await client.call_tool("records_update", change)).is_error
+                assert (await client.call_tool("records_get", {"collection": "orders", "id": "8"})).is_error
+        done = await ask("POST", f"{task_run}/complete", token=run["bearer_token"])
+        assert done["verdict"] == "pass", done
+        assert len((await ask("GET", f"/sandboxes/{made['id']}/events"))["data"]) == 2
+
+
 def test_a_wrong_key_is_refused_over_http(service: tuple[str, str]) -> None:
     for key in (None, "vk_" + "x" * 43):
         headers = {"authorization": f"Bearer {key}"} if key else {}

@@ -91,8 +91,9 @@ def test_it_is_loaded_by_whoever_asks_first_and_once(tmp_path: Path, monkeypatch
             raise RuntimeError("no memory for it")
         return really_load()
 
+    monkeypatch.setattr(mcp_routes, "_load", load)
+
     async def doing(running: Running) -> None:
-        monkeypatch.setattr(mcp_routes, "_load", load)
         async with running.web() as web:
             assert (await web.get("/health")).status_code == 200 and not loads
             # One that cannot be loaded is asked for again.

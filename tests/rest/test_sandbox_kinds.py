@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from proctor.service.verification.system_kinds import find_kind
 from proctor.simulators.registry import list_kinds
+from proctor.simulators.type_names import find_kind
 from tests.rest.services import Clock, Service
 from tests.rest.test_sandboxes import Agent
 from tests.rest.verial import Author
@@ -231,8 +231,8 @@ NAMED = {
 def test_credentials_are_named_as_clients_expect_them_and_secrets_are_told_once(author: Author) -> None:
     for type, names in NAMED.items():
         made = sandbox(author, type, {"number": "+15550777"} if type == "Fax" else None)
-        assert set(made["credentials"]) == names | {"token"}
-        assert set(author.get(f"/sandboxes/{made['id']}")["credentials"]) == names - {"password"}
+        assert set(made["credentials"]) == names | {"token", "mcp_url"}
+        assert set(author.get(f"/sandboxes/{made['id']}")["credentials"]) == (names | {"mcp_url"}) - {"password"}
         if type == "Fax":
             assert made["credentials"]["fax_number"] == "+15550777"
     own = sandbox(author, "Payer", {"username": "clinic"})["credentials"]

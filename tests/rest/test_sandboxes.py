@@ -104,6 +104,7 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
         "fhir": f"/v1/benchmark-runs/{run}/fhir",
         "files": f"/v1/benchmark-runs/{run}/files",
         "files_inbox": f"/v1/benchmark-runs/{run}/files/inbox",
+        "mcp": f"/v1/benchmark-runs/{run}/mcp",
     }
     assert {sandbox["type"]: sandbox["status"] for sandbox in agent.run["sandboxes"]} == {"FHIR": "provisioning", "Files": "provisioning"}
     assert agent.sandbox("FHIR")["credentials"]["fhir_base_url"] == agent.at("fhir")
@@ -266,7 +267,8 @@ def test_a_sandbox_is_worked_in_compared_reset_and_torn_down(author: Author) -> 
     made = sandbox(author)
     id, token = made["id"], made["credentials"]["token"]
     assert (made["status"], made["type"], made["credentials"]["records_url"]) == ("active", "Records", f"/sandboxes/{id}/records")
-    assert author.get(f"/sandboxes/{id}")["credentials"] == {"records_url": f"/sandboxes/{id}/records"}, "a token is shown once"
+    shown = {"records_url": f"/sandboxes/{id}/records", "mcp_url": f"/sandboxes/{id}/mcp"}
+    assert author.get(f"/sandboxes/{id}")["credentials"] == shown, "a token is shown once"
     root = f"/sandboxes/{id}/records"
     author.ask("PATCH", f"{root}/orders/1", {"status": "paid"}, key=token)
     author.post(f"{root}/orders", {"id": 2}, key=token, status=201)

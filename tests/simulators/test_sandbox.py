@@ -6,11 +6,13 @@ import asyncio
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 
 from proctor.errors import SpecError
 from proctor.model.evidence import StateChange, StateRequest
 from proctor.model.system import Step, System
+from proctor.simulators.exchange import Request
 from proctor.simulators.kinds import records
 from proctor.simulators.ports import Desk, Simulator
 from proctor.simulators.registry import find_simulator, list_kinds
@@ -169,3 +171,50 @@ def test_systems_of_one_sandbox_hold_their_own() -> None:
     state = asyncio.run(sandbox.read_state())
     assert state.records == SHOP
     assert [file.path for file in state.files or ()] == ["orders/1"]
+
+
+class LateDrop:
+    """A drop into which files come later, on a clock that a test sets."""
+
+    def __init__(self, *steps: Step, seed: Any = None) -> None:
+        self.seconds = 100.0
+        around = msgspec.structs.replace(make_surroundings(), seconds=lambda: self.seconds)
+        systems = (System(name="drop", kind="files", seed=seed, scenario=steps),)
+        self.sandbox = Sandbox("s", systems, MemoryStore(), around)
+        asyncio.run(self.sandbox.provision(provision_rows(systems, around)))
+
+    def list_files(self) -> list[str]:
+        answer = read(asyncio.run(self.sandbox.handle("drop", Request(method="GET"))))
+        return [file["path"] for file in answer["files"]]
+
+
+def drop(path: str, after_s: float) -> Step:
+    return Step(name="drop_file_inbox", given={"path": path, "content": "x"}, after_s=after_s)
+
+
+def test_what_comes_later_is_there_for_whoever_asks_next_and_is_nobodys_change() -> None:
+    late = LateDrop(drop("c.txt", 60), drop("b.txt", 30), drop("a.txt", 0))
+    assert late.list_files() == ["inbox/a.txt"]
+    late.seconds += 45
+    assert late.list_files() == ["inbox/a.txt", "inbox/b.txt"]
+    late.seconds += 45
+    state = asyncio.run(late.sandbox.read_state())
+    assert [file.path for file in state.files or ()] == ["inbox/a.txt", "inbox/b.txt", "inbox/c.txt"]
+    assert (state.changes, late.sandbox.failed_steps) == ((), [])
+
+
+def test_a_late_step_that_cannot_be_performed_is_told() -> None:
+    late = LateDrop(Step(name="drop_file_inbox", given={"path": "../a"}, after_s=5))
+    late.seconds += 10
+    assert late.list_files() == []
+    (told,) = late.sandbox.failed_steps
+    assert told.startswith("drop: drop_file_inbox: ")
+
+
+def test_datasets_are_added_to_the_seed() -> None:
+    system = System(name="a", kind="files", seed={"a": "1"}, datasets=({"b": "2"}, {"../c": "3"}))
+    with pytest.raises(SpecError) as caught:
+        provision_rows((system,), make_surroundings())
+    assert (caught.value.field or "").startswith("a.datasets.1")
+    rows = provision_rows((msgspec.structs.replace(system, datasets=({"b": "2"},)),), make_surroundings())
+    assert list(rows["a/"]) == ["a", "b"]

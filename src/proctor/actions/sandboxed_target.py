@@ -1,12 +1,13 @@
 """A target whose cases work in simulated systems: every try of an attempt gets a fresh sandbox, and its end state becomes evidence.
 
 The agent is led to its systems by variables of the case: of a system `clinic`, `clinic_url` and `clinic_token`. They are in the context of
-the case, and `{clinic_url}` in a message stands for them. What the systems hold after the answer is the state that checks read, together
-with every request and every difference from how they began.
+the case, and `{clinic_url}` in a message stands for them. A target that gives its model tools has those of the systems, too. What the
+systems hold after the answer is the state that checks read, together with every request and every difference from how they began.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import SpecError, TargetError
-from proctor.model.attempt import Attempt
+from proctor.model.attempt import Attempt, OwnTool
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.system import System
@@ -29,6 +30,25 @@ from proctor.simulators.store import MemoryStore
 AROUND = Surroundings(now=make_moment, new_id=lambda: secrets.token_hex(8), seconds=time.perf_counter)
 _MOST_PREPARED = 100
 """Datasets whose rows are kept for further attempts; those of cases from data may be very many."""
+
+
+class SystemTools:
+    """What a model can do in the systems of one attempt."""
+
+    def __init__(self, server: LoopbackServer, sandbox: Sandbox) -> None:
+        self._server = server
+        self._sandbox = sandbox
+
+    def list_tools(self) -> dict[str, tuple[OwnTool, ...]]:
+        """Return the tools by the name of their system."""
+        return {
+            name: tuple(OwnTool(name=tool.name, description=tool.description, schema=tool.schema) for tool in tools)
+            for name, tools in self._sandbox.list_tools().items()
+        }
+
+    async def call_tool(self, system: str, tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
+        """Call a tool of a system; in a thread, as whoever asks it over HTTP is answered in one."""
+        return await asyncio.to_thread(self._server.call_tool, self._sandbox, system, tool, arguments)
 
 
 class SandboxedTarget:
@@ -86,7 +106,8 @@ class SandboxedTarget:
         try:
             case = fill_case(attempt.case, place.find_variables(names))
             try:
-                evidence = await self._target.run(msgspec.structs.replace(attempt, case=case), tape)
+                tools = SystemTools(self._server, sandbox)
+                evidence = await self._target.run(msgspec.structs.replace(attempt, case=case, tools=tools), tape)
             except TargetError as error:
                 self._server.remove(sandbox)
                 if error.evidence is not None:
@@ -117,6 +138,9 @@ class SandboxedTarget:
 async def _add_state(evidence: Evidence, sandbox: Sandbox) -> Evidence:
     """Return evidence with the state of the systems; families that the target itself observed and no system has stay."""
     state = await sandbox.read_state()
+    if sandbox.failed_steps:
+        told = "; ".join(sandbox.failed_steps)
+        raise TargetError(f"a step of the scenario could not be performed: {told}", code="no_sandbox")
     if evidence.state is not None:
         families: dict[str, Json] = {name: getattr(evidence.state, name) for name in evidence.state.__struct_fields__}
         families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})

@@ -6,8 +6,10 @@
         seed: [{resourceType: Patient, id: ann}]  # what it holds in the beginning, as its kind has it
       drop:
         kind: files
-        scenario:                                 # what happens before the agent begins
+        datasets: [{notes/a.txt: hello}]          # further seeds, each added to those before
+        scenario:                                 # what happens before the agent begins, or later
           - drop_file_inbox: {path: referral.json, content: {patient: ann}}
+          - {drop_file_inbox: {path: reminder.txt, content: call back}, after_s: 30}
 
 The systems of a suite are those of each of its cases; a case that names one of them anew has its own in its place. A case has one system of
 a kind at most: the state that checks read has one place for each.
@@ -20,9 +22,10 @@ import re
 from proctor.errors import SpecError
 from proctor.formats.located import Located, Reading
 from proctor.model.evidence import Json
-from proctor.model.system import Step, System
+from proctor.model.system import LONGEST_S, Step, System
 
-SYSTEM_KEYS = ("kind", "seed", "scenario")
+SYSTEM_KEYS = ("kind", "seed", "datasets", "scenario")
+_LATE = "after_s"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 
 
@@ -71,8 +74,10 @@ def _read_system(name: str, node: Located, parent: Located, reading: Reading) ->
         reading.error(given or node, error.message, nearest=error.nearest, hint=hint, code="unknown_system")
         return None
     seed = node.get("seed")
+    listed = node.get("datasets")
+    datasets = () if listed is None or reading.require_list(listed, "datasets") is None else tuple(item.plain() for item in listed.items())
     scenario = _read_scenario(node.get("scenario"), reading)
-    system = System(name=name, kind=simulator.kind, seed=None if seed is None else seed.plain(), scenario=scenario)
+    system = System(name=name, kind=simulator.kind, seed=None if seed is None else seed.plain(), datasets=datasets, scenario=scenario)
     return system if _can_be_made(system, node, reading) else None
 
 
@@ -83,24 +88,31 @@ def _read_scenario(node: Located | None, reading: Reading) -> tuple[Step, ...]:
     for item in node.items():
         if reading.require_object(item, "a step") is None:
             continue
-        members = list(item.members())
+        members = [(name, given) for name, given in item.members() if name != _LATE]
         if len(members) != 1:
             reading.error(item, f"a step is an object with one name, found {len(members)}", hint="write - drop_file_inbox: {path: ...}")
             continue
         name, given = members[0]
-        steps.append(Step(name=name, given=given.plain()))
+        steps.append(Step(name=name, given=given.plain(), after_s=_read_delay(item.get(_LATE), reading)))
     return tuple(steps)
+
+
+def _read_delay(node: Located | None, reading: Reading) -> float:
+    seconds = None if node is None else reading.number(node, _LATE)
+    if seconds is None:
+        return 0.0
+    if node is not None and not 0 <= seconds <= LONGEST_S:
+        reading.error(node, f"{_LATE}: expected seconds from 0 to {LONGEST_S:g}, found {seconds:g}", code="wrong_value")
+    return float(seconds)
 
 
 def _can_be_made(system: System, node: Located, reading: Reading) -> bool:
     """Return whether a system can be provisioned; what is wrong is told where it stands."""
-    from proctor.simulators.ports import Surroundings
+    from proctor.simulators.ports import make_still_surroundings
     from proctor.simulators.sandbox import provision_rows
 
-    ids = iter(range(10**9))
-    around = Surroundings(now=lambda: "2000-01-01T00:00:00.000Z", new_id=lambda: f"id-{next(ids)}", seconds=lambda: 0.0)
     try:
-        provision_rows((system,), around)
+        provision_rows((system,), make_still_surroundings(), with_late=True)
     except SpecError as error:
         field = (error.field or "").removeprefix(f"{system.name}.")
         reading.report_spec_error(node, SpecError(error.message, field=field, nearest=error.nearest, hint=error.hint))
@@ -125,8 +137,10 @@ def write_systems(systems: tuple[System, ...]) -> dict[str, Json]:
         out: dict[str, Json] = {"kind": system.kind}
         if system.seed is not None:
             out["seed"] = system.seed
+        if system.datasets:
+            out["datasets"] = list(system.datasets)
         if system.scenario:
-            out["scenario"] = [{step.name: step.given} for step in system.scenario]
+            out["scenario"] = [{step.name: step.given, **({_LATE: step.after_s} if step.after_s else {})} for step in system.scenario]
         written[system.name] = out
     return written
 
@@ -138,7 +152,8 @@ def build_systems_schema() -> dict[str, Json]:
     properties: dict[str, Json] = {
         "kind": {"enum": list(list_kinds()), "description": "What it simulates; left out: the name is the kind."},
         "seed": {"description": "What it holds in the beginning."},
-        "scenario": {"type": "array", "items": {"type": "object", "minProperties": 1, "maxProperties": 1}},
+        "datasets": {"type": "array", "description": "Further seeds, each added to those before."},
+        "scenario": {"type": "array", "items": {"type": "object", "minProperties": 1, "maxProperties": 2}},
     }
     assert set(properties) == set(SYSTEM_KEYS)
     one: dict[str, Json] = {"type": ["object", "null"], "additionalProperties": False, "properties": properties}

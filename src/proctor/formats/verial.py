@@ -3,7 +3,8 @@
 Read are `{"task": {...}, "criteria": [...]}`, a task or a list of tasks with `criteria` inside, a benchmark with `tasks`, criteria as a
 list (grouped by `task_id`), one criterion, the `{"data": [...]}` of a list call, and the arguments of a `create` call of the MCP tools.
 All names come in snake_case or camelCase; `evals` and a text `assert` are the generations before: JSON in that text is the
-typed assertion, English is left to a judge, who sees the state.
+typed assertion, English is left to a judge, who sees the state. A document that brings its environment (`verial_systems.py`) can be run:
+every attempt gets the simulated systems, and the criteria are decided on what they hold in the end.
 
 A criterion that cannot be understood fails with its full weight and is warned about where it stands; the rest of the file
 counts. A weight that is not above zero, and FHIRPath (our extension) that cannot be read, are errors of the file.
@@ -24,6 +25,7 @@ from proctor.formats.located import Located, Reading
 from proctor.formats.verial_assertions import KINDS, find_kind, translate
 from proctor.formats.verial_parts import Entity, Malformed, Translated, decode_text, list_members, report, to_snake_case
 from proctor.formats.verial_scoring import SCORING, make_scoring, read_threshold
+from proctor.formats.verial_systems import PLACES, SystemsReader, write_task_item
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
@@ -37,6 +39,7 @@ _CRITERION = (
 _TASK = (
     *_ROW,
     *("benchmark_id", "name", "description", "task_item", "instruction", "scenario", "entities", "tags", "timeout", "criteria", "evals"),
+    *PLACES,
 )
 _BENCHMARK = (
     *_ROW,
@@ -44,7 +47,6 @@ _BENCHMARK = (
         "name",
         "description",
         "environment_id",
-        "environment",
         "timeout",
         "concurrency",
         "slug",
@@ -54,6 +56,7 @@ _BENCHMARK = (
         "threshold",
     ),
     *("tasks", "criteria", "evals", "entities", "benchmark", "task"),
+    *PLACES,
 )
 _CALLS_WITHOUT_CRITERION = ("list", "get", "update", "delete")
 
@@ -98,6 +101,7 @@ class _Reader:
         self.name = name
         self.scoring = SCORING
         self.cases: list[Case] = []
+        self.systems = SystemsReader(reading)
         self._taken: set[str] = set()
 
     def read_suite(self, document: Located) -> Suite:
@@ -113,7 +117,8 @@ class _Reader:
         elif _is_criterion(document):
             self._read_loose_criteria([document])
         elif "task" in found:
-            self._warn_unknown(document, ("task", "criteria", "evals", "entities", *_ROW), "this document")
+            self._warn_unknown(document, ("task", "criteria", "evals", "entities", *PLACES, *_ROW), "this document")
+            self.systems.around = [document]
             self._read_task(found["task"], _find_criteria(found), entities=found.get("entities"))
         elif _has_criteria(document):
             self._read_task(document, [])
@@ -169,6 +174,7 @@ class _Reader:
         if head is not document:
             self._warn_unknown(head, _BENCHMARK, "a benchmark")
         stated = {**list_members(head), **{key: value for key, value in found.items() if key != "benchmark"}}
+        self.systems.around = [document, head]
         by_task: dict[str, list[Located]] = {}
         for node in _find_criteria(stated):
             task = list_members(node).get("task_id")
@@ -212,6 +218,7 @@ class _Reader:
         if stated is None or stated.value is None:
             # The first generation wrote it on the task itself.
             stated = found.get("instruction")
+        systems = self.systems.read(node)
         settings = {
             key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found and found[key].value is not None
         }
@@ -228,7 +235,9 @@ class _Reader:
                 id=case_id,
                 name=name,
                 description=self._read_text(found.get("description"), "description") or "",
-                input=self._read_text(stated, "instruction"),
+                input=self._read_text(stated, "instruction") or (write_task_item(item) if systems else None),
+                systems=systems,
+                context={"task_item": item.plain()} if systems and item is not None else {},
                 tags=self._read_tags(found.get("tags")),
                 assertions=tuple(self._read_criteria(listed, bound)),
                 scoring=self.scoring,

@@ -1,11 +1,12 @@
 """One go at one case: what a target is told beside the case itself."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
 
 from proctor.model.case import Case
-from proctor.model.evidence import Evidence, UserEnding
+from proctor.model.evidence import Evidence, Json, UserEnding
 
 
 class Speaker(Protocol):
@@ -23,6 +24,27 @@ class Speaker(Protocol):
         ...
 
 
+class OwnTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that an attempt has of its own."""
+
+    name: str
+    description: str
+    schema: dict[str, Json]
+    """The JSON Schema of the arguments."""
+
+
+class OwnTools(Protocol):
+    """Tools that an attempt has of its own, beside those of its target: of the simulated systems of its case."""
+
+    def list_tools(self) -> Mapping[str, tuple[OwnTool, ...]]:
+        """Return the tools by the name of their system."""
+        ...
+
+    async def call_tool(self, system: str, tool: str, arguments: dict[str, Json]) -> dict[str, Json]:
+        """Call a tool of a system, once, and return a result of MCP; a refusal is one that says `isError`."""
+        ...
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One go at one case."""
 
@@ -37,3 +59,5 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """How long the whole go may take; the target must end by itself, and is ended if it does not."""
     speaker: Speaker | None = None
     """The simulated user of this go; nothing where the case lists its messages."""
+    tools: OwnTools | None = None
+    """What a model can do in the simulated systems of this go, for a target that gives its model tools."""

@@ -8,12 +8,17 @@ import msgspec
 
 from proctor.model.evidence import Json
 
+LONGEST_S = 1e7
+"""Seconds after which the latest step may come."""
+
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happens to a system before the agent begins: a file arrives."""
+    """Something that happens to a system by itself, before the agent begins or later: a file arrives."""
 
     name: str
     given: Json = None
+    after_s: float = 0.0
+    """Seconds after the beginning; whoever asks the system next finds it done."""
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +29,8 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     seed: Json = None
     """What it holds in the beginning, as its kind has it."""
+    datasets: tuple[Json, ...] = ()
+    """What it holds beside that: further seeds, each added to those before."""
     scenario: tuple[Step, ...] = ()
 
     @property

@@ -53,6 +53,7 @@ ROUTES = (
     "retention",
     "search",
     "verification",
+    "sandbox_mcp",
     "sandbox_surfaces",  # behind the routes of sandboxes: what is none of them is for a simulated system
     "mcp",
     "pages",

@@ -16,17 +16,21 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import msgspec
 
 from proctor.codecs.query import decode_query
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
 from proctor.sandboxes.mllp import MllpServer
 from proctor.sandboxes.open_connections import OpenConnections
 from proctor.sandboxes.outside import fetch_outside
 from proctor.simulators.exchange import Errand, Fetched, Request, Response, refuse
 from proctor.simulators.sandbox import Sandbox
+from proctor.simulators.tools import describe_wrong_call, write_tool_refusal, write_tool_result
 
 MOST_BYTES = 64_000_000
 """Bytes of a request's body that are read: more than the largest file that a system takes, so that the system itself can refuse it."""
@@ -121,7 +125,6 @@ class LoopbackServer:
 
     def add(self, sandbox: Sandbox, systems: tuple[str, ...], *, mllp: tuple[str, ...] = ()) -> Place:
         """Serve a sandbox, and return where; `mllp` are the systems that get a port for it. Raises `OSError` where none can be had."""
-        assert self._http is not None, "the server is open"
         token = secrets.token_urlsafe(24)
         served = _Served(sandbox, systems, token)
         try:
@@ -132,7 +135,7 @@ class LoopbackServer:
             raise
         self._served[sandbox.name] = served
         ports = tuple((name, line.port) for name, line in zip(mllp, served.lines, strict=True))
-        return Place(f"http://127.0.0.1:{self._http.server_address[1]}/{sandbox.name}", token, ports)
+        return Place(f"{self._find_root()}/{sandbox.name}", token, ports)
 
     def remove(self, sandbox: Sandbox) -> None:
         """Serve a sandbox no longer; what is under way there is finished before this returns."""
@@ -141,6 +144,25 @@ class LoopbackServer:
             served.close_lines()
             with served.lock:
                 served.token = ""
+
+    def call_tool(self, sandbox: Sandbox, system: str, tool: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
+        """Call a tool of a system as a client would ask it, and return a result of MCP; waits for its turn, so call it from a thread."""
+        served = self._served.get(sandbox.name)
+        try:
+            request = sandbox.make_request(system, tool, arguments)
+        except SpecError as error:
+            return write_tool_refusal(describe_wrong_call(error))
+        if served is None:
+            return write_tool_refusal("the systems of this attempt are served no longer")
+        with served.lock:
+            if not served.token:
+                return write_tool_refusal("the systems of this attempt are served no longer")
+            request = msgspec.structs.replace(request, base=f"{self._find_root()}/{sandbox.name}/{system}", token=served.token)
+            return write_tool_result(asyncio.run(sandbox.handle(system, request, fetch=served.fetch)))
+
+    def _find_root(self) -> str:
+        assert self._http is not None, "the server is open"
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def _answer(self, method: str, target: str, headers: dict[str, str], body: bytes, base: str) -> Response:
         path, _, query = target.partition("?")

@@ -23,6 +23,12 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds from anywhere, for how long a request took."""
 
 
+def make_still_surroundings() -> Surroundings:
+    """Return surroundings in which no time passes, to try whether a system can be made."""
+    ids = iter(range(10**9))
+    return Surroundings(now=lambda: "2000-01-01T00:00:00.000Z", new_id=lambda: f"id-{next(ids)}", seconds=lambda: 0.0)
+
+
 class Desk(msgspec.Struct, frozen=True):
     """What a system has at hand while it handles one request: its rows, and its surroundings."""
 

@@ -19,6 +19,7 @@ from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool
 from proctor.simulators.registry import find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, list_differences
 from proctor.simulators.store import SandboxStore
+from proctor.simulators.tools import find_tools, make_tool_request
 
 Fetch = Callable[[Errand], Awaitable[Fetched]]
 """Asks somebody outside, and tells the problem where that cannot be done."""
@@ -30,10 +31,11 @@ _MOST_TRIES = 20
 """How often a request is handled anew because others changed the rows meanwhile."""
 
 
-def provision_rows(systems: tuple[System, ...], around: Surroundings) -> Rows:
+def provision_rows(systems: tuple[System, ...], around: Surroundings, *, with_late: bool = False) -> Rows:
     """Return the rows that sandboxes of these systems begin with; made once, they serve any number of sandboxes.
 
-    Raises `SpecError` for a seed or a step that cannot be used; its `field` begins with the name of the system.
+    Steps that come later are no part of them; `with_late` they are performed, too, to try them. Raises `SpecError` for a seed or a step
+    that cannot be used; its `field` begins with the name of the system.
     """
     rows: Rows = NO_ROWS
     for system in systems:
@@ -42,6 +44,8 @@ def provision_rows(systems: tuple[System, ...], around: Surroundings) -> Rows:
         desk = Desk(draft, around)
         if system.seed is not None:
             _blame(f"{system.name}.seed", lambda: simulator.seed(system.seed, desk))  # noqa: B023 - called at once
+        for index, seed in enumerate(system.datasets):
+            _blame(f"{system.name}.datasets.{index}", lambda: simulator.seed(seed, desk))  # noqa: B023 - called at once
         for index, step in enumerate(system.scenario):
             at = f"{system.name}.scenario.{index}"
             if step.name not in simulator.steps:
@@ -51,6 +55,8 @@ def provision_rows(systems: tuple[System, ...], around: Surroundings) -> Rows:
                     field=at,
                     nearest=nearest(step.name, simulator.steps),
                 )
+            if step.after_s > 0 and not with_late:
+                continue
             _blame(f"{at}.{step.name}", lambda: simulator.perform(step.name, step.given, desk))  # noqa: B023 - called at once
         rows = apply_changes(rows, draft.list_changes())
     return rows
@@ -87,10 +93,16 @@ class Sandbox:
         self._store = store
         self._around = around
         self._answer = answer
+        late = ((step.after_s, system.name, step) for system in systems for step in system.scenario if step.after_s > 0)
+        self._late = sorted(late, key=lambda one: one[0])
+        self._began = 0.0
+        self.failed_steps: list[str] = []
+        """Steps that were due and could not be performed on what the systems held by then, and why."""
 
     async def provision(self, rows: Rows) -> None:
         """Begin with these rows (`provision_rows`), the baseline. Raises `StoreError` where the sandbox is there already."""
         await self._store.create(self.name, rows)
+        self._began = self._around.seconds()
 
     async def handle(self, system: str, request: Request, *, fetch: Fetch | None = None) -> Response:
         """Answer a request to one of the systems, and keep what it changed together with its event.
@@ -98,6 +110,7 @@ class Sandbox:
         `fetch` asks outside on behalf of the system; without it nobody is asked.
         """
         simulator = self._simulators[system]
+        await self._perform_due_steps()
         for _ in range(_MOST_TRIES):
             began = self._around.seconds()
             snapshot = await self._store.load(self.name)
@@ -129,6 +142,21 @@ class Sandbox:
                 return response
         raise StoreError(f"sandbox {self.name!r} changed {_MOST_TRIES} times while one request was handled")
 
+    async def _perform_due_steps(self) -> None:
+        """Let happen what was to happen by now, as part of how the systems began: the agent did not do it."""
+        while self._late and self._around.seconds() - self._began >= self._late[0][0]:
+            _, system, step = self._late.pop(0)
+            for _ in range(_MOST_TRIES):
+                snapshot = await self._store.load(self.name)
+                draft = Draft(snapshot.rows, system)
+                try:
+                    self._simulators[system].perform(step.name, step.given, Desk(draft, self._around))
+                except SpecError as error:
+                    self.failed_steps.append(f"{system}: {step.name}: {error.message}")
+                    break
+                if await self._store.advance(self.name, snapshot.revision, draft.list_changes(), {"system": system, "step": step.name}):
+                    break
+
     async def reset(self) -> None:
         """Bring every system back to how it began; events stay."""
         await self._store.reset(self.name)
@@ -140,6 +168,7 @@ class Sandbox:
 
     async def read_state(self) -> State:
         """Return the state of all systems, the requests and the changes, as checks read them."""
+        await self._perform_due_steps()
         rows = (await self._store.load(self.name)).rows
         families: dict[str, Json] = {}
         for name, simulator in self._simulators.items():
@@ -155,14 +184,18 @@ class Sandbox:
 
     def list_tools(self) -> dict[str, tuple[Tool, ...]]:
         """Return what a model can do, by the name of the system."""
-        return {name: simulator.list_tools() for name, simulator in self._simulators.items()}
+        return {name: find_tools(simulator) for name, simulator in self._simulators.items()}
 
-    async def call_tool(self, system: str, tool: str, arguments: dict[str, Json]) -> Response:
-        """Do what a tool does: make its request. Raises `SpecError` for an unknown tool."""
-        tools = {one.name: one for one in self._simulators[system].list_tools()}
+    def make_request(self, system: str, tool: str, arguments: Mapping[str, Json]) -> Request:
+        """Return the request that a call of a tool makes. Raises `SpecError` for an unknown tool, and for arguments it does not take."""
+        tools = {one.name: one for one in find_tools(self._simulators[system])}
         if tool not in tools:
             raise SpecError(f"unknown tool {show(tool)}", field="tool", nearest=nearest(tool, tools))
-        return await self.handle(system, tools[tool].make_request(arguments))
+        return make_tool_request(tools[tool], arguments)
+
+    async def call_tool(self, system: str, tool: str, arguments: Mapping[str, Json]) -> Response:
+        """Do what a tool does: send its request. Raises `SpecError` as `make_request`."""
+        return await self.handle(system, self.make_request(system, tool, arguments))
 
     async def remove(self) -> None:
         """Forget everything."""

@@ -145,6 +145,12 @@ async def find_open_of_run(connection: AsyncConnection, run_id: str, kind: str) 
     return None if found is None else dict(found)
 
 
+async def list_open_of_run(connection: AsyncConnection, run_id: str) -> list[Row]:
+    """Return the sandboxes in which the started task of a benchmark run works, in the order they were made."""
+    query = sa.select(*_HEAD).where(sandboxes.c.benchmark_run_id == run_id, sandboxes.c.closed_at.is_(None))
+    return [dict(row) for row in (await connection.execute(query.order_by(sandboxes.c.created_at, sandboxes.c.id))).mappings()]
+
+
 async def count_open(connection: AsyncConnection, organization_id: str) -> int:
     """Return how many sandboxes of an organization are not closed."""
     query = sa.select(sa.func.count()).where(sandboxes.c.organization_id == organization_id, sandboxes.c.closed_at.is_(None))

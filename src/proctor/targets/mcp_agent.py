@@ -1,7 +1,7 @@
 """Our own agent: a chat model that is given the tools of MCP servers and works until it has an answer.
 
 Every attempt has a conversation of its own (`agent_conversation.py` has the rules), within the time of the attempt, and sessions of its
-own with the servers.
+own with the servers. The simulated systems of a case are servers, too, which nobody configures (`mcp_systems.py`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from proctor.targets.faults import TargetFault
 from proctor.targets.mcp_case import list_inputs, list_wanted_servers, load_attachments, says_anything
 from proctor.targets.mcp_servers import McpServers, ReachedServers
 from proctor.targets.mcp_settings import read_servers
+from proctor.targets.mcp_systems import WithSystems
 from proctor.targets.speakers import choose_speaker, with_user
 
 if TYPE_CHECKING:
@@ -73,14 +74,16 @@ class McpAgent:
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Work through the turns of the case, in sessions of their own."""
         async with self._servers.open_session() as servers:
-            return await self._drive_case(servers, attempt, tape)
+            reached = servers if attempt.tools is None else WithSystems(servers, attempt.tools)
+            return await self._drive_case(reached, attempt, tape)
 
     async def _drive_case(self, servers: ReachedServers, attempt: Attempt, tape: Tape) -> Evidence:
         direct = direct_calls(attempt.case)
         silent = attempt.speaker is not None or (direct and not says_anything(attempt.case))
         texts = () if silent else list_inputs(attempt.case)
         files = load_attachments(attempt.case)
-        wanted = list_wanted_servers(attempt.case, servers.ids)
+        systems = () if attempt.tools is None else tuple(attempt.tools.list_tools())
+        wanted = tuple(dict.fromkeys((*list_wanted_servers(attempt.case, servers.ids), *systems)))
         conversation = AgentConversation(self._settings, servers, self._model_for(tape), attempt, tape)
         speaker = choose_speaker(attempt, texts)
         said: list[str] = []

@@ -46,7 +46,8 @@ def test_a_system_is_made_looked_at_and_ended(database: TestDatabase, capsys: py
         ["404", "GET", "/x"],
     ]
     assert proctor("diff", id) == "+ orders/2\n~ orders/1\n"
-    assert proctor("show", id).splitlines() == [f"{id}  active", f"  records_url  /sandboxes/{id}/records"]
+    shown = [f"{id}  active", f"  records_url  /sandboxes/{id}/records", f"  mcp_url  /sandboxes/{id}/mcp"]
+    assert proctor("show", id).splitlines() == shown
     assert proctor("down", id) == f"{id}  teardown\n"
     assert proctor("diff", id) == "+ orders/2\n~ orders/1\n"
     assert "torn down already" in proctor("down", id, code=4)

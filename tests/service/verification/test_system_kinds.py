@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from proctor.service.verification.system_kinds import LIVE_TYPES, TYPES, describe_access, describe_endpoints, find_kind, join_config
+from proctor.service.verification.system_kinds import describe_access, describe_endpoints
 from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.type_names import LIVE_TYPES, TYPES, find_kind, join_config
 
 
 def test_every_kind_has_one_type_and_every_type_one_kind_or_none() -> None:
@@ -20,6 +21,7 @@ def test_what_needs_a_token_is_told_with_it_only() -> None:
         "fhir_base_url": "/sandboxes/sb_1/fhir",
         "token_url": "/sandboxes/sb_1/fhir/token",
         "client_id": "sb_1",
+        "mcp_url": "/sandboxes/sb_1/mcp",
     }
     assert describe_access("fhir", "sb_1", "secret")["client_secret"] == describe_access("fhir", "sb_1", "secret")["token"] == "secret"
 
@@ -29,7 +31,9 @@ def test_a_run_reaches_each_kind_by_its_own_name() -> None:
         "files": "/v1/benchmark-runs/br_1/files",
         "files_inbox": "/v1/benchmark-runs/br_1/files/inbox",
         "records": "/v1/benchmark-runs/br_1/records",
+        "mcp": "/v1/benchmark-runs/br_1/mcp",
     }
+    assert describe_endpoints([], "br_1") == {}
 
 
 JOINED: list[tuple[bool, Any, list[Any], list[Any]]] = [

@@ -1,7 +1,8 @@
 """`/mcp`: the MCP server over streamable HTTP, in the same process and behind the same layers as REST.
 
-Keys, Host, Origin, sizes and rates are the business of those layers. Nothing is kept between two requests, so there is no stream to open
-(GET) and no session to end (DELETE): only POST is answered, with JSON. It is no part of OpenAPI: the protocol describes itself.
+Another one serves the simulated systems of a sandbox or a run (`sandbox_mcp.py`). Keys, Host, Origin, sizes and rates are the business of
+those layers. Nothing is kept between two requests, so there is no stream to open (GET) and no session to end (DELETE): only POST is
+answered, with JSON. It is no part of OpenAPI: the protocol describes itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from proctor.service.hub import Hub
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+OpenServer = Callable[[Hub], "AbstractAsyncContextManager[StreamableHTTPSessionManager]"]
+Load = Callable[[], OpenServer]
 router = APIRouter()
 
 
@@ -38,8 +41,10 @@ router.add_route("/mcp", _Mcp(), methods=["POST"], include_in_schema=False)  # t
 class McpDoor:
     """The MCP server of one application, opened when somebody first asks for it: to load it is a third of the start of a service."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, load: Load) -> None:
+        """`load` loads what opens the server: slow, so that it is done in a thread."""
         self._hub = hub
+        self._load = load
         self._closing = asyncio.Event()
         self._server: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -55,7 +60,7 @@ class McpDoor:
     async def _keep_open(self, found: asyncio.Future[StreamableHTTPSessionManager]) -> None:
         try:
             # In a thread, so that everybody else is answered meanwhile.
-            open_server = await asyncio.to_thread(_load)
+            open_server = await asyncio.to_thread(self._load)
             # Entered and left by one task, as its group of tasks wants it.
             async with open_server(self._hub) as server:
                 found.set_result(server)
@@ -73,18 +78,26 @@ class McpDoor:
             await self._task
 
 
-def _load() -> Callable[[Hub], AbstractAsyncContextManager[StreamableHTTPSessionManager]]:
+def _load() -> OpenServer:
     from proctor.mcp_server.server import over_http  # slow to load
     from proctor.mcp_server.service_runs import ServiceRuns
 
     return lambda hub: over_http(hub, ServiceRuns(hub), largest=hub.settings.largest_body)
 
 
+def _load_systems() -> OpenServer:
+    from proctor.mcp_server.systems import serve_systems  # slow to load
+
+    return lambda hub: serve_systems(hub, largest=hub.settings.largest_body)
+
+
 @contextlib.asynccontextmanager
 async def sessions(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
-    """The server, for as long as the application runs."""
-    app.state.mcp = door = McpDoor(hub)
+    """The servers, for as long as the application runs."""
+    app.state.mcp = door = McpDoor(hub, _load)
+    app.state.systems_mcp = systems = McpDoor(hub, _load_systems)
     try:
         yield
     finally:
         await door.close()
+        await systems.close()

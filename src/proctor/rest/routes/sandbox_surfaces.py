@@ -40,7 +40,7 @@ async def answer_below_sandbox(request: Request) -> Response:
     """Answer a request to a sandbox."""
     id, name = request.path_params["sandbox_id"], request.path_params["system"]
     path, base = _split_path(request, f"/sandboxes/{id}/{name}")
-    head = await sandbox_requests.find_sandbox(get_hub(request), await _find_caller(request), id, find_kind_of_path(name), path)
+    head = await sandbox_requests.find_sandbox(get_hub(request), await find_caller(request), id, find_kind_of_path(name), path)
     return await _answer(request, head, path, base)
 
 
@@ -48,7 +48,7 @@ async def answer_below_run(request: Request) -> Response:
     """Answer a request to a system of the task that a run has started."""
     id, name = request.path_params["benchmark_run_id"], request.path_params["system"]
     path, base = _split_path(request, f"/v1/benchmark-runs/{id}/{name}")
-    head = await sandbox_requests.find_sandbox_of_run(get_hub(request), await _find_caller(request), id, find_kind_of_path(name), path)
+    head = await sandbox_requests.find_sandbox_of_run(get_hub(request), await find_caller(request), id, find_kind_of_path(name), path)
     return await _answer(request, head, path, base)
 
 
@@ -62,7 +62,7 @@ for _root, _endpoint in (
 
 async def _answer(request: Request, head: Row, path: str, base: str) -> Response:
     hub = get_hub(request)
-    _count_request(request, hub, head["organization_id"])
+    count_request(request, hub, head["organization_id"])
     body = await request.body()
     given = exchange.Request(
         method=request.method,
@@ -71,7 +71,7 @@ async def _answer(request: Request, head: Row, path: str, base: str) -> Response
         headers=_choose_headers(request),
         body=body,
         base=base,
-        token=await _find_token(hub, request, head, body),
+        token=await find_token(hub, request, head, body),
     )
     answer = await sandbox_requests.answer_request(hub, head, given)
     headers = {name: value.replace("\r", " ").replace("\n", " ") for name, value in answer.headers.items()}
@@ -84,7 +84,7 @@ def _choose_headers(request: Request) -> dict[str, str]:
     return {**found, "cookie": strip_session_cookies(found["cookie"])} if "cookie" in found else found
 
 
-async def _find_caller(request: Request) -> Caller | None:
+async def find_caller(request: Request) -> Caller | None:
     """Return who asks; also who sends a token as the password of Basic, as many SDKs do."""
     caller: Caller | None = getattr(request.state, "caller", None)
     word = _find_password(request) if caller is None else None
@@ -100,7 +100,7 @@ def _split_path(request: Request, root: str) -> tuple[str, str]:
     return rest or "/", f"{request.url.scheme}://{request.headers.get('host', '')}{root}"
 
 
-async def _find_token(hub: Hub, request: Request, head: Row, body: bytes) -> str:
+async def find_token(hub: Hub, request: Request, head: Row, body: bytes) -> str:
     """Return the token of a sandbox or its run, where the client proves to have it: as a bearer token, or as the secret of a client."""
     for word in (find_presented_key(request.scope), _find_client_secret(request, body)):
         caller = await authenticate(hub, word) if word else None
@@ -129,7 +129,8 @@ def _find_password(request: Request) -> str | None:
         return None
 
 
-def _count_request(request: Request, hub: Hub, organization_id: str) -> None:
+def count_request(request: Request, hub: Hub, organization_id: str) -> None:
+    """Count a request to the sandboxes of an organization. Raises `Refusal` for one too many."""
     rates: RateLimits | None = getattr(request.app.state, "sandbox_rates", None)
     if rates is None:
         rates = request.app.state.sandbox_rates = RateLimits(hub.settings.sandbox_requests_per_minute, hub.clock)

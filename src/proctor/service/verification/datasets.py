@@ -33,7 +33,7 @@ from proctor.service.verification.fields import (
 )
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.soundness import check_tasks, find_tasks_with
-from proctor.service.verification.system_kinds import ALIASES, LIVE_TYPES, find_kind
+from proctor.simulators.type_names import ALIASES, LIVE_TYPES, find_kind
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
 from proctor.store.records import children, count_children, read_blob

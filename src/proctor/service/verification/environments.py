@@ -18,7 +18,7 @@ from proctor.service.verification.declaration import Operation, Resource, ToolWo
 from proctor.service.verification.fields import DESCRIPTION, NAME, nested_field
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.simulators import SIMULATOR
-from proctor.service.verification.system_kinds import find_kind
+from proctor.simulators.type_names import find_kind
 from proctor.store.pages import Row
 from proctor.store.records import link, linked, linking, unlink
 

@@ -21,8 +21,9 @@ from proctor.service.verification.environments import list_datasets_of, list_sim
 from proctor.service.verification.fields import Field, id_of, nested_field, read_only, read_only_id
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.sandbox_life import Prepared
-from proctor.service.verification.scenarios import ScenarioStep
-from proctor.service.verification.system_kinds import describe_access, find_kind
+from proctor.service.verification.system_kinds import describe_access
+from proctor.simulators.scenarios import ScenarioStep
+from proctor.simulators.type_names import find_kind
 from proctor.store.pages import Row
 from proctor.store.records import children, find_record, find_some, linked
 from proctor.store.sandboxes import list_overdue

@@ -25,9 +25,10 @@ from proctor.service.verification.fields import Field, Shape, nested_field, read
 from proctor.service.verification.playgrounds import SANDBOX, list_sandboxes_of
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
 from proctor.service.verification.run_records import add_run, list_task_runs_of
-from proctor.service.verification.system_kinds import describe_endpoints, find_kind
+from proctor.service.verification.system_kinds import describe_endpoints
 from proctor.service.verification.task_runs import begin_task_run, end_overdue_tasks, verify_task_run
 from proctor.service.verification.tasks import TASK
+from proctor.simulators.type_names import find_kind
 from proctor.store.pages import Row
 from proctor.store.records import find_record, link, shared_record
 

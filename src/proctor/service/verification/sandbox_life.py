@@ -17,12 +17,12 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.keys import KeySpec, issue_key
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal
-from proctor.service.verification.scenarios import ScenarioStep
 from proctor.service.verification.seeding import Baseline, Filling, get_limits, make_baseline, make_surroundings
-from proctor.service.verification.system_kinds import describe_spec_error, find_kind
 from proctor.simulators.ports import Desk
 from proctor.simulators.registry import find_simulator
 from proctor.simulators.rows import Change, Draft, Rows, apply_changes
+from proctor.simulators.scenarios import ScenarioStep
+from proctor.simulators.type_names import describe_spec_error, find_kind
 from proctor.store.keys import revoke_keys_of_sandboxes
 from proctor.store.pages import Row
 from proctor.store.records import read_blob

@@ -27,11 +27,11 @@ from proctor.service.verification.resources import Paging, authorize, require_re
 from proctor.service.verification.sandbox_life import open_store
 from proctor.service.verification.sandbox_requests import perform_due_steps, read_end_state
 from proctor.service.verification.seeding import make_surroundings
-from proctor.service.verification.system_kinds import describe_spec_error, find_kind
 from proctor.simulators.ports import Desk
 from proctor.simulators.registry import find_simulator
 from proctor.simulators.rows import Draft
 from proctor.simulators.store import SandboxClosed, SandboxFull
+from proctor.simulators.type_names import describe_spec_error, find_kind
 from proctor.store.bodies import unpack
 from proctor.store.pages import Row
 from proctor.store.records import children, delete_records, link, linked, read_blob

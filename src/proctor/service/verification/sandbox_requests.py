@@ -28,7 +28,7 @@ from proctor.simulators.registry import find_simulator
 from proctor.simulators.sandbox import Sandbox, answer_here, is_open_path
 from proctor.simulators.store import SandboxClosed, SandboxFull
 from proctor.store.pages import Row
-from proctor.store.sandboxes import DatabaseStore, find_heads, find_open_of_run
+from proctor.store.sandboxes import DatabaseStore, find_heads, find_open_of_run, list_open_of_run
 
 _MANY = 300
 """Rows from which on a request is answered beside the event loop: a search goes through all of them."""
@@ -52,17 +52,17 @@ async def find_sandbox(hub: Hub, caller: Caller | None, id: str, system: str, pa
     async with hub.database.reading() as connection:
         head = (await find_heads(connection, [id])).get(id)
     if head is None or not is_open(head, system, path):
-        if caller is None:
-            raise _refuse_stranger()
-        if caller.kind not in ("organization", "sandbox"):
-            raise Refusal("FORBIDDEN", "a sandbox is asked with its own token or an organization key")
-        if head is None or not _owns(caller, head):
-            raise not_found("sandbox", id)
+        head = _require_own(caller, head, id)
         if head["kind"] != system:
             raise not_found("system in this sandbox", system)
-    if _is_over(hub, head):
-        raise Refusal("CONFLICT", "the sandbox has been torn down")
-    return head
+    return _require_active(hub, head)
+
+
+async def find_whole_sandbox(hub: Hub, caller: Caller | None, id: str) -> Row:
+    """Return a sandbox for whoever may use all of it. Raises `Refusal` as `find_sandbox`."""
+    async with hub.database.reading() as connection:
+        head = (await find_heads(connection, [id])).get(id)
+    return _require_active(hub, _require_own(caller, head, id))
 
 
 async def find_sandbox_of_run(hub: Hub, caller: Caller | None, run_id: str, system: str, path: str) -> Row:
@@ -70,15 +70,46 @@ async def find_sandbox_of_run(hub: Hub, caller: Caller | None, run_id: str, syst
     async with hub.database.reading() as connection:
         head = await find_open_of_run(connection, run_id, system)
     if head is None or not is_open(head, system, path):
-        if caller is None:
-            raise _refuse_stranger()
-        if caller.kind != "run":
-            raise Refusal("FORBIDDEN", "the systems of a run are asked with the token of the run")
-        if caller.benchmark_run_id != run_id:
-            raise not_found("benchmark run", run_id)
+        _require_run(caller, run_id)
     if head is None or _is_over(hub, head):
         raise Refusal("CONFLICT", f"no task of the run is started that has a system {system!r}; start one first")
     return head
+
+
+async def list_sandboxes_of_run(hub: Hub, caller: Caller | None, run_id: str) -> list[Row]:
+    """Return all sandboxes in which the started task of a run works. Raises `Refusal`: 409 where no task is started."""
+    _require_run(caller, run_id)
+    async with hub.database.reading() as connection:
+        heads = await list_open_of_run(connection, run_id)
+    found = [head for head in heads if not _is_over(hub, head)]
+    if not found:
+        raise Refusal("CONFLICT", "no task of the run is started that has systems; start one first")
+    return found
+
+
+def _require_own(caller: Caller | None, head: Row | None, id: str) -> Row:
+    if caller is None:
+        raise _refuse_stranger()
+    if caller.kind not in ("organization", "sandbox"):
+        raise Refusal("FORBIDDEN", "a sandbox is asked with its own token or an organization key")
+    if head is None or not _owns(caller, head):
+        raise not_found("sandbox", id)
+    return head
+
+
+def _require_active(hub: Hub, head: Row) -> Row:
+    if _is_over(hub, head):
+        raise Refusal("CONFLICT", "the sandbox has been torn down")
+    return head
+
+
+def _require_run(caller: Caller | None, run_id: str) -> None:
+    if caller is None:
+        raise _refuse_stranger()
+    if caller.kind != "run":
+        raise Refusal("FORBIDDEN", "the systems of a run are asked with the token of the run")
+    if caller.benchmark_run_id != run_id:
+        raise not_found("benchmark run", run_id)
 
 
 def _is_over(hub: Hub, head: Row) -> bool:

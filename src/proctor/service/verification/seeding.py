@@ -19,11 +19,11 @@ from proctor.model.evidence import Json
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification.fields import invalid
-from proctor.service.verification.system_kinds import describe_spec_error, find_config_seed, find_kind, join_config
 from proctor.simulators.ports import Desk, Surroundings
 from proctor.simulators.registry import find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, count_rows
 from proctor.simulators.store import SandboxFull
+from proctor.simulators.type_names import describe_spec_error, find_config_seed, find_kind, join_config
 from proctor.store.bodies import to_json, unpack
 from proctor.store.sandboxes import SandboxLimits, pack_rows
 

@@ -13,7 +13,7 @@ from proctor.service.verification.declaration import Operation, Resource, ToolWo
 from proctor.service.verification.fields import CONFIG, NAME, Field, one_of
 from proctor.service.verification.resources import Paging, authorize, require_record, rewrite_record
 from proctor.service.verification.seeding import check_config
-from proctor.service.verification.system_kinds import ALIASES, TYPES
+from proctor.simulators.type_names import ALIASES, TYPES
 
 SIMULATOR = Resource(
     kind="simulator",

@@ -38,10 +38,11 @@ from proctor.service.verification.run_records import (
     refuse_finished,
 )
 from proctor.service.verification.sandbox_life import Prepared
-from proctor.service.verification.scenarios import ScenarioStep, read_scenario
+from proctor.service.verification.scenarios import read_scenario
 from proctor.service.verification.states import find_uploads, keep_state, open_uploads, pack_upload, read_stamps
 from proctor.service.verification.tasks import TASK
 from proctor.service.verification.verifying import verify
+from proctor.simulators.scenarios import ScenarioStep
 from proctor.store.pages import Row
 from proctor.store.records import change_record
 

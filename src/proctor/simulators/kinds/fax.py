@@ -29,6 +29,7 @@ from proctor.simulators.messages.people import is_address
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_items, read_members, read_word
+from proctor.simulators.tools import make_query
 
 _CONFIG, _DOCUMENTS = "_config", "_documents"
 _FAXES = "faxes"
@@ -137,9 +138,7 @@ class FaxSimulator:
                 name="fax_list",
                 description="List faxes that were sent and received, with their text.",
                 schema={"type": "object", "properties": {"direction": {"enum": ["inbound", "outbound"]}}},
-                make_request=lambda given: Request(
-                    method="GET", path="/faxes", query=tuple((name, str(value)) for name, value in given.items())
-                ),
+                make_request=lambda given: Request(method="GET", path="/faxes", query=make_query(given)),
             ),
         )
 

@@ -29,6 +29,7 @@ from proctor.simulators.fhir.resources import check_id, check_resource, check_ty
 from proctor.simulators.fhir.searching import answer_search
 from proctor.simulators.fhir.writing import create, delete, find_one, patch, update, update_by_condition
 from proctor.simulators.ports import Desk, Tool
+from proctor.simulators.tools import make_query
 
 _METADATA, _SMART, _TOKEN = "/metadata", "/.well-known/smart-configuration", "/token"
 _TYPE: dict[str, Json] = {"type": "string", "description": "The FHIR resource type, such as Appointment."}
@@ -137,7 +138,7 @@ class FhirSimulator:
                 make_request=lambda given: Request(
                     method="GET",
                     path=f"/{encode_percent(str(given.get('resource_type', '')))}",
-                    query=tuple((name, str(value)) for name, value in cast("dict[str, Json]", given.get("search") or {}).items()),
+                    query=make_query(given.get("search") or {}),
                 ),
             ),
             Tool(name="fhir_read", description="Read one resource.", schema=named, make_request=lambda given: _ask("GET", given)),

@@ -26,6 +26,7 @@ from proctor.simulators.persona import find_answer
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_items, read_members, read_word
+from proctor.simulators.tools import make_query
 
 MOST_TEXT = 100_000
 """Characters of one message."""
@@ -200,9 +201,7 @@ class MessagesSimulator:
                 name="messages_list",
                 description="List messages that were sent and received.",
                 schema={"type": "object", "properties": chosen},
-                make_request=lambda given: Request(
-                    method="GET", path="/messages", query=tuple((name, str(value)) for name, value in given.items())
-                ),
+                make_request=lambda given: Request(method="GET", path="/messages", query=make_query(given)),
             ),
         )
 

@@ -28,6 +28,7 @@ from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.records_collections import CONFIG, Collection, apply_rules, check_row, read_collection
 from proctor.simulators.records_filters import select_rows
 from proctor.simulators.rows import Draft
+from proctor.simulators.tools import make_query
 
 _ROW: dict[str, Json] = {"type": "object", "description": "The members of the row."}
 _NAME: dict[str, Json] = {"type": "string", "description": "The name of the collection."}
@@ -160,11 +161,10 @@ class RecordsSimulator:
 def _make_tool(name: str, description: str, properties: dict[str, Json], required: tuple[str, ...], method: str) -> Tool:
     def make_request(given: dict[str, Json]) -> Request:
         parts = [encode_percent(str(given[key])) for key in ("collection", "id") if key in given]
-        filters = cast("dict[str, Json]", given.get("filters") or {})
         return Request(
             method=method,
             path="/" + "/".join(parts),
-            query=tuple((key, str(value)) for key, value in filters.items()),
+            query=make_query(given.get("filters") or {}),
             body=msgspec.json.encode(given["row"]) if "row" in given else b"",
         )
 

@@ -1,0 +1,141 @@
+"""The tools of simulated systems for models: what a kind declares, held against its schema, and answered as results of MCP.
+
+A tool makes a request of its arguments, and nothing else: what becomes of it is the business of the system, as for every other request.
+Arguments that fit no schema never become a request. What models do all the time is forgiven: null for what is left out, JSON written
+as text where an object belongs, a number where a text does.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import cast
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, nearest, show
+from proctor.simulators.exchange import Request, Response
+from proctor.simulators.ports import Simulator, Tool
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_PLAIN = "text/plain"
+_WORDS = {"string": "text", "object": "an object", "array": "a list", "integer": "a whole number", "boolean": "true or false"}
+_TYPES: dict[str, type] = {"string": str, "object": dict, "array": list, "integer": int, "boolean": bool}
+
+
+def find_tools(simulator: Simulator) -> tuple[Tool, ...]:
+    """Return what a model can do with a system: what its kind declares, or any request where that is nothing."""
+    return simulator.list_tools() or (_make_request_tool(simulator),)
+
+
+def make_tool_request(tool: Tool, arguments: Mapping[str, Json]) -> Request:
+    """Return the request that a call makes. Raises `SpecError` for arguments that the tool does not take."""
+    properties: dict[str, dict[str, Json]] = tool.schema["properties"]
+    for name in arguments:
+        if name not in properties:
+            known = ", ".join(properties) or "none"
+            raise SpecError(
+                f"{tool.name} has no argument {show(name, 80)}; there are: {known}", field=name, nearest=nearest(name, properties)
+            )
+    given = {name: _read_argument(value, properties[name], name) for name, value in arguments.items() if value is not None}
+    for name in tool.schema.get("required", ()):
+        if name not in given:
+            raise SpecError(f"{tool.name} needs {name}", field=name)
+    try:
+        return tool.make_request(given)
+    except UnicodeEncodeError:
+        raise SpecError(f"the arguments of {tool.name} hold half a surrogate pair, which cannot be sent") from None
+
+
+def _read_argument(value: Json, schema: Mapping[str, Json], name: str) -> Json:
+    if "enum" in schema:
+        if value not in schema["enum"]:
+            raise SpecError(f"{name}: expected one of {', '.join(map(str, schema['enum']))}, found {show(value, 80)}", field=name)
+        return value
+    wanted = schema.get("type")
+    if not isinstance(wanted, str):
+        return value
+    if wanted == "string" and isinstance(value, (int, float)):
+        return write_value(value)
+    if wanted in ("object", "array") and isinstance(value, str):
+        value = _decode_text(value)
+    if not isinstance(value, _TYPES[wanted]) or (wanted == "integer" and isinstance(value, bool)):
+        raise SpecError(f"{name}: expected {_WORDS[wanted]}, found {kind_of(value)}", field=name)
+    return value
+
+
+def _decode_text(text: str) -> Json:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
+
+
+def write_value(value: Json) -> str:
+    """Return a value as a query writes it: `true`, not `True`."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def make_query(given: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
+    """Return names and values of a query; a list is a name that comes several times, null one that does not come."""
+    found: list[tuple[str, str]] = []
+    for name, value in given.items():
+        several = cast("list[Json]", value) if isinstance(value, list) else [value]
+        found += [(name, write_value(one)) for one in several if one is not None]
+    return tuple(found)
+
+
+def write_tool_result(response: Response) -> dict[str, Json]:
+    """Return a response as a result of MCP: its body as text, or as it is where it is none; a refusal is an error."""
+    failed = response.status >= 400
+    kind = response.headers.get("content-type", _PLAIN)
+    try:
+        part: dict[str, Json] = {"type": "text", "text": response.body.decode()}
+    except UnicodeDecodeError:
+        blob = base64.b64encode(response.body).decode()
+        part = {"type": "resource", "resource": {"uri": "system:answer", "mimeType": kind.partition(";")[0], "blob": blob}}
+    if not response.body:
+        part = {"type": "text", "text": f"refused ({response.status})" if failed else f"done ({response.status})"}
+    return {"content": [part], **({"isError": True} if failed else {})}
+
+
+def write_tool_refusal(message: str) -> dict[str, Json]:
+    """Return the result of MCP for a call that never became a request."""
+    return {"content": [{"type": "text", "text": message}], "isError": True}
+
+
+def describe_wrong_call(error: SpecError) -> str:
+    """Return what is wrong with a call, with the nearest right word."""
+    return error.message + (f"; nearest: {', '.join(error.nearest)}" if error.nearest else "")
+
+
+def _make_request_tool(simulator: Simulator) -> Tool:
+    """Return the tool of a kind that declares none: a request like any client's."""
+    words: dict[str, Json] = {"type": "string", "description": "The path below the system, such as /orders/7."}
+    query: dict[str, Json] = {"type": "object", "description": "Names and values of the query."}
+    properties: dict[str, Json] = {
+        "method": {"enum": list(METHODS)},
+        "path": words,
+        "query": query,
+        "body": {"description": "Text as it is, anything else as JSON."},
+    }
+
+    def make_request(given: dict[str, Json]) -> Request:
+        path, body = str(given["path"]), given.get("body")
+        is_text = isinstance(body, str)
+        return Request(
+            method=given["method"],
+            path=path if path.startswith("/") else f"/{path}",
+            query=make_query(given.get("query") or {}),
+            headers={} if body is None else {"content-type": _PLAIN if is_text else "application/json"},
+            body=b"" if body is None else body.encode() if is_text else msgspec.json.encode(body),
+        )
+
+    return Tool(
+        name=f"{simulator.kind}_request",
+        description=f"Send a request. {simulator.summary}",
+        schema={"type": "object", "properties": properties, "required": ["method", "path"]},
+        make_request=make_request,
+    )

@@ -1,0 +1,84 @@
+"""The types of systems that Verial's clients write, and which kind stands behind each.
+
+Types are words such as `FHIR` and `Payer`; kinds are the files in `kinds/` (`fhir`, `portal`). A kind that Verial does not have is a type
+of its own name. A type without a kind can be written, and nothing runs behind it.
+
+Of the `config` of a simulator a kind is given `config.seed`, and beside it what its `config_names` names. Whatever else a client writes
+there means nothing here, as at Verial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+from proctor.simulators.registry import find_simulator, list_kinds
+
+_VERIAL = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")
+_OTHER_NAMES = {"Payer": "portal", "Message": "messages", "CDSHooks": "cds"}
+"""Kinds that are called otherwise than their type."""
+
+
+def _name_kind(type: str) -> str:
+    return _OTHER_NAMES.get(type, type.lower())
+
+
+TYPES = (*_VERIAL, *(kind.capitalize() for kind in list_kinds() if kind not in {_name_kind(type) for type in _VERIAL}))
+"""The types there are, as they are written back; read in any case."""
+ALIASES = {"Clearinghouse": "X12", "SFTP": "Files", "Portal": "Payer", "WebPortal": "Payer", "Messages": "Message", "CDS": "CDSHooks"}
+LIVE_TYPES = tuple(type for type in TYPES if _name_kind(type) in list_kinds())
+"""The types behind which something runs."""
+
+
+def find_kind(type: str) -> str | None:
+    """Return the kind behind a type; None where nothing runs."""
+    return _name_kind(type) if type in LIVE_TYPES else None
+
+
+def read_kind(word: Json) -> str:
+    """Return the kind that a type, another name of one, or a kind means, in any case. Raises `SpecError` with the nearest names."""
+    known = {name.lower(): find_kind(type) for type in TYPES for name in (type, *(a for a, meant in ALIASES.items() if meant == type))}
+    known |= {kind: kind for kind in list_kinds()}
+    if not isinstance(word, str) or word.lower() not in known:
+        near = nearest(str(word).lower(), known)
+        more = f"; nearest: {', '.join(near)}" if near else f"; there are {', '.join(list_kinds())}"
+        raise SpecError(f"unknown simulator {show(word, 60)}{more}")
+    kind = known[word.lower()]
+    if kind is None:
+        raise SpecError(f"nothing runs behind a simulator of type {show(word, 60)}; there are {', '.join(list_kinds())}")
+    return kind
+
+
+def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
+    """Return what the config of a simulator puts into a system of this kind; None: nothing."""
+    if not config:
+        return None
+    seed = config.get("seed")
+    names: tuple[str, ...] = getattr(find_simulator(kind), "config_names", ())
+    said = {name: value for name, value in config.items() if name in names}
+    if not said:
+        return seed
+    if isinstance(seed, dict):
+        return {**seed, **said}
+    # Beside other settings nobody can say what a bare list means, and the kind refuses the key.
+    return said if seed is None else {**said, "seed": seed}
+
+
+def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:
+    """Return what a system of this kind is filled with: its config first; as one with the first seed where the kind takes it so."""
+    first = find_config_seed(kind, config)
+    if first is None:
+        return seeds
+    if getattr(find_simulator(kind), "config_names", ()) and isinstance(first, dict) and seeds and isinstance(seeds[0], dict):
+        return [{**first, **cast("dict[str, Json]", seeds[0])}, *seeds[1:]]
+    return [first, *seeds]
+
+
+def describe_spec_error(error: SpecError) -> str:
+    """Return what is wrong with a seed or a step, where, and the nearest right words."""
+    at = f"{error.field}: " if error.field else ""
+    near = f"; nearest: {', '.join(error.nearest)}" if error.nearest else ""
+    return f"{at}{error.message}{near}"

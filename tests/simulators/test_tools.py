@@ -1,0 +1,84 @@
+"""Tools of simulated systems: arguments held against schemas, and responses as results of MCP."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+
+from proctor.errors import SpecError
+from proctor.simulators.exchange import Response
+from proctor.simulators.kinds import fhir, records
+from proctor.simulators.registry import find_simulator, list_kinds
+from proctor.simulators.tools import describe_wrong_call, find_tools, make_query, make_tool_request, write_tool_result
+from tests.simulators.workplace import Workplace, read
+
+SHOP = {"orders": [{"id": "7", "status": "open"}]}
+TOOLS = {tool.name: tool for simulator in (fhir.SIMULATOR, records.SIMULATOR) for tool in simulator.list_tools()}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "told"),
+    [
+        ("fhir_read", {"resource_type": "Patient"}, "fhir_read needs id"),
+        ("fhir_read", {"resource_type": "Patient", "id": None}, "fhir_read needs id"),
+        ("fhir_read", {"resourcetype": "Patient", "id": "a"}, "nearest: resource_type"),
+        ("fhir_create", {"resource": "Patient"}, "resource: expected an object, found text"),
+        ("fhir_search", {"resource_type": "Patient", "search": ["a"]}, "search: expected an object, found list"),
+        ("fhir_read", {"resource_type": ["Patient"], "id": "a"}, "resource_type: expected text, found list"),
+        ("records_create", {"collection": "orders", "row": {"note": "\ud800"}}, "half a surrogate pair"),
+    ],
+)
+def test_arguments_that_fit_no_schema_make_no_request(tool: str, arguments: dict[str, Any], told: str) -> None:
+    with pytest.raises(SpecError) as wrong:
+        make_tool_request(TOOLS[tool], arguments)
+    assert told in describe_wrong_call(wrong.value)
+
+
+def test_what_models_do_all_the_time_is_forgiven() -> None:
+    asked = make_tool_request(TOOLS["fhir_search"], {"resource_type": "Patient", "search": '{"active": true, "_count": 5, "name": null}'})
+    assert asked.target == "/Patient?active=true&_count=5"
+    assert make_tool_request(TOOLS["records_get"], {"collection": "orders", "id": 7}).path == "/orders/7"
+    assert make_query({"date": ["ge2026-01-01", "lt2027-01-01"]}) == (("date", "ge2026-01-01"), ("date", "lt2027-01-01"))
+
+
+@pytest.mark.parametrize("kind", list_kinds())
+def test_no_arguments_whatever_break_a_kind(kind: str) -> None:
+    """Every tool of every kind makes a request of the least it takes, and its system answers that without a bug."""
+    workplace = Workplace(kind)
+    samples: dict[str, Any] = {"string": "x", "object": {}, "array": [], "integer": 1, "boolean": True}
+    for tool in find_tools(find_simulator(kind)):
+        properties = tool.schema["properties"]
+        given = {
+            name: properties[name]["enum"][0] if "enum" in properties[name] else samples[properties[name]["type"]] for name in properties
+        }
+        for arguments in (given, {name: given[name] for name in tool.schema.get("required", ())}):
+            response = asyncio.run(workplace.sandbox.call_tool(kind, tool.name, arguments))
+            assert response.status < 500, (tool.name, response.body)
+            assert write_tool_result(response)["content"]
+    assert workplace.state().requests, "each call was a request"
+
+
+def test_responses_become_results() -> None:
+    assert write_tool_result(Response(status=200, body=b'{"a": 1}')) == {"content": [{"type": "text", "text": '{"a": 1}'}]}
+    assert write_tool_result(Response(status=204)) == {"content": [{"type": "text", "text": "done (204)"}]}
+    assert write_tool_result(Response(status=404)) == {"content": [{"type": "text", "text": "refused (404)"}], "isError": True}
+    scan = b"\xff\xfe\x00"
+    (part,) = write_tool_result(Response(status=200, body=scan, headers={"content-type": "image/tiff"}))["content"]
+    assert part["resource"]["mimeType"] == "image/tiff" and base64.b64decode(part["resource"]["blob"]) == scan
+
+
+def test_a_kind_that_declares_no_tool_has_one_for_any_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records.SIMULATOR, "list_tools", lambda: ())
+    shop = Workplace("records", SHOP)
+
+    def call(**given: Any) -> Any:
+        return read(asyncio.run(shop.sandbox.call_tool("records", "records_request", given)))
+
+    assert [tool.name for tool in shop.sandbox.list_tools()["records"]] == ["records_request"]
+    assert call(method="GET", path="orders", query={"status": "open"})["total"] == 1
+    assert call(method="POST", path="/orders", body={"id": "8"}) == {"id": "8"}
+    with pytest.raises(SpecError, match="expected one of GET"):
+        call(method="BREW", path="/orders")
