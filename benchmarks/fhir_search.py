@@ -52,11 +52,11 @@ def _make_surroundings() -> Surroundings:
     return Surroundings(now=lambda: _NOW, new_id=lambda: f"new-{next(ids)}", seconds=lambda: 0.0)
 
 
-def _seed(count: int) -> list[Any]:
+def make_seed(count: int) -> list[Any]:
     return [_make_observation(number) for number in range(count)]
 
 
-def _fill(seed: list[Any]) -> Sandbox:
+def fill_sandbox(seed: list[Any]) -> Sandbox:
     systems = (System(name="clinic", kind="fhir", seed=seed),)
     around = _make_surroundings()
     sandbox = Sandbox("s1", systems, MemoryStore(), around)
@@ -78,10 +78,10 @@ def _search(sandbox: Sandbox, query: list[tuple[str, str]]) -> Callable[[], obje
 
 def figures() -> Iterator[Figure]:
     """CPU of a search over many resources as a ratio to one over few, and of filling a sandbox in milliseconds."""
-    few, many = _fill(_seed(FEW)), _fill(_seed(MANY))
+    few, many = fill_sandbox(make_seed(FEW)), fill_sandbox(make_seed(MANY))
     for name, query in QUERIES.items():
         best = interleaved({"few": _search(few, query), "many": _search(many, query)})
         note = f"{best['few'] / SEARCHES * 1e6:.0f} and {best['many'] / SEARCHES * 1e6:.0f} µs"
         yield Figure(f"FHIR search by {name}: {MANY:,} resources / {FEW}, CPU", best["many"] / best["few"], at_most=5, note=note)
-    seed = _seed(1_000)
-    yield Figure("a sandbox with 1,000 FHIR resources, ms of CPU", cpu_seconds(lambda: _fill(seed)) * 1e3, at_most=50)
+    seed = make_seed(1_000)
+    yield Figure("a sandbox with 1,000 FHIR resources, ms of CPU", cpu_seconds(lambda: fill_sandbox(seed)) * 1e3, at_most=50)

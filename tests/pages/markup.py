@@ -18,7 +18,7 @@ ATTRIBUTES = re.compile(
     r"focusable|viewbox|preserveaspectratio|d|cx|cy|r|rx|x|y|x1|x2|y1|y2|width|height|points|stroke-dasharray|text-anchor|required|autofocus|spellcheck|"
     r"maxlength|inputmode|autocomplete|checked|selected|placeholder|max|min|rows|wrap|open|target|list|formnovalidate|disabled"
 )
-ADDRESS = re.compile(r"|/(ui|static|api)/[^\s]*|[?#][^\s]*")
+ADDRESS = re.compile(r"|/(ui|static|api|shared)/[^\s]*|[?#][^\s]*")
 EMPTY = frozenset(["meta", "link", "input", "br"])
 
 

@@ -191,6 +191,38 @@ def test_a_leaderboard_has_the_best_published_run_of_each_agent(shared: World) -
     assert [place["benchmark_run_id"] for place in board["places"]] == ["br_home_done"] and board["places"][0]["rank"] == 1
 
 
+def test_the_page_of_a_leaderboard_shows_every_place_and_hostile_names_stay_text(own: World) -> None:
+    from proctor.service.access.callers import LOCAL
+    from proctor.store.records import change_record, find_record
+
+    async def publish(hub: Any) -> None:
+        async with hub.database.writing() as connection:
+            for kind, id, more in (
+                (
+                    "benchmark_run",
+                    "br_home_cancel",
+                    {"status": "completed", "published": True, "score": 0.625, "agent": "<b>Ann</b>\u202e"},
+                ),
+                ("task_run", "tr_home_cancel", {"outcome": "pass", "axes": {"safety <i>": {"score": 0.75, "weight": 2}}}),
+            ):
+                row = await find_record(connection, LOCAL.organization_id, kind, id)
+                assert row is not None
+                await change_record(connection, LOCAL.organization_id, id, now=hub.now(), body={**row["body"], **more})
+
+    own.service.run(publish)
+    for language, words in (
+        ("en", ("Tasks passed", "0.75")),
+        ("de", ("Bestandene Aufgaben", "0,75")),
+        ("es", ("Tareas aprobadas", "0,75")),
+    ):
+        answer = own.get("/ui/leaderboard/bench-home", "organization", headers={"accept-language": language})
+        page = Markup(answer.text)
+        assert answer.status_code == 200 and page.strange == [] and "\u202e" not in answer.text
+        for word in ("<b>Ann</b>", "safety <i>", "100 %", *words):
+            assert word in page.words, (word, page.words)
+    assert 'href="/ui/leaderboard/bench-home%401"' in own.get("/ui/benchmarks/bench_home", "organization").text
+
+
 def test_the_axes_of_a_task_run_are_shown_with_their_scores(own: World) -> None:
     from proctor.service.access.callers import LOCAL
     from proctor.store.records import change_record, find_record

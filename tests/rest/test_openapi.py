@@ -55,6 +55,8 @@ REAL_AT: dict[str, dict[str, Any]] = {
     "/environments/{environment_id}/datasets/{dataset_id}": {"dataset_id": "dsb_home"},
     "/api/runs/{run_id}/results/{result_id}": {"result_id": "att_home"},
     "/solvers/{solver_id}/api-keys/{key_id}": {"key_id": "skey_home"},
+    "/leaderboard/{slug}": {"slug": "bench-home"},
+    "/shared/{token}": {"token": "vrl_shr_home"},
 }
 ENDLESS = {"/api/traces/events"}
 """Streams that have no end while somebody listens: they are asked for what there is by now."""

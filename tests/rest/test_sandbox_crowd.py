@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from sqlalchemy.engine import Engine
 
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub, stamp
+from proctor.service.verification import sandbox_life
 from proctor.store.bodies import pack
 from proctor.store.records import NewRecord, add_record
-from proctor.store.sandboxes import NewSandbox, add_sandbox
+from proctor.store.sandboxes import NewSandbox, add_sandbox, count_open
 from tests.rest.services import Clock, Service
 from tests.rest.verial import Author
 
@@ -82,3 +85,23 @@ def test_a_thousand_sandboxes_are_listed_limited_and_ended(service: Service, clo
     assert {one["status"] for one in author.get("/sandboxes?limit=100")["data"]} == {"teardown"}
     assert time.perf_counter() - began < 20, "whoever looks first ends all of them"
     author.post("/sandboxes", {"simulator_id": simulator}, status=201)
+
+
+@pytest.mark.timeout(60)
+def test_two_servers_open_no_more_sandboxes_than_there_may_be(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def count_and_wait(connection: Any, organization_id: str) -> int:
+        found = await count_open(connection, organization_id)
+        await asyncio.sleep(0.2)  # the other server counts meanwhile, if it can
+        return found
+
+    monkeypatch.setattr(sandbox_life, "count_open", count_and_wait)
+    with Service(database_url, tmp_path, sandboxes=3) as one, Service(database_url, tmp_path, sandboxes=3) as other:
+        simulator = Author(one).post("/simulators", {"name": "shop", "type": "Records"})["id"]
+
+        def open_some(server: Service) -> list[int]:
+            return [server.post("/sandboxes", json={"simulator_id": simulator}).status_code for _ in range(3)]
+
+        with ThreadPoolExecutor(2) as pool:
+            statuses = [status for found in pool.map(open_some, (one, other)) for status in found]
+        assert sorted(statuses) == [201, 201, 201, 409, 409, 409]
+        assert len(Author(other).get("/sandboxes")["data"]) == 3

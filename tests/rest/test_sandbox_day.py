@@ -91,8 +91,29 @@ def test_the_day_of_an_author_with_tools_and_of_an_agent(service: Service) -> No
         assert len((await call(client, "sandboxes", action="events", id=fhir))["data"]) == 1
         assert (await call(client, "datasets", action="get", id=made["dataset"]))["data"] == PATIENTS
 
+    async def show_others(client: Client) -> dict[str, Any]:
+        """Put the run on the leaderboard, and make a link to it."""
+        await call(client, "benchmark_runs", action="publish", id=agent.run["benchmark_run_id"])
+        board = await call(client, "benchmarks", action="leaderboard", id="referrals")
+        (place,) = board["places"]
+        assert (board["reference"], place["rank"], place["name"], place["score"]) == (made["reference"], 1, "agent-of-the-day", 1.0)
+        link = await call(client, "benchmark_runs", action="share", id=agent.run["benchmark_run_id"], visibility="criteria")
+        listed = await call(client, "benchmark_runs", action="listShares", id=agent.run["benchmark_run_id"])
+        assert [one["id"] for one in listed["data"]] == [link["id"]]
+        return link
+
     over_mcp(service, read_on)
     agent.ask("GET", agent.at("fhir", "/Patient"), status=409)
+    link = over_mcp(service, show_others)
+    seen = service.get(link["jsonPath"]).json()
+    assert (seen["name"], seen["verdict"]) == ("agent-of-the-day", "pass")
+    assert [one["label"] for one in seen["tasks"][0]["criteria"]] == list(LABELS)
+
+    async def revoke(client: Client) -> None:
+        await call(client, "benchmark_runs", action="revokeShare", id=agent.run["benchmark_run_id"], shareId=link["id"])
+
+    over_mcp(service, revoke)
+    assert service.get(link["jsonPath"]).status_code == 404
 
 
 @pytest.mark.timeout(60)

@@ -217,6 +217,15 @@ def test_the_paths_of_verials_clients_lead_to_the_same_systems(author: Author) -
     assert agent.complete()["verdict"] == "pass"
 
 
+def test_a_line_with_bare_menus_answers_under_the_phone_number_of_its_sandbox(author: Author) -> None:
+    for config in ({"ivr": {"start": {"say": "Welcome."}}}, {"ivr": {"say": "Welcome."}, "phone": "+18005550100", "voice": "calm"}):
+        access = sandbox(author, "Voice", config)["credentials"]
+        heard = author.post(access["voice_url"], {"to": access["phone_number"]}, key=access["token"])["turns"]
+        assert [turn["text"] for turn in heard] == ["Welcome."]
+    refused = author.post("/simulators", {"name": "line", "type": "Voice", "config": {"ivr": {"start": {"go": "nowhere"}}}}, status=400)
+    assert "no menu" in str(refused)
+
+
 NAMED = {
     "HL7": {"hl7_url", "inbox_url", "outbound_url"},
     "X12": {"x12_url", "eligibility_url", "response_url"},

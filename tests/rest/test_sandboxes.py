@@ -145,6 +145,12 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
     assert (whole["status"], whole["verdict"], whole["score"]) == ("completed", "pass", 1.0)
     playground = author.get(f"/playgrounds/{whole['task_runs'][0]['playground_id']}")
     assert playground["status"] == "teardown" and {sandbox["credentials"] for sandbox in playground["sandboxes"]} == {None}
+    # And others are shown how it went.
+    author.post(f"/benchmark-runs/{run}/publish")
+    (place,) = author.get("/leaderboard/referrals")["places"]
+    assert (place["score"], place["runs"], place["passed"], place["decided"]) == (1.0, 1, 1, 1)
+    link = author.post(f"/benchmark-runs/{run}/shares")
+    assert author.service.get(link["json_path"]).json()["verdict"] == "pass"
 
 
 SABOTAGES = {

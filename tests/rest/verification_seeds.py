@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from proctor.service.access.callers import Caller
@@ -32,6 +33,7 @@ REAL = {
     "eval_id": "crit_home",
     "eval_run_id": "crun_home",
     "benchmark": "bench-home@1",
+    "share_id": "shr_home",
     "type": "FHIR",
 }
 
@@ -86,6 +88,8 @@ async def seed_verification(hub: Hub, caller: Caller, place: str) -> None:
             await add(f"br_{place}_{mark}", "benchmark_run", f"bench_{place}", **_run(place))
             await add(f"tr_{place}_{mark}", "task_run", f"br_{place}_{mark}", blob=task, **_task_run(place))
         await add(f"br_{place}_done", "benchmark_run", f"bench_{place}", **_run(place) | {"status": "completed", "phase": "completed"})
+        await add(f"shr_{place}", "run_share", f"br_{place}", visibility="evidence", suffix=place)
+        await link(connection, f"shr_{place}", "share_token", hashlib.sha256(f"vrl_shr_{place}".encode()).hexdigest(), now)
         key = {"id": f"skey_{place}", "kind": "solver", "name": "s", "prefix": "vrl_slv_", "suffix": "xxxx", "hash": f"solver {place}"}
         await connection.execute(keys.insert().values(**key, solver_id=f"slv_{place}", organization_id=organization, created_at=now))
 

@@ -62,6 +62,7 @@ def test_a_schema_of_a_field_is_no_secret() -> None:
 
 SECRETS = [
     "vk_" + "aB3" * 12, "mibo_" + "x9_" * 12, "vrl_slv_" + "q1-" * 12, "vrl_run_" + "q1-" * 12,
+    "vrl_sbx_" + "q1-" * 12, "vrl_shr_" + "q1-" * 12,
     "sk-proj-abcdefghijklmnop1234", "ghp_" + "a1" * 15, "AKIAABCDEFGHIJKLMNOP", "AIza" + "x" * 35, "xoxb-123456789012-abc",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijklmno",
 ]  # fmt: skip

@@ -122,6 +122,29 @@ def test_a_line_that_cannot_be_used_is_refused_with_its_place(line: Any, told: s
     assert caught.value.field == f"voice.seed.{place}"
 
 
+@pytest.mark.parametrize(
+    ("ivr", "first"),
+    [
+        (IVR, "Welcome. For benefits press 1."),
+        ({"say": "Press 1.", "options": [{"press": "1", "go": "start"}]}, "Press 1."),
+        ("All lines are busy.", "All lines are busy."),
+    ],
+)
+def test_bare_menus_answer_under_the_number_of_the_sandbox(ivr: Any, first: str) -> None:
+    phone = Workplace("voice", {"phone": NUMBER, "ivr": ivr})
+    call = read(phone.ask("POST", "/calls", {"to": NUMBER}))
+    assert [turn["text"] for turn in call["turns"]] == [first] and call["from"] != call["to"]
+    unnamed = Workplace("voice", {"opening": "Hello.", "answers": ["Bye."]})
+    call = read(unnamed.ask("POST", "/calls", {"to": "+15550100"}))
+    assert [turn["text"] for turn in call["turns"]] == ["Hello."]
+
+
+@pytest.mark.parametrize(("ivr", "told"), [({}, "start is missing"), (17, "expected an object"), ({"menu": {}}, "start is missing")])
+def test_bare_menus_that_cannot_be_used_are_refused(ivr: Any, told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        Workplace("voice", {"ivr": ivr})
+
+
 def test_a_model_calls_and_talks(phone: Workplace) -> None:
     tools = {tool.name: tool for tool in phone.sandbox.list_tools()["voice"]}
     made = tools["voice_call"].make_request({"to": NUMBER})

@@ -62,7 +62,7 @@ _SCHEME = re.compile(r"(?P<head>\b(?:bearer|basic)[ ]{1,3})(?=[^\s]*[0-9])[A-Za-
 _KEYS = re.compile(
     r"""
       (?<![\w-])sk-(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}                           # OpenAI, Anthropic, OpenRouter
-    | (?<![\w-])(?:vk|vrl_slv|vrl_run|mibo)_(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}  # our own service
+    | (?<![\w-])(?:vk|vrl_(?:slv|run|sbx|shr)|mibo)_(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}  # our own service
     | \bgh[opsur]_[A-Za-z0-9]{20,} | \bgithub_pat_[A-Za-z0-9_]{20,} | \bglpat-[A-Za-z0-9_-]{16,}
     | \bxox[abeoprs]-[A-Za-z0-9-]{10,}
     | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b

@@ -22,9 +22,12 @@ _HIDDEN = ("id", "organization_id", "updated_at", "createdAt", "snapshot")
 _WORDS = ("outcome", "verdict", "status")
 _MOST_COLUMNS = 8
 OPERATIONS: tuple[Operation, ...] = tuple(
-    operation for noun in NOUNS for operation in noun.operations if operation.rest and operation.path.split("/")[1] not in OLDER
+    operation
+    for noun in NOUNS
+    for operation in noun.operations
+    if operation.rest and not operation.open and operation.path.split("/")[1] not in OLDER
 )
-"""Everything that pages do."""
+"""Everything that pages do for whom they know."""
 Parts = Sequence[str]
 
 

@@ -78,7 +78,7 @@ def render_page(
                 "form_proof": functools.partial(make_form_proof, request.scope),
                 "has_session": find_session_token(request.scope) is not None,
                 "path": request.url.path,
-                "origin": _find_origin(request),
+                "origin": find_origin(request),
                 "request_id": request.scope.get("state", {}).get("request_id", ""),
                 "project": None,
                 **values,
@@ -88,7 +88,7 @@ def render_page(
     return _make_response(request, text, status, headers or {})
 
 
-def _find_origin(request: Request) -> str:
+def find_origin(request: Request) -> str:
     """Return the address by which the reader reaches the service: commands that a page proposes are to work where it is read."""
     return f"{'https' if is_secure(request.scope) else 'http'}://{request.url.netloc}"
 

@@ -26,6 +26,7 @@
 /ui/p/{project}/labels/{label}           one label with what was judged; `/change` and `/delete` its forms
 /ui/p/{project}/labels/export            the labels as the file that a judge is calibrated on
 /ui/login, /ui/logout                    the way in and out
+/ui/shared/{token}                       a benchmark run by a link to it, for anybody
 
 Those that exist over the service only are in `service_screens.py`.
 """
@@ -55,6 +56,7 @@ from proctor.pages.screens import (
     run,
     run_new,
     runs,
+    shared_run,
     trace,
     traces,
 )
@@ -123,6 +125,7 @@ def make_router(make_source: MakeSource, *, with_login: bool = True) -> APIRoute
         router.add_api_route("/ui/login", login.show_login, methods=["GET"], response_model=None)
         router.add_api_route("/ui/login", login.log_in, methods=["POST"], response_model=None)
         router.add_api_route("/ui/logout", login.log_out, methods=["POST"], response_model=None)
+        router.add_api_route("/ui/shared/{token}", shared_run.show_shared_run, methods=["GET"], response_model=None)
         for method, path, screen in NOUN_SCREENS:
             router.add_api_route(path, _guard(make_source, screen), methods=[method], response_model=None)
     return router

@@ -6,6 +6,7 @@
 /ui/projects/new                         a new project
 /ui/keys                                 keys of the organization
 /ui/audit, /ui/health, /ui/search        about the service
+/ui/leaderboard/{slug}                   the agents on a published benchmark
 /ui/{noun}, /ui/{noun}/...               whatever the verification API declares: benchmarks, tasks, criteria, solvers, ...
 """
 
@@ -17,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.pages.ports import Source
-from proctor.pages.screens import alerts, keys, noun_forms, nouns, project_settings, retention, service
+from proctor.pages.screens import alerts, keys, leaderboard, noun_forms, nouns, project_settings, retention, service
 
 Screen = Callable[[Request, Source], Awaitable[Response]]
 SERVICE_SCREENS: tuple[tuple[str, str, Screen], ...] = (
@@ -50,6 +51,7 @@ SERVICE_SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("POST", "/ui/keys/new", keys.create_key),
     ("GET", "/ui/keys/{key}/revoke", keys.ask_revoke),
     ("POST", "/ui/keys/{key}/revoke", keys.revoke_key),
+    ("GET", "/ui/leaderboard/{slug}", leaderboard.show_leaderboard),
     ("GET", "/ui/audit", service.show_audit),
     ("GET", "/ui/health", service.show_health),
     ("GET", "/ui/search", service.show_search),

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.rest.errors import find_dialect
-from proctor.rest.security import is_open
+from proctor.rest.security import is_open, is_shared
 
 WriteDocument = Callable[[], Awaitable[bytes]]
 _REASONS = {
@@ -36,6 +36,7 @@ _REASONS = {
     "503": "The database cannot be used, or there is too much to do; `Retry-After` says when to come again.",
 }
 _WITHOUT_KEY = ("400", "403", "413", "415", "500", "503")
+_BY_LINK = (*_WITHOUT_KEY, "404", "429")
 _TEXTS = {"type": "array", "items": {"type": "string"}}
 _PROBLEM = {
     "type": "object",
@@ -176,11 +177,11 @@ def _complete_operation(path: str, operation: dict[str, Any]) -> None:
     dialect = find_dialect(path)
     answer = {"schema": {"$ref": f"#/components/schemas/{_NAMES[dialect]}"}}
     kinds = ("application/json", "application/x-protobuf") if dialect == "otlp" else ("application/json",)
-    statuses = _WITHOUT_KEY if is_open(path) else tuple(_REASONS)
+    statuses = _WITHOUT_KEY if is_open(path) else _BY_LINK if is_shared(path) else tuple(_REASONS)
     for status in statuses:
         if status not in responses:
             responses[status] = {"description": _REASONS[status], "content": dict.fromkeys(kinds, answer)}
             if status in ("429", "503"):
                 responses[status]["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds."}}
-    if not is_open(path):
+    if not is_open(path) and not is_shared(path):
         operation["security"] = [{"bearer": []}, {"api_key": []}]

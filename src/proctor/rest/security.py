@@ -2,11 +2,11 @@
 
 Two layers. `Doorkeeper` looks at where a request comes from: its `Host` must be a name of this service, so that a page in somebody's
 browser cannot reach it under a name of its own (DNS rebinding), and its `Origin`, which only browsers send, must be the service itself.
-There are no CORS headers. `Authentication` finds out who asks, before the body is taken in: by key (`Authorization: Bearer` or `x-api-
-key`), or as the local user of a service on loopback that never had an organization key, unless a proxy passed the request on. A browser
-has a session instead of a key (`pages/session_cookie.py`): pages are asked with it, and `/api/` may be read with it. What somebody may do
-is decided by the verbs. Who follows a stream is asked for the key or session again and again: when it is revoked or expires, the stream
-ends.
+There are no CORS headers. `Authentication` finds out who asks, before the body is taken in: by key (`Authorization: Bearer` or
+`x-api-key`), or as the local user of a service on loopback that never had an organization key, unless a proxy passed the request on. A
+browser has a session instead of a key (`pages/session_cookie.py`): pages are asked with it, and `/api/` may be read with it. What somebody
+may do is decided by the verbs. A link to a run (`/shared/...`) is looked at without either; who asks is counted by address. Who follows a
+stream is asked for the key or session again and again: when it is revoked or expires, the stream ends.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ OPEN_PATHS = frozenset({"/", "/health", "/openapi.json"})
 """What anybody may read."""
 RECHECK_S = 1.0
 """How often it is looked whether who follows a stream still may. Keys that another process revoked are known a few seconds later."""
+SHARED_PREFIXES = ("/shared/", "/ui/shared/")
+"""Where anybody looks at a run by a link to it: no key, no session, no body, and a count by address."""
 OPEN_PREFIXES = ("/static/",)
 """What pages are made of, the same for everybody."""
 _LARGEST_LOGIN = 4_000
@@ -117,8 +119,14 @@ class Authentication:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if is_open(scope["path"]):
+        if is_open(scope["path"]) or is_shared(scope["path"]):
             scope.setdefault("state", {})["caller"] = None
+            if is_shared(scope["path"]):
+                try:
+                    self._count_request(scope["app"].state.hub, _name_address(scope))
+                except Refusal as refusal:
+                    await make_refusal_response(scope, refusal)(scope, receive, send)
+                    return
             if has_body(scope):
                 # From whoever may be anybody nothing is taken that costs room or time.
                 await drain_body(receive, _DRAINED)
@@ -257,7 +265,8 @@ class Authentication:
             self._buckets = RateLimits(hub.settings.requests_per_minute, hub.clock)
         wait_s = self._buckets.take_s(who)
         if wait_s > 0:
-            raise Refusal("RATE_LIMITED", "too many requests with this key", retry_after_s=wait_s)
+            what = "from this address" if who.startswith("address ") else "with this key"
+            raise Refusal("RATE_LIMITED", f"too many requests {what}", retry_after_s=wait_s)
 
 
 def _name_address(scope: Scope) -> str:
@@ -304,6 +313,11 @@ def may_use_session(scope: Scope) -> bool:
 def is_open(path: str) -> bool:
     """Return whether anybody may read this path."""
     return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)
+
+
+def is_shared(path: str) -> bool:
+    """Return whether a path may be a link to a run."""
+    return path.startswith(SHARED_PREFIXES)
 
 
 def is_loopback(host: str) -> bool:

@@ -4,7 +4,8 @@ A record has a kind, a body of JSON, and where it needs them a parent, a slug th
 what is large. Lists leave the blob out. References that have to be found from their other end are links: JSON in a column is searched
 differently by either database, and PostgreSQL refuses to look into some of it.
 
-Only `public_record` and `shared_record` go over the border of an organization, and only where its owner left a link that says so.
+Only `public_record`, `shared_record` and `find_marked` go over the border of an organization, and only where its owner left a link that
+says so.
 """
 
 from __future__ import annotations
@@ -195,6 +196,16 @@ async def shared_record(connection: AsyncConnection, organization_id: str, kind:
     query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
     query = query.where(links.c.kind == link_kind, links.c.to_id == organization_id, records.c.kind == kind, records.c.id == id)
     return await _fetch_first(connection, query)
+
+
+async def find_marked(connection: AsyncConnection, link_kind: str, ids: Iterable[str]) -> set[str]:
+    """Return which of these records, whosever they are, have a link of this kind."""
+    wanted = list(set(ids))
+    found: set[str] = set()
+    for start in range(0, len(wanted), _IDS_AT_ONCE):
+        query = sa.select(links.c.from_id).where(links.c.kind == link_kind, links.c.from_id.in_(wanted[start : start + _IDS_AT_ONCE]))
+        found.update((await connection.execute(query)).scalars())
+    return found
 
 
 async def _fetch_first(connection: AsyncConnection, query: sa.Select[Any]) -> Row | None:

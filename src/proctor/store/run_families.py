@@ -1,8 +1,8 @@
 """Benchmark runs with everything below them, over all organizations, for retention.
 
-Below a benchmark run are its task runs, their criterion runs, the states that were uploaded for either, its tokens, and the playground of
-each task run with its sandboxes, what happened in them and their branches of datasets. What was authored (benchmarks, tasks, the datasets
-themselves) is nobody's child here and stays.
+Below a benchmark run are its task runs, their criterion runs, the states that were uploaded for either, its tokens, the links by which it
+is shared, and the playground of each task run with its sandboxes, what happened in them and their branches of datasets. What was authored
+(benchmarks, tasks, the datasets themselves) is nobody's child here and stays.
 
 Whether a run has ended is in its body, which only Python looks into: PostgreSQL refuses some of the JSON that SQLite takes.
 """
@@ -24,7 +24,7 @@ from proctor.store.tables import keys, links, records
 _RUN = "benchmark_run"
 _COUNTED = (_RUN, "task_run", "criterion_run", "state", "sealed_state")
 """What a run takes beside its sandboxes: playgrounds and their like also exist without one, and are small."""
-_BELOW = ("task_run", "criterion_run", "state", "sealed_state", "sandbox", "event", "entity")
+_BELOW = ("run_share", "task_run", "criterion_run", "state", "sealed_state", "sandbox", "event", "entity")
 _IDS_AT_ONCE = 500
 """Ids in one statement: SQLite bounds how many parameters one may have."""
 _SIZE = sa.func.coalesce(sa.func.length(records.c.blob), 0) + sa.func.coalesce(sa.func.length(sa.cast(records.c.body, sa.Text)), 0)

@@ -152,7 +152,11 @@ async def list_open_of_run(connection: AsyncConnection, run_id: str) -> list[Row
 
 
 async def count_open(connection: AsyncConnection, organization_id: str) -> int:
-    """Return how many sandboxes of an organization are not closed."""
+    """Return how many sandboxes of an organization are not closed. Nobody else opens one until the transaction ends."""
+    # Two servers that counted at the same moment would both open the last one. SQLite has one writer anyway.
+    if connection.dialect.name == "postgresql":
+        name = sa.func.hashtextextended(f"sandboxes of {organization_id}", 0)
+        await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(name)))
     query = sa.select(sa.func.count()).where(sandboxes.c.organization_id == organization_id, sandboxes.c.closed_at.is_(None))
     return (await connection.execute(query)).scalar_one()
 

@@ -12,7 +12,17 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
 from proctor.service.upkeep.retention import IDLE_S, SweepCounts, sweep_once
-from proctor.service.verification import benchmark_runs, benchmarks, criteria, datasets, environments, sandbox_records, simulators, tasks
+from proctor.service.verification import (
+    benchmark_runs,
+    benchmarks,
+    criteria,
+    datasets,
+    environments,
+    run_shares,
+    sandbox_records,
+    simulators,
+    tasks,
+)
 from proctor.service.verification.public_runs import start_public_run
 from proctor.service.verification.task_runs import put_task_run_state
 from proctor.store.retention import sum_kept_bytes
@@ -23,7 +33,7 @@ NOW = 1_800_000_000.0
 DAY = 86_400.0
 STATE: dict[str, Any] = {"voice": {"transcripts": [{"turns": [{"speaker": "agent", "text": "hello " * 200}]}]}}
 VOICE = {"assert": "voice-transcript", "speaker": "agent", "contains": ["hello"]}
-OF_RUNS = ("benchmark_run", "task_run", "criterion_run", "state", "playground", "sandbox", "dataset", "entity")
+OF_RUNS = ("benchmark_run", "run_share", "task_run", "criterion_run", "state", "playground", "sandbox", "dataset", "entity")
 
 
 class Clock:
@@ -47,7 +57,7 @@ async def published(hub: Hub) -> dict[str, Any]:
 
 
 async def made(hub: Hub, benchmark: dict[str, Any], *, complete: bool = True) -> str:
-    """A run with states of its own and of its task; its token, its playground and a dataset in that."""
+    """A run with states of its own and of its task; its token, a link to it, its playground and a dataset in that."""
     started = await start_public_run(hub, LOCAL, {"benchmark": benchmark["reference"]})
     id = started["benchmark_run_id"]
     await benchmark_runs.put_benchmark_run_state(hub, LOCAL, id, STATE)
@@ -56,6 +66,7 @@ async def made(hub: Hub, benchmark: dict[str, Any], *, complete: bool = True) ->
     branch = await sandbox_records.add_dataset(hub, LOCAL, started["sandboxes"][0]["id"], dataset["id"])
     await datasets.create_entity(hub, LOCAL, branch["id"], {"name": "John", "data": {"resourceType": "Patient"}})
     await datasets.delete_dataset(hub, LOCAL, dataset["id"])
+    await run_shares.create_share(hub, LOCAL, id)
     if complete:
         await benchmark_runs.complete_benchmark_run(hub, LOCAL, id)
     return id
@@ -66,7 +77,7 @@ async def left(hub: Hub) -> dict[str, int]:
     async with hub.database.reading() as connection:
         of = sa.select(records.c.kind, sa.func.count()).where(records.c.kind.in_(OF_RUNS)).group_by(records.c.kind)
         found: dict[str, int] = {row[0]: row[1] for row in await connection.execute(of)}
-        branches = sa.select(sa.func.count()).where(links.c.kind == "sandbox_dataset")
+        branches = sa.select(sa.func.count()).where(links.c.kind.in_(("sandbox_dataset", "share_token")))
         tokens = sa.select(sa.func.count()).where(keys.c.kind == "run")
         found["links"] = (await connection.execute(branches)).scalar_one()
         found["tokens"] = (await connection.execute(tokens)).scalar_one()
@@ -76,8 +87,8 @@ async def left(hub: Hub) -> dict[str, int]:
 def _of(runs: int) -> dict[str, int]:
     if not runs:
         return {}
-    one = dict.fromkeys(("benchmark_run", "task_run", "criterion_run", "playground", "sandbox", "dataset", "entity", "links", "tokens"), 1)
-    return {name: count * runs for name, count in {**one, "state": 2}.items()}
+    one = dict.fromkeys((*OF_RUNS, "tokens"), 1)
+    return {name: count * runs for name, count in {**one, "state": 2, "links": 2}.items()}
 
 
 def test_a_benchmark_run_that_is_too_old_goes_with_its_states_and_everything_else(database: TestDatabase) -> None:

@@ -15,7 +15,7 @@ from proctor.pages.form_page import Form, Question, ask_first, is_mended_in_form
 from proctor.pages.forms import read_form
 from proctor.pages.inputs import read_inputs, write_record
 from proctor.pages.ports import Source
-from proctor.pages.rendering import find_catalogue, redirect, render_page
+from proctor.pages.rendering import find_catalogue, find_origin, redirect, render_page
 from proctor.report.catalogue import Catalogue
 from proctor.service.refusals import Refusal
 from proctor.service.verification.declaration import Operation
@@ -26,6 +26,8 @@ _CHOICES = 100
 """Records that a field which refers to one proposes."""
 _ANSWERED_ONCE = "key"
 """The field of an answer that is shown this once."""
+_LINK = "page_path"
+"""The field with the address of a page that is shown this once, below the address of the service."""
 
 
 async def show(request: Request, source: Source, parts: list[str]) -> Response:
@@ -109,20 +111,22 @@ async def _send(request: Request, source: Source, operation: Operation, parts: l
 
 
 def _answer(request: Request, source: Source, operation: Operation, parts: list[str], found: Any) -> Response:
-    shown = _find_shown_once(found) if isinstance(found, dict) else None  # type: ignore[arg-type]
+    shown = _find_shown_once(found, find_origin(request)) if isinstance(found, dict) else None  # type: ignore[arg-type]
     if shown is not None:
-        # A key is shown on the way back to what it is for; a sandbox on the way to itself.
-        back = nouns.make_address(parts[:2] if _ANSWERED_ONCE in found else [*parts, str(found["id"])])
+        # A key or link is shown on the way back to what it is for; a sandbox on the way to itself.
+        back = nouns.make_address(parts[:2] if _ANSWERED_ONCE in found or _LINK in found else [*parts, str(found["id"])])
         return render_page(request, "once.html", {"source": source, "shown": shown, "back": back, "name": found.get("name")})
     if isinstance(found, dict) and operation.creates and nouns.find_operation("GET", [*parts, ""]) is not None:
         return redirect(nouns.make_address([*parts, str(found["id"])]))  # type: ignore[misc]
     return redirect(_find_address_after(parts))
 
 
-def _find_shown_once(found: Mapping[str, Any]) -> str | None:
-    """Return what an answer shows this once: a key, or the tokens of sandboxes that were just made, each with its address."""
+def _find_shown_once(found: Mapping[str, Any], origin: str) -> str | None:
+    """Return what an answer shows this once: a key, the address of a link, or the tokens of new sandboxes, each with its address."""
     if _ANSWERED_ONCE in found:
         return str(found[_ANSWERED_ONCE])
+    if _LINK in found:
+        return origin + str(found[_LINK])
     lines: list[str] = []
     for sandbox in found.get("sandboxes", [found]):
         credentials = sandbox.get("credentials") or {}

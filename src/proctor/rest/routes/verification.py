@@ -41,7 +41,8 @@ def make_routes(noun: Resource) -> APIRouter:
 def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
     """Return the function that FastAPI calls; its signature is what FastAPI reads."""
 
-    async def endpoint(request: Request, hub: TheHub, caller: TheCaller, **values: Any) -> object:
+    async def endpoint(request: Request, hub: TheHub, caller: TheCaller | None = None, **values: Any) -> object:
+        who = () if operation.open else (caller,)
         ids = [values[name] for name in operation.ids]
         options: dict[str, Any] = {}
         if operation.pages:
@@ -52,7 +53,7 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
         if operation.takes is not None:
             body = values["body"]
             ids.append(body if operation.takes_whole or body is None else list_sent_fields(body))
-        found = _spell_assertions(await operation.call(hub, caller, *ids, **options))
+        found = _spell_assertions(await operation.call(hub, *who, *ids, **options))
         if operation.large:
             return Response(await asyncio.to_thread(to_json, found), operation.status, media_type="application/json")
         return found if operation.gives is not None else Response(status_code=operation.status)
@@ -79,7 +80,8 @@ def _spell_assertions(found: Any) -> Any:
 
 
 def _list_parameters(operation: Operation) -> list[inspect.Parameter]:
-    types: dict[str, Any] = {"request": Request, "hub": TheHub, "caller": TheCaller, **dict.fromkeys(operation.ids, str)}
+    who = {} if operation.open else {"caller": TheCaller}
+    types: dict[str, Any] = {"request": Request, "hub": TheHub, **who, **dict.fromkeys(operation.ids, str)}
     defaults: dict[str, Any] = {}
     if operation.takes is not None:
         types["body"] = _type_of_body(operation)

@@ -19,11 +19,12 @@ from proctor.service.verification.declaration import Operation
 from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, UPLOAD
 from proctor.service.verification.run_records import add_run, change_run, end_task_run, list_criterion_runs_of, list_task_runs_of, lock_run
+from proctor.service.verification.solvers import UNLISTED
 from proctor.service.verification.states import keep_state, pack_upload
 from proctor.service.verification.task_runs import complete_task_run, end_overdue_tasks
 from proctor.store.bodies import unpack
 from proctor.store.pages import Row
-from proctor.store.records import find_by_slug, read_blob, records_of
+from proctor.store.records import find_by_slug, find_marked, read_blob, records_of
 from proctor.store.tables import records
 
 
@@ -121,7 +122,15 @@ async def _set_published(hub: Hub, caller: Caller, id: str, *, published: bool) 
         run = await require_record(connection, caller, RUN.kind, id, lock=True)
         if published and run["body"]["status"] != "completed":
             raise Refusal("CONFLICT", f"only a completed run can be published; this one is {run['body']['status']}")
+        if published and await is_unlisted(connection, run):
+            raise Refusal("CONFLICT", "who started the run keeps it off leaderboards")
         return await _show_in_full(connection, caller, await change_run(connection, hub, caller, run, published=published))
+
+
+async def is_unlisted(connection: AsyncConnection, run: Row) -> bool:
+    """Return whether a run, or whoever started it, wants to be on no leaderboard."""
+    solver_id = run["body"].get("solver_id")
+    return bool(run["body"].get("unlisted") or (solver_id and await find_marked(connection, UNLISTED, [solver_id])))
 
 
 async def _read_snapshot(connection: AsyncConnection, caller: Caller, benchmark: Row, version: int | None) -> dict[str, Json]:

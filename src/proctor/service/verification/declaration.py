@@ -161,6 +161,8 @@ class Operation:
     """Of a list: the id of what it can be narrowed to."""
     creates: bool = False
     """Whether there is something new afterwards."""
+    open: bool = False
+    """Whether anybody may ask it, without a key; it is called without a caller then."""
     rest: bool = True
     """Whether REST has it."""
     tool: str | tuple[str, ...] = ()

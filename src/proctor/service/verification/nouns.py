@@ -12,6 +12,7 @@ from proctor.service.verification.legacy_evals import EVAL, EVAL_RUN, OLDER_RUN
 from proctor.service.verification.playgrounds import PLAYGROUND, SANDBOX
 from proctor.service.verification.public_runs import PUBLIC_RUN
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
+from proctor.service.verification.run_shares import SHARE, SHARED_RUN
 from proctor.service.verification.sandbox_records import EVENT
 from proctor.service.verification.simulators import SIMULATOR
 from proctor.service.verification.solvers import SOLVER
@@ -21,5 +22,5 @@ from proctor.service.verification.tasks import TASK
 _ = (benchmark_runs, task_runs, criterion_runs, leaderboard)
 NOUNS: tuple[Resource, ...] = (
     *(ENVIRONMENT, SIMULATOR, DATASET, ENTITY, BENCHMARK, VERSION, TASK, CRITERION, PLAYGROUND, SANDBOX, EVENT),
-    *(RUN, TASK_RUN, CRITERION_RUN, SOLVER, PUBLIC_RUN, EVAL, EVAL_RUN, OLDER_RUN),
+    *(RUN, TASK_RUN, CRITERION_RUN, SHARE, SHARED_RUN, SOLVER, PUBLIC_RUN, EVAL, EVAL_RUN, OLDER_RUN),
 )

@@ -21,7 +21,7 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.benchmark_runs import read_version_snapshot
 from proctor.service.verification.benchmarks import find_published_version
 from proctor.service.verification.declaration import Operation, Resource
-from proctor.service.verification.fields import Field, Shape, nested_field, read_only, read_only_id, text
+from proctor.service.verification.fields import FLAG, Field, Shape, nested_field, read_only, read_only_id, text
 from proctor.service.verification.playgrounds import SANDBOX, list_sandboxes_of
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
 from proctor.service.verification.run_records import add_run, list_task_runs_of
@@ -131,6 +131,7 @@ PUBLIC_RUN = Resource(
         "benchmark": Field(text(200), "slug@version; without @version the newest", required=True, null=False),
         "scored": RUN.fields["scored"],
         "agent": RUN.fields["agent"],
+        "unlisted": Field(FLAG, "keep this run off leaderboards (default false)", default=False, null=False),
     },
 )
 
@@ -147,8 +148,18 @@ async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
         # The owner of the benchmark owns the run; the note says whose key it was.
         owner = msgspec.structs.replace(caller, organization_id=version["organization_id"])
         snapshot = await read_version_snapshot(connection, version)
+        solver = None
+        if caller.solver_id is not None:
+            solver = await find_record(connection, caller.organization_id, "solver", caller.solver_id)
         run, tasks = await add_run(
-            connection, hub, owner, snapshot, scored=fields["scored"], agent=fields["agent"], solver_id=caller.solver_id
+            connection,
+            hub,
+            owner,
+            snapshot,
+            scored=fields["scored"],
+            agent=fields["agent"],
+            solver=solver,
+            unlisted=fields["unlisted"],
         )
         # The one thing by which the solver's own organization finds a run that belongs to somebody else.
         if owner.organization_id != caller.organization_id:

@@ -108,6 +108,8 @@ RUN = Resource(
         "published": read_only("boolean", "whether it is on the leaderboard", default=False),
         "benchmark": read_only("object", "slug, version and name; no version: as it was when the run was made"),
         "solver_id": read_only_id("solver", "whose key started it", null=True),
+        "solver": read_only("object", "alias, real_name and agent_version of the solver when it started the run", null=True),
+        "unlisted": read_only("boolean", "whether who started it keeps it off leaderboards", default=False),
         **_TIMES,
         "task_runs": nested_field(TASK_RUN_OF_RUN, "one per task", full=True),
     },

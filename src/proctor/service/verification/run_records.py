@@ -37,7 +37,8 @@ async def add_run(
     *,
     scored: bool,
     agent: str | None = None,
-    solver_id: str | None = None,
+    solver: Row | None = None,
+    unlisted: bool = False,
 ) -> tuple[Row, list[Row]]:
     """Keep a run of the benchmark in `snapshot`, with one task run per task. `caller` is, or stands for, its owner."""
     tasks: list[dict[str, Json]] = snapshot["tasks"]
@@ -54,7 +55,9 @@ async def add_run(
             body=RUN.fill(
                 scored=scored,
                 agent=agent,
-                solver_id=solver_id,
+                solver_id=None if solver is None else solver["id"],
+                solver=None if solver is None else _show_solver(solver),
+                unlisted=unlisted,
                 benchmark={name: snapshot[name] for name in ("slug", "version", "name")},
                 threshold=snapshot.get("threshold"),
             ),
@@ -64,6 +67,11 @@ async def add_run(
     rows = [await _add_task_run(connection, hub, caller, run, snapshot, number) for number in range(len(tasks))]
     await note(connection, hub, caller, "create", RUN.kind, run["id"], {"benchmark_id": snapshot["id"]})
     return run, rows
+
+
+def _show_solver(solver: Row) -> dict[str, Json]:
+    """Return what others may know of a solver, as it is now: its runs are of this version of it, whatever becomes of it later."""
+    return {"alias": solver["slug"], **{name: solver["body"].get(name) for name in ("real_name", "agent_version")}}
 
 
 async def _add_task_run(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Unpack
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import KeySpec, create_key, get_key, list_keys, revoke_key
@@ -12,9 +14,13 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
-from proctor.service.verification.fields import Field, Kind, Shape, matching, read_fields, read_only, read_only_id, text
+from proctor.service.verification.fields import FLAG, Field, Kind, Shape, matching, read_fields, read_only, read_only_id, text
 from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.store.pages import Row
+from proctor.store.records import link, unlink
 
+UNLISTED = "unlisted"
+"""The link from a solver that wants to be on no leaderboard, for those of other organizations; it outlives the solver."""
 _ALIAS = matching(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,98}[A-Za-z0-9])?", "letters, digits, hyphens, dots and underscores, at most 100")
 _EMAIL = matching(r"[^@\s]{1,200}@[^@\s]{1,200}", "an e-mail address")
 
@@ -36,6 +42,7 @@ SOLVER = Resource(
         "agent_description": Field(text(2000, 0), "what it is and does"),
         "agent_version": Field(text(200), "which version of the agent it is"),
         "contact_email": Field(Kind({"type": "string"}, _read_email), "whom to write to"),
+        "unlisted": Field(FLAG, "keep all its runs off leaderboards (default false)", default=False, null=False),
     },
 )
 _NEW_KEY = Shape("NewSolverKey", "What a key is called.", {"name": Field(text(200), "left out: the alias of the solver")})
@@ -70,7 +77,9 @@ async def create_solver(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> 
     authorize(caller)
     body = SOLVER.read(given)
     async with hub.database.writing() as connection:
-        return SOLVER.show(await resources.keep_record(connection, hub, caller, SOLVER, body, slug=body.pop("alias")))
+        row = await resources.keep_record(connection, hub, caller, SOLVER, body, slug=body.pop("alias"))
+        await _link_unlisted(connection, hub, row)
+        return SOLVER.show(row)
 
 
 @Operation(SOLVER, "GET /solvers/{solver_id}", gives=SOLVER.whole, tool="get")
@@ -87,7 +96,9 @@ async def update_solver(hub: Hub, caller: Caller, id: str, given: Mapping[str, J
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "solver", id, lock=True)
         alias = changes.pop("alias", row["slug"])
-        return SOLVER.show(await resources.rewrite_record(connection, hub, caller, SOLVER, row, changes, slug=alias))
+        row = await resources.rewrite_record(connection, hub, caller, SOLVER, row, changes, slug=alias)
+        await _link_unlisted(connection, hub, row)
+        return SOLVER.show(row)
 
 
 @Operation(SOLVER, "DELETE /solvers/{solver_id}", tool="delete")
@@ -104,7 +115,18 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
         cursor = page["_meta"]["next"]
         if cursor is None:
             break
-    await resources.delete_plain(hub, caller, SOLVER, id)
+    async with hub.database.writing() as connection:
+        row = await require_record(connection, caller, SOLVER.kind, id, lock=True)
+        await resources.remove_records(connection, hub, caller, SOLVER, [id])
+        # Deleting a record deletes its links; but who wanted to be on no leaderboard must not come back by it.
+        await _link_unlisted(connection, hub, row)
+
+
+async def _link_unlisted(connection: AsyncConnection, hub: Hub, row: Row) -> None:
+    if row["body"].get("unlisted"):
+        await link(connection, row["id"], UNLISTED, "leaderboards", hub.now())
+    else:
+        await unlink(connection, row["id"], UNLISTED)
 
 
 # --- keys -------------------------------------------------------------------------------------------------------------

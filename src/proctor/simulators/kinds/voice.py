@@ -6,7 +6,8 @@
     POST /calls/ID/turns      `{"say": "..."}` or `{"digits": "1"}`: what the other side says to that
     POST /calls/ID/hangup     end it
 
-`voice/menus.py` tells how a line answers. A scenario lets somebody call: `call_arrives: {from, answers, opening}`. The state are the turns
+`voice/menus.py` tells how a line answers. A seed with bare menus or a bare script has one line, which answers under `phone`, the number
+that the credentials of a sandbox name. A scenario lets somebody call: `call_arrives: {from, answers, opening}`. The state are the turns
 of all calls, call by call; `agent` is the agent, `caller` whoever is on the other end, also a machine. Keys that were pressed are a turn
 with these characters.
 """
@@ -37,7 +38,10 @@ _CONFIG, _LINES, _PROGRESS = "_config", "_lines", "_progress"
 _CALLS = "calls"
 _OVER = ("completed", "no-answer")
 _PHONE = "+15550100"
-"""The agent's own, where the seed names none."""
+"""The number of the sandbox, which is the agent's own, where the seed names none."""
+_CALLER = "+15550199"
+"""From where an agent calls the number of the sandbox itself."""
+_LINE_NAMES = ("ivr", "answers", "opening")
 _READ_MENUS = make_json_decoder(Menus)
 _READ_PROGRESS = make_json_decoder(Progress)
 
@@ -49,23 +53,26 @@ class VoiceSimulator:
     summary = "Phone lines as text: calls through menus by words and keys, and callers with a script."
     steps = ("call_arrives",)
     open_paths = ()
-    config_names = ("phone", "lines")
+    config_names = ("phone", "lines", *_LINE_NAMES)
     access = {"voice_url": "{url}/calls", "phone_number": "{phone}"}  # noqa: RUF012 - never changed
     access_defaults = {"phone": _PHONE}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Read `phone` of the agent, and `lines`: a `number` each, with `ivr` (menus) or `answers` (a script), and `opening`."""
+        """Read `phone`, and `lines`: a `number` each, with `ivr` (menus) or `answers` (a script), `opening`; bare ones are of `phone`."""
         given = read_members(seed, self.config_names)
         if given.get("phone") is not None:
             desk.rows.put(_CONFIG, "phone", _read_number(given["phone"], "phone"))
+        bare = {name: given[name] for name in _LINE_NAMES if name in given}
+        if bare:
+            desk.rows.put(_LINES, fold_address(_find_own(desk.rows)), msgspec.to_builtins(_read_line(bare, "")))
         for at, item in read_items(given.get("lines"), "lines"):
-            line = read_members(item, ("number", "ivr", "answers", "opening"), at, required=("number",))
+            line = read_members(item, ("number", *_LINE_NAMES), at, required=("number",))
             number = _read_number(line["number"], join_place(at, "number"))
             desk.rows.put(_LINES, fold_address(number), msgspec.to_builtins(_read_line(line, at)))
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Let somebody call: `{from, opening, answers}`, or with `ivr` in place of the script."""
-        line = read_members(given, ("from", "ivr", "answers", "opening"), required=("from",))
+        line = read_members(given, ("from", *_LINE_NAMES), required=("from",))
         menus = _read_line(line, "")
         key = f"CA{desk.around.new_id()}"
         desk.rows.put(_LINES, key, msgspec.to_builtins(menus))
@@ -100,7 +107,9 @@ class VoiceSimulator:
 
     def _call(self, given: dict[str, Json], desk: Desk) -> Response:
         to = take_text(given, "to")
-        sender = take_text(given, "from", default="") or _find_own(desk.rows)
+        own = _find_own(desk.rows)
+        # Nobody calls from the number that is called.
+        sender = take_text(given, "from", default="") or (_CALLER if fold_address(own) == fold_address(to) else own)
         for name, number in (("to", to), ("from", sender)):
             if not is_address("sms", number):
                 raise refuse(422, "wrong_value", f"{name}: expected a phone number, found {show(number)}")

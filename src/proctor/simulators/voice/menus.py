@@ -11,7 +11,8 @@
     result: {say: The coverage is active. Goodbye., hang_up: true}
     person: {say: Member services., answers: [...]}            # from here on somebody answers from a script
 
-What leads nowhere is answered with `otherwise` of the menu and the menu is said again.
+A line with one menu may write that menu alone, and one that only says something a text. What leads nowhere is answered with `otherwise` of
+the menu and the menu is said again.
 """
 
 from __future__ import annotations
@@ -73,6 +74,10 @@ def is_keys(text: str) -> bool:
 
 def read_menus(value: Json, at: str) -> Menus:
     """Return the menus of a line. Raises `SpecError` for those that cannot be used, or that lead nowhere."""
+    if isinstance(value, str):
+        value = {"say": value}
+    if isinstance(value, dict) and START not in value and value and all(name in _MENU_KEYS for name in value):
+        value = {START: value}
     given = read_members(value, value if isinstance(value, dict) else (), at, required=(START,))
     menus = {name: _read_menu(item, join_place(at, name)) for name, item in given.items()}
     for name, menu in menus.items():
