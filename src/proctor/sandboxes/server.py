@@ -19,11 +19,12 @@ import socket
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from proctor.codecs.query import decode_query
+from proctor.errors import MissingExtra
 from proctor.sandboxes.mllp import MllpServer
 from proctor.sandboxes.outside import fetch_outside
 from proctor.simulators.exchange import Errand, Fetched, Request, Response, refuse
@@ -42,7 +43,7 @@ class Place(msgspec.Struct, frozen=True):
     url: str
     token: str
     lines: tuple[tuple[str, int], ...] = ()
-    """The ports of systems that take messages over MLLP, by name."""
+    """Ports of systems that are reached by another protocol than HTTP, by the variable that leads there."""
 
     def find_variables(self, systems: tuple[str, ...]) -> dict[str, str]:
         """Return the variables that lead an agent to the systems."""
@@ -50,9 +51,17 @@ class Place(msgspec.Struct, frozen=True):
         for name in systems:
             found[f"{name}_url"] = f"{self.url}/{name}"
             found[f"{name}_token"] = self.token
-        for name, port in self.lines:
-            found[f"{name}_mllp"] = f"127.0.0.1:{port}"
+        found.update({variable: f"127.0.0.1:{port}" for variable, port in self.lines})
         return found
+
+
+class _Line(Protocol):
+    """A port for another protocol than HTTP."""
+
+    @property
+    def port(self) -> int: ...
+
+    def close(self) -> None: ...
 
 
 class _Served:
@@ -61,10 +70,26 @@ class _Served:
         self.systems = systems
         self.token = token
         self.lock = threading.Lock()
-        self.lines: list[MllpServer] = []
+        self.lines: list[_Line] = []
+
+    def open_mllp(self, system: str) -> int:
+        """Take messages of a system over MLLP, and return the port."""
+        line = MllpServer(functools.partial(self.take_message, system))
+        self.lines.append(line)
+        return line.port
+
+    def open_sftp(self, system: str) -> int:
+        """Take files of a system over SFTP, and return the port. Raises `MissingExtra` where that is not installed."""
+        try:
+            from proctor.sandboxes.sftp import SftpServer
+        except ImportError:
+            raise MissingExtra("SFTP", "sftp") from None
+        line = SftpServer(functools.partial(self._ask, system), functools.partial(self._look, system), self.token)
+        self.lines.append(line)
+        return line.port
 
     def close_lines(self) -> None:
-        """Take no more messages over MLLP."""
+        """Take no more messages over MLLP, and no more files over SFTP."""
         for line in self.lines:
             line.close()
         self.lines.clear()
@@ -84,10 +109,19 @@ class _Served:
 
     def take_message(self, system: str, message: bytes) -> bytes:
         """Send a message that came over MLLP to its system, and return the acknowledgement."""
-        request = Request(method="POST", path="/outbound", headers={"content-type": "application/hl7-v2"}, body=message)
+        return self._ask(
+            system, Request(method="POST", path="/outbound", headers={"content-type": "application/hl7-v2"}, body=message)
+        ).body
+
+    def _ask(self, system: str, request: Request) -> Response:
         with self.lock:
             self._require_open()
-            return asyncio.run(self.sandbox.handle(system, request)).body
+            return asyncio.run(self.sandbox.handle(system, request))
+
+    def _look(self, system: str, request: Request) -> Response:
+        with self.lock:
+            self._require_open()
+            return asyncio.run(self.sandbox.look(system, request))
 
 
 class LoopbackServer:
@@ -120,28 +154,32 @@ class LoopbackServer:
             self._thread.join()
             self._thread = None
 
-    def add(self, sandbox: Sandbox, systems: tuple[str, ...], *, mllp: tuple[str, ...] = ()) -> Place:
-        """Serve a sandbox, and return where; `mllp` are the systems that get a port for it. Raises `OSError` where none can be had."""
+    def add(self, sandbox: Sandbox, systems: tuple[str, ...], *, mllp: tuple[str, ...] = (), sftp: tuple[str, ...] = ()) -> Place:
+        """Serve a sandbox, and return where; `mllp` and `sftp` are the systems that get a port for it.
+
+        Raises `OSError` where none can be had, and `MissingExtra` where SFTP is not installed.
+        """
         assert self._http is not None, "the server is open"
         token = secrets.token_urlsafe(24)
         served = _Served(sandbox, systems, token)
         try:
-            for name in mllp:
-                served.lines.append(MllpServer(functools.partial(served.take_message, name)))
-        except OSError:
+            ports = (
+                *((f"{name}_mllp", served.open_mllp(name)) for name in mllp),
+                *((f"{name}_sftp", served.open_sftp(name)) for name in sftp),
+            )
+        except (OSError, MissingExtra):
             served.close_lines()
             raise
         self._served[sandbox.name] = served
-        ports = tuple((name, line.port) for name, line in zip(mllp, served.lines, strict=True))
         return Place(f"http://127.0.0.1:{self._http.server_address[1]}/{sandbox.name}", token, ports)
 
     def remove(self, sandbox: Sandbox) -> None:
         """Serve a sandbox no longer; what is under way there is finished before this returns."""
         served = self._served.pop(sandbox.name, None)
         if served is not None:
-            served.close_lines()
             with served.lock:
                 served.token = ""
+            served.close_lines()
 
     def _answer(self, method: str, target: str, headers: dict[str, str], body: bytes, base: str) -> Response:
         path, _, query = target.partition("?")

@@ -129,6 +129,11 @@ class Sandbox:
                 return response
         raise StoreError(f"sandbox {self.name!r} changed {_MOST_TRIES} times while one request was handled")
 
+    async def look(self, system: str, request: Request) -> Response:
+        """Return what a system answers at this moment, for whoever serves it; there is no event, and nothing that it writes is kept."""
+        rows = (await self._store.load(self.name)).rows
+        return await self._answer(self._simulators[system], request, Desk(Draft(rows, system), self._around))
+
     async def reset(self) -> None:
         """Bring every system back to how it began; events stay."""
         await self._store.reset(self.name)
