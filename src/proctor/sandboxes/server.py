@@ -25,9 +25,10 @@ import msgspec
 
 from proctor.codecs.query import decode_query
 from proctor.errors import MissingExtra
+from proctor.sandboxes.following import Follower
 from proctor.sandboxes.mllp import MllpServer
 from proctor.sandboxes.outside import fetch_outside
-from proctor.simulators.exchange import Errand, Fetched, Request, Response, refuse
+from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response, refuse
 from proctor.simulators.sandbox import Sandbox
 
 MOST_BYTES = 64_000_000
@@ -71,6 +72,7 @@ class _Served:
         self.token = token
         self.lock = threading.Lock()
         self.lines: list[_Line] = []
+        self._followers: list[Follower] = []
 
     def open_mllp(self, system: str) -> int:
         """Take messages of a system over MLLP, and return the port."""
@@ -89,10 +91,23 @@ class _Served:
         return line.port
 
     def close_lines(self) -> None:
-        """Take no more messages over MLLP, and no more files over SFTP."""
-        for line in self.lines:
+        """Take no more messages over MLLP, and no more files over SFTP; what systems have left to do is left undone."""
+        for line in (*self.lines, *self._followers):
             line.close()
         self.lines.clear()
+        self._followers.clear()
+
+    def follow(self, system: str, base: str, then: str) -> None:
+        """Let a system do what it has left to do, in a thread of its own."""
+
+        async def go_on(path: str) -> str:
+            with self.lock:
+                self._require_open()
+                request = Request(method=GO_ON, path=path, base=base, token=self.token)
+                return (await self.sandbox.handle(system, request, fetch=self.fetch)).then
+
+        self._followers = [one for one in self._followers if one.is_working]
+        self._followers.append(Follower(go_on, then))
 
     async def fetch(self, errand: Errand) -> Fetched:
         """Ask outside on behalf of a system; who is asked may use the systems of this sandbox meanwhile."""
@@ -204,7 +219,10 @@ class LoopbackServer:
                 base=f"{base}/{match[1]}/{name}",
                 token=served.token,
             )
-            return asyncio.run(served.sandbox.handle(name, request, fetch=served.fetch))
+            response = asyncio.run(served.sandbox.handle(name, request, fetch=served.fetch))
+            if response.then:
+                served.follow(name, request.base, response.then)
+            return response
 
 
 def _has_token(headers: dict[str, str], token: str) -> bool:
