@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -158,6 +159,14 @@ def test_an_agent_that_fails_leaves_no_sandbox_and_the_run_goes_on(tmp_path: Pat
 
     result = proctor.run(write_suite(tmp_path), target=fail, home=tmp_path, repeat=2)
     assert [case.outcome for case in result.cases] == ["error", "error"]
+
+
+def test_sftp_that_is_not_installed_is_an_error_that_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "proctor.sandboxes.sftp", None)
+    text = CLINIC.replace("drop: {kind: files,", "drop: {kind: files, seed: {sftp: true},")
+    (case,) = proctor.run(write_suite(tmp_path, text), target=book, home=tmp_path).cases
+    assert (case.outcome, case.code) == ("error", "no_sandbox")
+    assert case.reason is not None and "pip install 'proctor[sftp]'" in case.reason
 
 
 @pytest.mark.parametrize("option", ["record", "replay"])

@@ -34,7 +34,8 @@ class Site:
         self.sandbox = Sandbox("s1", systems, MemoryStore(), around)
         wait_for(self.sandbox.provision(provision_rows(systems, around)))
         names = tuple(system.name for system in systems)
-        self.place = self.server.add(self.sandbox, names, mllp=tuple(one.name for one in systems if one.wants_mllp))
+        mllp, sftp = ([one.name for one in systems if wants(one)] for wants in (lambda one: one.wants_mllp, lambda one: one.wants_sftp))
+        self.place = self.server.add(self.sandbox, names, mllp=tuple(mllp), sftp=tuple(sftp))
         self.variables = self.place.find_variables(names)
 
     def state(self) -> Any:

@@ -16,7 +16,7 @@ from tests.foreign import install_from_index, install_from_npm
 from tests.live.accessibility import find_flaws
 from tests.live.chromium import CHROMIUM, launch_chromium
 from tests.live.simulated_sites import Site, run
-from tests.simulators import test_portal, test_x12
+from tests.simulators import test_portal, test_voice, test_x12
 
 CLIENTS = ("hl7==0.4.5", "pyx12==4.0.0", "twilio==9.13.0", "telnyx==4.189.0", "pypdf==7.0.1")
 AXE = "axe-core@4.14.0"
@@ -133,6 +133,88 @@ def test_the_sdk_of_twilio_sends_reads_and_is_refused(sites: Any, clients: Path)
     told = run(clients / "python", "-c", TWILIO, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
     assert told.splitlines() == ["queued Tuesday & ten?", "[('inbound', 'Yes.')]", "21211", "401"]
     assert [one["text"] for one in site.state().messages.messages] == ["Tuesday & ten?", "Yes."]
+
+
+TWILIO_CALLS = """
+import os, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl
+from twilio.base.exceptions import TwilioRestException
+from twilio.request_validator import RequestValidator
+from twilio.rest import Client
+from twilio.twiml.voice_response import Gather, VoiceResponse
+
+token = os.environ["PHONE_TOKEN"]
+signed, told, heard = [], [], []
+
+
+class Webhooks(BaseHTTPRequestHandler):
+    def do_POST(self):
+        fields = dict(parse_qsl(self.rfile.read(int(self.headers["content-length"])).decode(), keep_blank_values=True))
+        signature = self.headers["X-Twilio-Signature"]
+        signed.append(RequestValidator(token).validate(address + self.path, fields, signature))
+        signed.append(not RequestValidator("guess").validate(address + self.path, fields, signature))
+        answer = VoiceResponse()
+        if self.path == "/status":
+            told.append(fields["CallStatus"])
+        elif self.path == "/begin":
+            answer.play(digits="1")
+            answer.gather(input="speech", action="/heard")
+        elif "member id" in fields["SpeechResult"]:
+            heard.append(fields["SpeechResult"])
+            gather = Gather(input="speech", action="/heard")
+            gather.say("W 12345")
+            answer.append(gather)
+        else:
+            heard.append(fields["SpeechResult"])
+            answer.hangup()
+        body = str(answer).encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/xml")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Webhooks)
+address = f"http://127.0.0.1:{server.server_address[1]}"
+threading.Thread(target=server.serve_forever, daemon=True).start()
+client = Client("AC1", token)
+client.api.base_url = os.environ["PHONE_URL"]
+call = client.calls.create(
+    to="+18005550100", from_="+15550100", url=address + "/begin",
+    status_callback=address + "/status", status_callback_event=["ringing", "answered", "completed"],
+)
+print(call.status)
+while "completed" not in told:
+    time.sleep(0.05)
+print(client.calls(call.sid).fetch().status, [one.sid == call.sid for one in client.calls.list(status="completed")])
+print(all(signed), told)
+print(heard)
+try:
+    client.calls(call.sid).update(status="completed")
+except TwilioRestException as error:
+    print(error.code)
+"""
+
+
+def test_the_sdk_of_twilio_leads_a_call_by_webhooks(sites: Any, clients: Path) -> None:
+    site: Site = sites(System(name="phone", kind="voice", seed={"lines": [{"number": "+18005550100", "ivr": test_voice.IVR}]}))
+    told = run(clients / "python", "-c", TWILIO_CALLS, PHONE_URL=site.variables["phone_url"], PHONE_TOKEN=site.place.token)
+    assert told.splitlines() == [
+        "queued",
+        "completed [True]",
+        "True ['ringing', 'in-progress', 'completed']",
+        "['Welcome. For benefits press 1. Enter the member id.', 'The coverage is active. Goodbye.']",
+        "21220",
+    ]
+    assert [(turn.speaker, turn.text) for turn in site.state().voice.turns][-2:] == [
+        ("agent", "W 12345"),
+        ("caller", "The coverage is active. Goodbye."),
+    ]
 
 
 TELNYX = """

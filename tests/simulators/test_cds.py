@@ -10,7 +10,7 @@ import pytest
 
 from proctor.errors import SpecError
 from proctor.simulators.exchange import Errand, Fetched, Request, Response
-from tests.simulators.workplace import BASE, Workplace, read, refusal
+from tests.simulators.workplace import BASE, NOW, Workplace, read, refusal
 
 CARD = {"summary": "Interaction", "indicator": "warning", "source": {"label": "Drugs"}}
 SEED: dict[str, Any] = {
@@ -98,6 +98,7 @@ def test_an_agent_that_is_the_ehr_calls_the_services_as_the_specification_has_it
         ("/hooks/patient-view", b"[", 400, "bad_json"),
         ("/services", {"discovery_url": "ftp://x"}, 422, "wrong_value"),
         ("/services", {}, 422, "wrong_value"),
+        ("/services", {"discovery_url": "http://a.example/", "services_url": "x"}, 422, "wrong_value"),
         ("/services", {"discovery_url": "http://a.example/cds-services"}, 422, "discovery_failed"),
         ("/what", {}, 404, "not_found"),
     ],
@@ -121,6 +122,21 @@ def test_the_service_of_the_agent_is_registered_and_called(ehr: Workplace) -> No
     assert summaries(ehr) == [("patient-view", "greeter", "Hello"), ("patient-view", "mine", "Interaction")]
     assert {one["id"]: one["url"] for one in ehr.get("/services")["services"]}["mine"] == f"{place}/mine"
     assert len(ehr.state().requests or ()) == 3, "what is asked outside is no request of its own"
+
+
+def test_feedback_reaches_the_service_that_answered_the_card(ehr: Workplace) -> None:
+    discovery, place = "http://agent.example/cds-discovery", "http://agent.example/services"
+    services = {"services": [{"id": "mine", "hook": "order-sign"}]}
+    agent = Agent({discovery: services, f"{place}/mine": {"cards": [CARD]}, f"{place}/mine/feedback": {}})
+    assert agent.ask(ehr, "/services", {"discovery_url": discovery, "services_url": place}).status == 201
+    (card,) = read(agent.ask(ehr, "/hooks/order-sign", {}))["cards"]
+    told = read(agent.ask(ehr, "/feedback", {"card": card["uuid"], "outcome": "overridden", "reason": {"code": "known"}}))
+    assert (told["feedback"], told["delivered"], told["problems"]) == ("overridden", True, [])
+    one = {"card": card["uuid"], "outcome": "overridden", "outcomeTimestamp": NOW, "overrideReason": {"code": "known"}}
+    assert agent.asked[-1] == ("POST", f"{place}/mine/feedback", {"feedback": [one]})
+    unheard = read(Agent({}).ask(ehr, "/feedback", {"card": card["uuid"], "outcome": "accepted"}))
+    assert (unheard["feedback"], unheard["delivered"], unheard["problems"]) == ("accepted", False, ["the service cannot be reached"])
+    assert "delivered" not in read(agent.ask(ehr, "/feedback", {"card": card["uuid"], "outcome": "ignored"}))
 
 
 @pytest.mark.parametrize("answer", [b"{", {"services": 1}, {"services": [{}]}, [], {"services": [{"id": "", "hook": "x"}]}])

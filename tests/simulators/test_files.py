@@ -62,3 +62,17 @@ def test_a_file_beyond_50_mb_is_refused(drop: Workplace) -> None:
 
 def test_other_methods_are_refused(drop: Workplace) -> None:
     assert refusal(drop.ask("POST", "/a", b"")) == (405, "method_not_allowed")
+
+
+def test_a_file_is_moved_over_another_one_and_nothing_is_lost(drop: Workplace) -> None:
+    assert refusal(drop.ask("MOVE", "/inbox/none?to=b")) == (404, "not_found")
+    assert refusal(drop.ask("MOVE", "/archive/old.txt?to=../b")) == (400, "bad_path")
+    assert refusal(drop.ask("MOVE", "/archive/old.txt")) == (400, "bad_path")
+    assert drop.ask("MOVE", "/archive/old.txt?to=inbox/referral.json").status == 204
+    assert drop.ask("MOVE", "/inbox/referral.json?to=a").status == 201
+    assert drop.state().files == (StateFile(path="a", content="old"),)
+
+
+def test_sftp_is_asked_for_and_is_no_file_unless_it_has_text() -> None:
+    assert Workplace("files", {"sftp": True}).state().files == ()
+    assert Workplace("files", {"sftp": "true"}).state().files == (StateFile(path="sftp", content="true"),)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from proctor.cassettes.ports import Tape
-from proctor.errors import SpecError, TargetError
+from proctor.errors import MissingExtra, SpecError, TargetError
 from proctor.model.attempt import Attempt, OwnTool
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
@@ -99,8 +99,9 @@ class SandboxedTarget:
         await sandbox.provision(self._prepare(systems))
         names = tuple(system.name for system in systems)
         try:
-            place = self._server.add(sandbox, names, mllp=tuple(system.name for system in systems if system.wants_mllp))
-        except OSError as error:
+            mllp = tuple(system.name for system in systems if system.wants_mllp)
+            place = self._server.add(sandbox, names, mllp=mllp, sftp=tuple(system.name for system in systems if system.wants_sftp))
+        except (OSError, MissingExtra) as error:
             await sandbox.remove()
             raise TargetError(f"the simulated systems cannot be served on loopback: {error}", code="no_sandbox") from error
         try:

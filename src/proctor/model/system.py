@@ -38,9 +38,16 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it also takes messages over MLLP, on a port of its own."""
         return self.kind == "hl7" and isinstance(self.seed, dict) and self.seed.get("mllp") is True
 
+    @property
+    def wants_sftp(self) -> bool:
+        """Whether its files are also reached over SFTP, on a port of its own."""
+        return self.kind == "files" and isinstance(self.seed, dict) and self.seed.get("sftp") is True
+
 
 def list_variables(systems: Iterable[System]) -> tuple[str, ...]:
-    """Return the variables that an attempt has for its systems: address and token of each, and the port for MLLP where there is one."""
-    return tuple(
-        f"{system.name}_{what}" for system in systems for what in (("url", "token", "mllp") if system.wants_mllp else ("url", "token"))
-    )
+    """Return the variables that an attempt has for its systems: address, token, and the ports for MLLP and SFTP where one asks."""
+    found: list[str] = []
+    for system in systems:
+        ports = (*(("mllp",) if system.wants_mllp else ()), *(("sftp",) if system.wants_sftp else ()))
+        found += [f"{system.name}_{what}" for what in ("url", "token", *ports)]
+    return tuple(found)

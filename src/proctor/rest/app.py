@@ -28,6 +28,7 @@ from proctor.rest.streams import Streams
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
 from proctor.service.hub import Hub
+from proctor.service.verification import sandbox_requests
 from proctor.store.database import open_database
 
 ROUTES = (
@@ -114,6 +115,7 @@ def _make_lifespan(settings: ServeSettings, given: Hub | None, with_workers: boo
             await stack.enter_async_context(workers.parts(app, hub))
             if with_workers:
                 await stack.enter_async_context(workers.workers(hub, stop))
+            stack.push_async_callback(sandbox_requests.stop_going_on, hub)
             yield
 
     return lifespan

@@ -1,4 +1,4 @@
-"""Asks outside on behalf of simulated systems: an EHR that calls the agent's service of CDS Hooks.
+"""Asks outside on behalf of simulated systems: an EHR that calls the agent's service of CDS Hooks, a phone line that calls its webhooks.
 
 The addresses come from an agent, so they go through the guard: public addresses and those that are allowed, which in local runs is
 loopback, where a local agent listens, and nothing else of this machine's networks. Redirects are not followed.
@@ -29,15 +29,17 @@ async def fetch_outside(errand: Errand, *, allowed: Iterable[str] = LOOPBACK) ->
     from proctor.network.addresses import AddressRefused
 
     try:
-        async with asyncio.timeout(TIMEOUT_S), guarded_client(Guard(allowed), timeout_s=TIMEOUT_S) as client:
-            headers = {"content-type": "application/json"} if errand.body else {}
-            async with client.stream(errand.method, errand.url, content=errand.body, headers=headers) as answer:
-                body = b""
-                async for piece in answer.aiter_bytes():
-                    body += piece
-                    if len(body) > MOST_BYTES:
-                        return Fetched(url=errand.url, problem=f"the service answers more than {MOST_BYTES} bytes")
-                return Fetched(url=errand.url, status=answer.status_code, body=body)
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            guarded_client(Guard(allowed), timeout_s=TIMEOUT_S) as client,
+            client.stream(errand.method, errand.url, content=errand.body, headers=errand.headers) as answer,
+        ):
+            body = b""
+            async for piece in answer.aiter_bytes():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    return Fetched(url=errand.url, problem=f"the service answers more than {MOST_BYTES} bytes")
+            return Fetched(url=errand.url, status=answer.status_code, body=body)
     except TimeoutError:
         return Fetched(url=errand.url, problem=f"the service has not answered within {TIMEOUT_S:g} s")
     except AddressRefused as error:

@@ -18,17 +18,18 @@ import threading
 import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from proctor.codecs.query import decode_query
-from proctor.errors import SpecError
+from proctor.errors import MissingExtra, SpecError
 from proctor.model.evidence import Json
+from proctor.sandboxes.following import Follower
 from proctor.sandboxes.mllp import MllpServer
 from proctor.sandboxes.open_connections import OpenConnections
 from proctor.sandboxes.outside import fetch_outside
-from proctor.simulators.exchange import Errand, Fetched, Request, Response, refuse
+from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response, refuse
 from proctor.simulators.sandbox import Sandbox
 from proctor.simulators.tools import describe_wrong_call, write_tool_refusal, write_tool_result
 
@@ -45,7 +46,7 @@ class Place(msgspec.Struct, frozen=True):
     url: str
     token: str
     lines: tuple[tuple[str, int], ...] = ()
-    """The ports of systems that take messages over MLLP, by name."""
+    """Ports of systems that are reached by another protocol than HTTP, by the variable that leads there."""
 
     def find_variables(self, systems: tuple[str, ...]) -> dict[str, str]:
         """Return the variables that lead an agent to the systems."""
@@ -53,9 +54,17 @@ class Place(msgspec.Struct, frozen=True):
         for name in systems:
             found[f"{name}_url"] = f"{self.url}/{name}"
             found[f"{name}_token"] = self.token
-        for name, port in self.lines:
-            found[f"{name}_mllp"] = f"127.0.0.1:{port}"
+        found.update({variable: f"127.0.0.1:{port}" for variable, port in self.lines})
         return found
+
+
+class _Line(Protocol):
+    """A port for another protocol than HTTP."""
+
+    @property
+    def port(self) -> int: ...
+
+    def close(self) -> None: ...
 
 
 class _Served:
@@ -64,13 +73,43 @@ class _Served:
         self.systems = systems
         self.token = token
         self.lock = threading.Lock()
-        self.lines: list[MllpServer] = []
+        self.lines: list[_Line] = []
+        self._followers: list[Follower] = []
+
+    def open_mllp(self, system: str) -> int:
+        """Take messages of a system over MLLP, and return the port."""
+        line = MllpServer(functools.partial(self.take_message, system))
+        self.lines.append(line)
+        return line.port
+
+    def open_sftp(self, system: str) -> int:
+        """Take files of a system over SFTP, and return the port. Raises `MissingExtra` where that is not installed."""
+        try:
+            from proctor.sandboxes.sftp import SftpServer
+        except ImportError:
+            raise MissingExtra("SFTP", "sftp") from None
+        line = SftpServer(functools.partial(self._ask, system), functools.partial(self._look, system), self.token)
+        self.lines.append(line)
+        return line.port
 
     def close_lines(self) -> None:
-        """Take no more messages over MLLP."""
-        for line in self.lines:
+        """Take no more messages over MLLP, and no more files over SFTP; what systems have left to do is left undone."""
+        for line in (*self.lines, *self._followers):
             line.close()
         self.lines.clear()
+        self._followers.clear()
+
+    def follow(self, system: str, base: str, then: str) -> None:
+        """Let a system do what it has left to do, in a thread of its own."""
+
+        async def go_on(path: str) -> str:
+            with self.lock:
+                self._require_open()
+                request = Request(method=GO_ON, path=path, base=base, token=self.token)
+                return (await self.sandbox.handle(system, request, fetch=self.fetch)).then
+
+        self._followers = [one for one in self._followers if one.is_working]
+        self._followers.append(Follower(go_on, then))
 
     async def fetch(self, errand: Errand) -> Fetched:
         """Ask outside on behalf of a system; who is asked may use the systems of this sandbox meanwhile."""
@@ -87,10 +126,19 @@ class _Served:
 
     def take_message(self, system: str, message: bytes) -> bytes:
         """Send a message that came over MLLP to its system, and return the acknowledgement."""
-        request = Request(method="POST", path="/outbound", headers={"content-type": "application/hl7-v2"}, body=message)
+        return self._ask(
+            system, Request(method="POST", path="/outbound", headers={"content-type": "application/hl7-v2"}, body=message)
+        ).body
+
+    def _ask(self, system: str, request: Request) -> Response:
         with self.lock:
             self._require_open()
-            return asyncio.run(self.sandbox.handle(system, request)).body
+            return asyncio.run(self.sandbox.handle(system, request))
+
+    def _look(self, system: str, request: Request) -> Response:
+        with self.lock:
+            self._require_open()
+            return asyncio.run(self.sandbox.look(system, request))
 
 
 class LoopbackServer:
@@ -123,27 +171,31 @@ class LoopbackServer:
             self._thread.join()
             self._thread = None
 
-    def add(self, sandbox: Sandbox, systems: tuple[str, ...], *, mllp: tuple[str, ...] = ()) -> Place:
-        """Serve a sandbox, and return where; `mllp` are the systems that get a port for it. Raises `OSError` where none can be had."""
+    def add(self, sandbox: Sandbox, systems: tuple[str, ...], *, mllp: tuple[str, ...] = (), sftp: tuple[str, ...] = ()) -> Place:
+        """Serve a sandbox, and return where; `mllp` and `sftp` are the systems that get a port for it.
+
+        Raises `OSError` where none can be had, and `MissingExtra` where SFTP is not installed.
+        """
         token = secrets.token_urlsafe(24)
         served = _Served(sandbox, systems, token)
         try:
-            for name in mllp:
-                served.lines.append(MllpServer(functools.partial(served.take_message, name)))
-        except OSError:
+            ports = (
+                *((f"{name}_mllp", served.open_mllp(name)) for name in mllp),
+                *((f"{name}_sftp", served.open_sftp(name)) for name in sftp),
+            )
+        except (OSError, MissingExtra):
             served.close_lines()
             raise
         self._served[sandbox.name] = served
-        ports = tuple((name, line.port) for name, line in zip(mllp, served.lines, strict=True))
         return Place(f"{self._find_root()}/{sandbox.name}", token, ports)
 
     def remove(self, sandbox: Sandbox) -> None:
         """Serve a sandbox no longer; what is under way there is finished before this returns."""
         served = self._served.pop(sandbox.name, None)
         if served is not None:
-            served.close_lines()
             with served.lock:
                 served.token = ""
+            served.close_lines()
 
     def call_tool(self, sandbox: Sandbox, system: str, tool: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
         """Call a tool of a system as a client would ask it, and return a result of MCP; waits for its turn, so call it from a thread."""
@@ -158,7 +210,10 @@ class LoopbackServer:
             if not served.token:
                 return write_tool_refusal("the systems of this attempt are served no longer")
             request = msgspec.structs.replace(request, base=f"{self._find_root()}/{sandbox.name}/{system}", token=served.token)
-            return write_tool_result(asyncio.run(sandbox.handle(system, request, fetch=served.fetch)))
+            response = asyncio.run(sandbox.handle(system, request, fetch=served.fetch))
+            if response.then:
+                served.follow(system, request.base, response.then)
+            return write_tool_result(response)
 
     def _find_root(self) -> str:
         assert self._http is not None, "the server is open"
@@ -187,7 +242,10 @@ class LoopbackServer:
                 base=f"{base}/{match[1]}/{name}",
                 token=served.token,
             )
-            return asyncio.run(served.sandbox.handle(name, request, fetch=served.fetch))
+            response = asyncio.run(served.sandbox.handle(name, request, fetch=served.fetch))
+            if response.then:
+                served.follow(name, request.base, response.then)
+            return response
 
 
 def _has_token(headers: dict[str, str], token: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -53,6 +54,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """What sandboxes of the same datasets begin with, by rows."""
     sandbox_turns: Turns = msgspec.field(default_factory=Turns)
     """Whose turn it is in each sandbox, by its id."""
+    sandbox_tasks: set[asyncio.Task[None]] = msgspec.field(default_factory=set[asyncio.Task[None]])
+    """What simulated systems do by themselves just now: phone calls that webhooks lead."""
     decisions: Decisions = msgspec.field(default_factory=ThreadDecisions)
     """Where cases are decided. A service that answers others has processes for that."""
 

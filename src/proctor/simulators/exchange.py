@@ -8,6 +8,8 @@ from proctor.codecs.query import encode_query
 from proctor.model.evidence import Json
 
 _TYPE_JSON = "application/json"
+GO_ON = "WEBHOOK"
+"""The method by which whoever serves a system lets it go on (`Response.then`); no client can send it."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     body: bytes = b""
     headers: dict[str, str] = {}
+    then: str = ""
+    """What the system has left to do: a path that whoever serves it asks with `GO_ON` when this response is on its way."""
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,11 +62,12 @@ class Errand(Exception):
     Systems have no wire: whoever serves them asks, and hands in the same request again with what came of it.
     """
 
-    def __init__(self, method: str, url: str, body: bytes = b"") -> None:
+    def __init__(self, method: str, url: str, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
         super().__init__(url)
         self.method = method
         self.url = url
         self.body = body
+        self.headers = headers if headers is not None else {"content-type": _TYPE_JSON} if body else {}
 
 
 class Refused(Exception):

@@ -157,6 +157,11 @@ class Sandbox:
                 if await self._store.advance(self.name, snapshot.revision, draft.list_changes(), {"system": system, "step": step.name}):
                     break
 
+    async def look(self, system: str, request: Request) -> Response:
+        """Return what a system answers at this moment, for whoever serves it; there is no event, and nothing that it writes is kept."""
+        rows = (await self._store.load(self.name)).rows
+        return await self._answer(self._simulators[system], request, Desk(Draft(rows, system), self._around))
+
     async def reset(self) -> None:
         """Bring every system back to how it began; events stay."""
         await self._store.reset(self.name)

@@ -9,6 +9,7 @@ who is asked may use the systems of the sandbox meanwhile.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Sequence
 from typing import cast
 
@@ -22,7 +23,7 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.sandbox_life import open_store, perform_step
 from proctor.service.verification.seeding import make_surroundings
-from proctor.simulators.exchange import Errand, Fetched, Request, Response
+from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
 from proctor.simulators.ports import Desk, Simulator, Surroundings
 from proctor.simulators.registry import find_simulator
 from proctor.simulators.sandbox import Sandbox, answer_here, is_open_path
@@ -35,6 +36,7 @@ _MANY = 300
 _LARGE = 100_000
 """Bytes of a body from which on it is."""
 _TRIES = 20
+_LOG = logging.getLogger("proctor.serve")
 _MOST_ERRANDS = 20
 """How often somebody outside is asked on behalf of one request."""
 
@@ -137,7 +139,39 @@ def _refuse_stranger() -> Refusal:
 
 
 async def answer_request(hub: Hub, head: Row, request: Request) -> Response:
-    """Answer a request to a sandbox, and keep it with what it changed."""
+    """Answer a request to a sandbox, and keep it with what it changed; what the system has left to do then is done beside."""
+    response = await _answer(hub, head, request)
+    if response.then:
+        task = asyncio.create_task(_go_on(hub, head, request, response.then), name="a simulated system goes on")
+        hub.sandbox_tasks.add(task)
+        task.add_done_callback(hub.sandbox_tasks.discard)
+    return response
+
+
+async def _go_on(hub: Hub, head: Row, request: Request, then: str) -> None:
+    """Let a system do what it has left to do, until it is done or its sandbox is torn down."""
+    while then:
+        async with hub.database.reading() as connection:
+            now = (await find_heads(connection, [head["id"]])).get(head["id"])
+        if now is None or _is_over(hub, now):
+            return
+        try:
+            response = await _answer(hub, now, Request(method=GO_ON, path=then, base=request.base, token=request.token))
+        except Refusal as refusal:
+            _LOG.info("a simulated system does not go on: %s", refusal)
+            return
+        then = response.then
+
+
+async def stop_going_on(hub: Hub) -> None:
+    """Leave undone what simulated systems have left to do."""
+    tasks = list(hub.sandbox_tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _answer(hub: Hub, head: Row, request: Request) -> Response:
     for _ in range(_MOST_ERRANDS):
         try:
             return await _answer_in_turn(hub, head, request)

@@ -91,8 +91,8 @@ def choose_cards(service: Service, asked: dict[str, Json]) -> list[dict[str, Jso
     return [canned.card for canned in service.cards if all(find_dotted(asked, path) == value for path, value in canned.when.items())]
 
 
-def read_services(body: bytes, discovery_url: str) -> list[Service] | str:
-    """Return the services that a discovery answers, or what is wrong with it."""
+def read_services(body: bytes, services_url: str) -> list[Service] | str:
+    """Return the services that a discovery answers, each below an address, or what is wrong with it."""
     answered = _decode(body)
     listed = answered.get("services") if isinstance(answered, dict) else None
     if not isinstance(listed, list):
@@ -102,7 +102,7 @@ def read_services(body: bytes, discovery_url: str) -> list[Service] | str:
         if not isinstance(one, dict) or not isinstance(one.get("id"), str) or not isinstance(one.get("hook"), str) or not one["id"]:
             return f"a service has an id and a hook, found {show(one)}"
         title, description = (str(one.get(name) or "") for name in ("title", "description"))
-        url = f"{discovery_url.rstrip('/')}/{one['id']}"
+        url = f"{services_url.rstrip('/')}/{one['id']}"
         found.append(Service(id=one["id"], hook=one["hook"], url=url, title=title, description=description))
     return found
 

@@ -2,10 +2,11 @@
 
 As the EHR:
 
-    POST /services          `{"discovery_url": "http://..."}`: the services there are asked for and registered
+    POST /services          `{"discovery_url": "http://..."}`: the services there are asked for and registered; they are below it,
+                            or below `services_url`
     GET  /services          all services, registered and of the suite
     POST /hooks/HOOK        `{"patient_id": "ann", ...}`: every service of that hook is called; answers its cards
-    POST /feedback          `{"card": UUID, "outcome": "accepted"}`, also `overridden` and `ignored`
+    POST /feedback          `{"card": UUID, "outcome": "accepted"}`, also `overridden` and `ignored`; the service that answered it is told
 
 As services, for an agent that is the EHR: `GET /cds-services`, `POST /cds-services/ID` and `POST /cds-services/ID/feedback`, as the
 specification has them. The state are the cards that were answered, with the feedback that they got. A registered service is asked by
@@ -74,19 +75,21 @@ class CdsSimulator:
                 return self._call_hook(parts[1], request, desk)
             if parts == ["feedback"]:
                 require_method(request, "POST")
-                given = read_object(request)
-                return answer_json(200, _keep_feedback(given, desk.rows))
+                return _give_feedback(read_object(request), request, desk)
             raise refuse(404, "not_found", "there are /services, /hooks/HOOK, /feedback and /cds-services")
         except Refused as refused:
             return refused.response
 
     def _register(self, request: Request, desk: Desk) -> Response:
-        address = take_text(read_object(request), "discovery_url").strip()
-        if not _ADDRESS.fullmatch(address):
-            raise refuse(422, "wrong_value", f"discovery_url: expected an address that begins with http, found {show(address)}")
+        given = read_object(request)
+        address = take_text(given, "discovery_url").strip()
+        below = take_text(given, "services_url", default=address).strip()
+        for name, url in (("discovery_url", address), ("services_url", below)):
+            if not _ADDRESS.fullmatch(url):
+                raise refuse(422, "wrong_value", f"{name}: expected an address that begins with http, found {show(url)}")
         fetched = _fetch(request, "GET", address)
         found = (
-            fetched.problem or f"the discovery answers {fetched.status}" if fetched.status != 200 else read_services(fetched.body, address)
+            fetched.problem or f"the discovery answers {fetched.status}" if fetched.status != 200 else read_services(fetched.body, below)
         )
         if isinstance(found, str):
             raise refuse(422, "discovery_failed", found)
@@ -200,6 +203,21 @@ def _take_feedback(given: dict[str, Json], rows: Draft) -> Response:
     for one in listed:
         _keep_feedback(one, rows)
     return answer_json(200, {})
+
+
+def _give_feedback(given: dict[str, Json], request: Request, desk: Desk) -> Response:
+    """Keep feedback on a card, and tell it to the registered service that answered the card."""
+    row = _keep_feedback(given, desk.rows)
+    service = next((one for one in _load_services(desk.rows) if one.id == row["service"]), None)
+    # The specification has two outcomes: a service does not hear of a card that was ignored.
+    if service is None or not service.url or row["feedback"] == "ignored":
+        return answer_json(200, row)
+    told: dict[str, Json] = {"card": row["uuid"], "outcome": row["feedback"], "outcomeTimestamp": desk.around.now()}
+    if row["feedback"] == "overridden" and "feedback_reason" in row:
+        told["overrideReason"] = row["feedback_reason"]
+    fetched = _fetch(request, "POST", f"{service.url}/feedback", msgspec.json.encode({"feedback": [told]}))
+    problem = "" if 200 <= fetched.status < 300 else fetched.problem or f"the service takes no feedback: it answers {fetched.status}"
+    return answer_json(200, {**row, "delivered": not problem, "problems": [problem] if problem else []})
 
 
 def _check_feedback(given: dict[str, Json], rows: Draft) -> tuple[str, str]:

@@ -1,13 +1,17 @@
-"""A drop of files, such as a payer's SFTP folder, over HTTP.
+"""A drop of files, such as a payer's SFTP folder, over HTTP and, for those who ask, over SFTP.
 
     GET /                 every file; `?prefix=inbox/` those below a folder
     GET /inbox            the files that arrived (as `?prefix=inbox/`)
     GET /path/to/file     its content
     PUT /path/to/file     write it (201, or 204 where it was there)
     DELETE /path/to/file  remove it
+    MOVE /path?to=path    give it another path (SFTP alone has this)
 
 Content that is UTF-8 text is kept as text, other content in base64. A path that leaves the drop, is empty or has strange characters is
 refused with 400, a file beyond 50 MB with 413. A scenario may let a file arrive: `drop_file_inbox: {path: referral.json, content: ...}`.
+
+With `sftp: true` in the seed the files of a local run are also reached over SFTP, on a port of their own with the token as password; what
+is done there are the same requests.
 """
 
 from __future__ import annotations
@@ -38,18 +42,20 @@ class FilesSimulator:
     """A drop of files."""
 
     kind = "files"
-    summary = "A drop of files: list, read, write and delete over HTTP, with an inbox."
+    summary = "A drop of files: list, read, write and delete over HTTP and SFTP, with an inbox."
     steps = ("drop_file_inbox",)
     open_paths = ()
     access = {"files_url": "{url}", "inbox_url": "{url}/inbox"}  # noqa: RUF012 - never changed
     endpoints = {"files_inbox": "/inbox"}  # noqa: RUF012 - never changed
 
     def seed(self, seed: Json, desk: Desk) -> None:
-        """Put files into the drop: an object of paths and contents."""
+        """Put files into the drop: an object of paths and contents; `sftp: true` asks for SFTP, with a port of its own."""
         if not isinstance(seed, dict):
             raise SpecError(f"expected an object of paths and contents, found {kind_of(seed)}")
         for path, content in cast("dict[str, Json]", seed).items():
-            self._seed_file(path, content, desk)
+            # A file of that name has text as its content, or an object.
+            if path != "sftp" or not isinstance(content, bool):
+                self._seed_file(path, content, desk)
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Let a file arrive in the inbox."""
@@ -72,6 +78,8 @@ class FilesSimulator:
             path = decode_percent(request.path.lstrip("/"))
             if request.method in ("GET", "HEAD"):
                 return self._get(path, request, desk.rows)
+            if request.method == "MOVE":
+                return _move(path, dict(request.query).get("to", ""), desk.rows)
             if request.method not in ("PUT", "DELETE"):
                 raise refuse(405, "method_not_allowed", f"files take GET, PUT and DELETE, not {request.method}")
             name = _check_path(path)
@@ -134,6 +142,17 @@ class FilesSimulator:
 def _ask(method: str, given: dict[str, Json]) -> Request:
     path = "/" + encode_percent(str(given.get("path", "")), "/")
     return Request(method=method, path=path, body=str(given.get("content", "")).encode("utf-8", "replace"))
+
+
+def _move(path: str, to: str, rows: Draft) -> Response:
+    name, target = _check_path(path), _check_path(to)
+    row = rows.get(_FILES, name)
+    if row is None:
+        raise refuse(404, "not_found", f"there is no file {show(name)}")
+    known = rows.get(_FILES, target) is not None
+    rows.remove(_FILES, name)
+    rows.put(_FILES, target, row)
+    return Response(status=204) if known else answer_json(201, {"path": target, "size": row["size"]})
 
 
 def _check_path(path: str) -> str:

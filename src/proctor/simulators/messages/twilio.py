@@ -27,7 +27,7 @@ def refuse_twilio(status: int, code: int, message: str) -> Refused:
 
 def show_twilio(row: dict[str, Json], account: str, *, status: str | None = None) -> dict[str, Json]:
     """Return a message as Twilio shows it."""
-    at = _write_moment(row["sent_at"])
+    at = write_moment(row["sent_at"])
     uri = f"/{VERSION}/Accounts/{account}/Messages/{row['id']}"
     return {
         "account_sid": account,
@@ -70,7 +70,7 @@ def show_twilio_page(rows: list[dict[str, Json]], account: str) -> dict[str, Jso
     }
 
 
-def _write_moment(at: str) -> str:
+def write_moment(at: str) -> str:
     """Return a moment as mails write it, whatever the language of the machine."""
     moment = datetime.datetime.fromisoformat(at.replace("Z", "+00:00"))
     day, month = _DAYS[moment.weekday()], _MONTHS[moment.month - 1]

@@ -1,0 +1,231 @@
+"""A port on loopback that takes SFTP, for clients that speak nothing else: the drop of files of one sandbox, with its token as password.
+
+Any user name will do. There is nothing here but SFTP: no shell, no commands, no keys, no forwarding, and nothing of this machine's files,
+since every request is answered from the rows of the sandbox (`sftp_drop.py`). The server works in a thread with an event loop of its own,
+so that an agent which blocks the event loop of the run is answered all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hmac
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NoReturn, TypeVar, cast
+
+import asyncssh
+from asyncssh import SFTPAttrs, SFTPName, SFTPOpUnsupported, SFTPPermissionDenied
+from asyncssh.constants import DISC_TOO_MANY_CONNECTIONS
+
+from proctor.sandboxes.sftp_drop import Ask, Drop, OpenFile, resolve_path
+
+MOST_SESSIONS = 16
+"""Connections that are signed in at once."""
+_MOST_CONNECTIONS = 4 * MOST_SESSIONS
+"""Connections at once, also those that are not signed in yet."""
+_LOGIN_S = 30.0
+"""How long a client may take to sign in."""
+_CLOSING_S = 5.0
+"""How long a connection that is broken off may take to end."""
+_T = TypeVar("_T")
+
+
+class SftpServer:
+    """Serves a drop on a port. `close` leaves no thread and no socket behind, and keeps nothing of files that are still open."""
+
+    def __init__(self, ask: Ask, look: Ask, token: str) -> None:
+        self._drop = Drop(ask, look)
+        self._token = token
+        self._connections: set[asyncssh.SSHServerConnection] = set()
+        self._stop = asyncio.Event()
+        started: Future[tuple[asyncio.AbstractEventLoop, int]] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="proctor-sftp", daemon=True)
+        self._thread.start()
+        self._loop, self._port = started.result()
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return self._port
+
+    def close(self) -> None:
+        """Stop to listen, and end the connections that are open."""
+        self._drop.is_over = True
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _run(self, started: Future[tuple[asyncio.AbstractEventLoop, int]]) -> None:
+        try:
+            # One at a time, as the requests to a sandbox are anyway.
+            with ThreadPoolExecutor(1, "proctor-sftp-work") as worker:
+                asyncio.run(self._serve(started, worker))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    async def _serve(self, started: Future[tuple[asyncio.AbstractEventLoop, int]], worker: ThreadPoolExecutor) -> None:
+        def make_session(channel: Any) -> _Session:
+            return _Session(channel, self._drop, worker)
+
+        acceptor = await asyncssh.listen(
+            "127.0.0.1",
+            0,
+            server_host_keys=[_make_host_key()],
+            server_factory=lambda: _Guard(self._token, self._connections),
+            sftp_factory=make_session,
+            public_key_auth=False,
+            host_based_auth=False,
+            agent_forwarding=False,
+            allow_pty=False,
+            compression_algs=None,
+            # None: this machine's name is not looked up.
+            gss_host=None,
+            login_timeout=_LOGIN_S,
+        )
+        started.set_result((asyncio.get_running_loop(), acceptor.get_port()))
+        await self._stop.wait()
+        acceptor.close()
+        ending = list(self._connections)
+        for connection in ending:
+            connection.abort()
+        await asyncio.wait([asyncio.create_task(_wait_closed(one)) for one in (acceptor, *ending)], timeout=_CLOSING_S)
+
+
+async def _wait_closed(thing: Any) -> None:
+    await thing.wait_closed()
+
+
+@functools.cache
+def _make_host_key() -> asyncssh.SSHKey:
+    """Return the key by which the servers of this process are known: made anew for every run."""
+    return asyncssh.generate_private_key("ssh-ed25519")
+
+
+class _Guard(asyncssh.SSHServer):
+    """Lets in who has the token."""
+
+    def __init__(self, token: str, connections: set[asyncssh.SSHServerConnection]) -> None:
+        self._token = token
+        self._connections = connections
+        self._connection: asyncssh.SSHServerConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+        self._connections.add(conn)
+        if len(self._connections) > _MOST_CONNECTIONS:
+            conn.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._connection is not None:
+            self._connections.discard(self._connection)
+
+    def begin_auth(self, username: str) -> bool:
+        if len(self._connections) > MOST_SESSIONS and self._connection is not None:
+            told = f"at most {MOST_SESSIONS} sessions at once: close some first"
+            self._connection.disconnect(DISC_TOO_MANY_CONNECTIONS, told)
+        return True
+
+    def password_auth_supported(self) -> bool:
+        return True
+
+    def validate_password(self, username: str, password: str) -> bool:
+        return bool(self._token) and hmac.compare_digest(password.encode("utf-8", "replace"), self._token.encode())
+
+
+class _Session(asyncssh.SFTPServer):
+    """One client's view of the drop. Every method that would touch this machine's files is another one here."""
+
+    def __init__(self, channel: Any, drop: Drop, worker: ThreadPoolExecutor) -> None:
+        super().__init__(channel)
+        self._drop = drop
+        self._worker = worker
+
+    async def _do(self, work: Callable[..., _T], *given: Any, **named: Any) -> _T:
+        """Do some work beside the event loop: it waits for the turn of the sandbox."""
+        return await asyncio.get_running_loop().run_in_executor(self._worker, functools.partial(work, *given, **named))
+
+    def map_path(self, path: bytes) -> NoReturn:
+        """Refuse: no path here is one of this machine."""
+        raise SFTPPermissionDenied("there is no such file")
+
+    reverse_map_path = map_path
+
+    async def open(self, path: bytes, pflags: int, attrs: SFTPAttrs) -> object:
+        return await self._do(self._drop.open, path, pflags)
+
+    def open56(self, path: bytes, desired_access: int, flags: int, attrs: SFTPAttrs) -> NoReturn:
+        raise SFTPOpUnsupported("version 3 of SFTP is spoken here")
+
+    async def close(self, file_obj: object) -> None:
+        await self._do(self._drop.close, file_obj)
+
+    def read(self, file_obj: object, offset: int, size: int) -> bytes:
+        return self._drop.read(cast("OpenFile", file_obj), offset, size)
+
+    def write(self, file_obj: object, offset: int, data: bytes) -> int:
+        return self._drop.write(cast("OpenFile", file_obj), offset, data)
+
+    async def stat(self, path: bytes) -> SFTPAttrs:
+        return await self._do(self._drop.describe, path)
+
+    lstat = stat
+
+    def fstat(self, file_obj: object) -> SFTPAttrs:
+        return self._drop.describe_open(cast("OpenFile", file_obj))
+
+    async def setstat(self, path: bytes, attrs: SFTPAttrs) -> None:
+        await self._do(self._drop.change, path, attrs)
+
+    lsetstat = setstat
+
+    def fsetstat(self, file_obj: object, attrs: SFTPAttrs) -> None:
+        if attrs.size is not None:
+            self._drop.resize(cast("OpenFile", file_obj), attrs.size)
+
+    async def scandir(self, path: bytes) -> AsyncIterator[SFTPName]:
+        for name in await self._do(self._drop.list_folder, path):
+            yield name
+
+    async def remove(self, path: bytes) -> None:
+        await self._do(self._drop.remove, path)
+
+    async def mkdir(self, path: bytes, attrs: SFTPAttrs) -> None:
+        await self._do(self._drop.make_folder, path)
+
+    async def rmdir(self, path: bytes) -> None:
+        await self._do(self._drop.remove_folder, path)
+
+    def realpath(self, path: bytes) -> bytes:
+        return b"/" + resolve_path(path.decode("utf-8", "replace")).encode()
+
+    async def rename(self, oldpath: bytes, newpath: bytes) -> None:
+        await self._do(self._drop.rename, oldpath, newpath, replaces=False)
+
+    async def posix_rename(self, oldpath: bytes, newpath: bytes) -> None:
+        await self._do(self._drop.rename, oldpath, newpath, replaces=True)
+
+    def readlink(self, path: bytes) -> NoReturn:
+        raise SFTPOpUnsupported("the drop has no links")
+
+    def symlink(self, oldpath: bytes, newpath: bytes) -> NoReturn:
+        raise SFTPOpUnsupported("the drop has no links")
+
+    link = symlink
+
+    def statvfs(self, path: bytes) -> NoReturn:
+        raise SFTPOpUnsupported("the drop does not tell its size")
+
+    def fstatvfs(self, file_obj: object) -> NoReturn:
+        raise SFTPOpUnsupported("the drop does not tell its size")
+
+    def fsync(self, file_obj: object) -> None:
+        """Do nothing: a file is kept when it is closed."""
+
+    def format_user(self, uid: int | None) -> str:
+        return "agent"
+
+    def format_group(self, gid: int | None) -> str:
+        return "agent"

@@ -1,0 +1,172 @@
+"""The shape that Twilio gives to calls, so that its SDKs can be used with another base address.
+
+    POST /2010-04-01/Accounts/SID/Calls.json       a form with To, From, and Url (or Twiml); StatusCallback where it is wanted
+    GET  /2010-04-01/Accounts/SID/Calls.json       all calls; To, From and Status choose
+    GET  /2010-04-01/Accounts/SID/Calls/ID.json    one of them
+    POST /2010-04-01/Accounts/SID/Calls/ID.json    Status=completed hangs up; Url or Twiml leads the call elsewhere, or answers it
+
+The SDKs send the account and a password; the password is the token of the sandbox, the account may have any name. `webhooks.py` has what
+happens on the call.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.codecs.query import decode_query
+from proctor.model.evidence import Json
+from proctor.simulators.bodies import read_form
+from proctor.simulators.exchange import Request, Response, answer_json
+from proctor.simulators.messages.people import fold_address, is_address
+from proctor.simulators.messages.twilio import VERSION, refuse_twilio, write_moment
+from proctor.simulators.ports import Desk
+from proctor.simulators.voice import webhooks
+from proctor.simulators.voice.calls import CALLS, OVER, begin_talk, has_line, keep_call, make_call
+from proctor.simulators.voice.webhooks import ADDRESS, EVENTS, Talk
+
+_METHODS = ("GET", "POST")
+
+
+def handle_twilio(parts: list[str], request: Request, desk: Desk) -> Response:
+    """Answer a request below the version of the API. Raises `Refused` as Twilio tells it."""
+    if len(parts) not in (3, 4) or parts[0] != "Accounts" or not parts[-1].endswith(".json"):
+        raise _refuse_unknown(request)
+    account, last = parts[1], parts[-1].removesuffix(".json")
+    if (last if len(parts) == 3 else parts[2]) != "Calls":
+        raise _refuse_unknown(request)
+    if request.method not in ("GET", "HEAD", "POST"):
+        raise refuse_twilio(405, 20004, "Method not allowed")
+    call = desk.rows.get(CALLS, last) if len(parts) == 4 else None
+    if len(parts) == 4 and call is None:
+        raise _refuse_unknown(request)
+    if request.method == "POST":
+        return _create(account, request, desk) if call is None else _update(call, account, request, desk)
+    if call is not None:
+        return answer_json(200, show_call(call, account))
+    asked = {name.lower(): fold_address(value) for name, value in request.query if name in ("To", "From", "Status")}
+    chosen = [row for row in desk.rows.list(CALLS).values() if all(fold_address(row[name]) == value for name, value in asked.items())]
+    return answer_json(200, _show_page(chosen, account))
+
+
+def _create(account: str, request: Request, desk: Desk) -> Response:
+    form = read_form(request)
+    if not form.get("To"):
+        raise refuse_twilio(400, 21201, "No 'To' number is specified")
+    if not is_address("sms", form["To"]):
+        raise refuse_twilio(400, 21211, f"Invalid 'To' Phone Number: {form['To'][:40]}")
+    if not is_address("sms", form.get("From", "")):
+        raise refuse_twilio(400, 21212, f"Invalid 'From' Phone Number: {form.get('From', '')[:40]}")
+    if not form.get("Url") and not form.get("Twiml"):
+        raise refuse_twilio(400, 21205, "Url parameter is required: the webhook that leads the call; or Twiml")
+    _require_room(desk)
+    talk = _read_talk(Talk(account=account), form, request)
+    call = make_call("outbound", form["To"], form["From"], "queued", desk)
+    talk = webhooks.tell_status(call, talk, "initiated", "initiated")
+    shown = show_call(call, account)
+    if not has_line(call, desk.rows):
+        # As on a real line: the call is made, and nobody picks up.
+        call, talk = webhooks.end_call(call, webhooks.tell_status(call, talk, "ringing", "ringing"), "no-answer", desk)
+    else:
+        call, talk = _connect(call, webhooks.tell_status(call, talk, "ringing", "ringing"), form, desk)
+    answer = answer_json(201, shown)
+    return msgspec.structs.replace(answer, then=webhooks.keep_talk(call, talk, desk))
+
+
+def _update(call: dict[str, Json], account: str, request: Request, desk: Desk) -> Response:
+    form = read_form(request)
+    if call["status"] in OVER:
+        raise refuse_twilio(400, 21220, "Call is not in-progress. Cannot redirect.")
+    known = webhooks.find_talk(call["id"], desk.rows)
+    talk = webhooks.drop_webhooks(_read_talk(known or Talk(account=account), form, request))
+    wanted = form.get("Status", "")
+    if wanted not in ("", "completed", "canceled"):
+        raise refuse_twilio(400, 21218, f"Status: expected completed or canceled, found {wanted[:40]}")
+    if wanted:
+        call, talk = webhooks.end_call(call, talk, "canceled" if call["status"] == "ringing" else "completed", desk)
+    elif form.get("Url") or form.get("Twiml"):
+        if known is None:
+            _require_room(desk)
+        call, talk = _connect(call, talk, form, desk)
+    answer = answer_json(200, show_call(call, account))
+    return msgspec.structs.replace(answer, then=webhooks.keep_talk(call, talk, desk))
+
+
+def _connect(call: dict[str, Json], talk: Talk, form: dict[str, str], desk: Desk) -> tuple[dict[str, Json], Talk]:
+    """Let the other end pick up, where it has not, and lead the call by the document or the webhook of a form."""
+    if call["status"] != "in-progress":
+        call = begin_talk(call, desk)
+        talk = msgspec.structs.replace(talk, heard=tuple(turn["text"] for turn in call["turns"]))
+        talk = webhooks.tell_status(call, talk, "answered", "in-progress")
+    keep_call(call, desk)
+    if form.get("Twiml"):
+        return webhooks.perform(form["Twiml"].encode(), call, talk, desk)
+    return call, webhooks.add_webhook(call, talk, form["Url"].strip(), form.get("Method", "POST").upper())
+
+
+def _read_talk(talk: Talk, form: dict[str, str], request: Request) -> Talk:
+    """Return a talk with what a form says about webhooks. Raises `Refused`."""
+    for name in ("Url", "StatusCallback"):
+        if form.get(name) and not ADDRESS.fullmatch(form[name].strip()):
+            raise refuse_twilio(400, 21205, f"{name} is not a valid URL: {form[name][:200]}")
+    for name in ("Method", "StatusCallbackMethod"):
+        if form.get(name, "POST").upper() not in _METHODS:
+            raise refuse_twilio(400, 21206, f"{name}: expected GET or POST, found {form[name][:40]}")
+    if not form.get("StatusCallback"):
+        return talk
+    # One field for each event, so that of a name that comes more than once all count.
+    wanted = [value for name, value in decode_query(request.body.decode("utf-8", "replace")) if name == "StatusCallbackEvent"]
+    events = tuple(event for word in wanted for event in word.split()) or ("completed",)
+    for event in events:
+        if event not in EVENTS:
+            raise refuse_twilio(400, 21626, f"StatusCallbackEvent: expected {', '.join(EVENTS)}, found {event[:40]}")
+    method = form.get("StatusCallbackMethod", "POST").upper()
+    return msgspec.structs.replace(talk, status_url=form["StatusCallback"].strip(), status_method=method, status_events=events)
+
+
+def _require_room(desk: Desk) -> None:
+    if webhooks.count_led(desk.rows) >= webhooks.MOST_LED:
+        raise refuse_twilio(429, 20429, f"Too many calls: {webhooks.MOST_LED} are led by webhooks at once; wait until some are over")
+
+
+def _refuse_unknown(request: Request) -> Exception:
+    return refuse_twilio(404, 20404, f"The requested resource {request.path} was not found")
+
+
+def show_call(call: dict[str, Json], account: str) -> dict[str, Json]:
+    """Return a call as Twilio shows it."""
+    at = write_moment(call["at"])
+    uri = f"/{VERSION}/Accounts/{account}/Calls/{call['id']}"
+    ended = write_moment(call["ended_at"]) if "ended_at" in call else None
+    return {
+        "account_sid": account,
+        "answered_by": None,
+        "api_version": VERSION,
+        "caller_name": None,
+        "date_created": at,
+        "date_updated": ended or at,
+        "direction": "inbound" if call["direction"] == "inbound" else "outbound-api",
+        "duration": str(call["duration"]) if "duration" in call else None,
+        "end_time": ended,
+        "from": call["from"],
+        "from_formatted": call["from"],
+        "parent_call_sid": None,
+        "phone_number_sid": None,
+        "price": None,
+        "price_unit": "USD",
+        "queue_time": "0",
+        "sid": call["id"],
+        "start_time": at,
+        "status": call["status"],
+        "subresource_uris": {},
+        "to": call["to"],
+        "to_formatted": call["to"],
+        "uri": f"{uri}.json",
+    }
+
+
+def _show_page(rows: list[dict[str, Json]], account: str) -> dict[str, Json]:
+    """Return all calls on one page, newest first as Twilio has them."""
+    size = max(50, len(rows))
+    uri = f"/{VERSION}/Accounts/{account}/Calls.json?PageSize={size}&Page=0"
+    page: dict[str, Json] = {"start": 0, "end": max(0, len(rows) - 1), "page": 0, "page_size": size, "uri": uri, "first_page_uri": uri}
+    return {**page, "next_page_uri": None, "previous_page_uri": None, "calls": [show_call(row, account) for row in reversed(rows)]}

@@ -1,0 +1,269 @@
+"""Calls that the agent leads by webhooks, as Twilio does it: what it is to do comes as TwiML, what was heard goes to the next webhook.
+
+A call has a list of things to do, each with a number: webhooks that decide how it goes on, and status callbacks. Whoever serves the system
+lets it do the first of them (`Response.then`), asks outside on its behalf, and so on until nothing is left. One whose number is not the
+first any more, since somebody hung up or led the call elsewhere meanwhile, comes too late and changes nothing.
+
+What the other end says is heard by the next `<Gather>` that listens: keys alone are `Digits`, everything else is `SpeechResult`. Nothing
+that was said gets lost: what was said before a `<Gather>` is heard by it, too, and last words are told although the call is over then.
+"""
+
+from __future__ import annotations
+
+import datetime
+import posixpath
+import re
+
+import msgspec
+
+from proctor.codecs.query import encode_query
+from proctor.model.evidence import Json
+from proctor.model.typed import make_json_decoder
+from proctor.simulators.exchange import Errand, Fetched, Request, Response, answer_json
+from proctor.simulators.ports import Desk
+from proctor.simulators.rows import Draft
+from proctor.simulators.voice.calls import CALLS, MOST_TEXT, MOST_TURNS, OVER, keep_call, take_part
+from proctor.simulators.voice.menus import is_keys
+from proctor.simulators.voice.signature import sign_request
+from proctor.simulators.voice.twiml import BadTwiml, Verb, read_twiml
+
+MOST_WEBHOOKS = 200
+"""Webhooks that one call asks; one that goes on longer goes in a circle."""
+MOST_LED = 20
+"""Calls at once that have something left to do."""
+EVENTS = ("initiated", "ringing", "answered", "completed")
+ADDRESS = re.compile(r"https?://[^\s]{1,2000}")
+_PARTS = re.compile(r"(https?:)(//[^/?#]*)([^?#]*)")
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_TALKS = "_talks"
+_FORM = {"content-type": "application/x-www-form-urlencoded; charset=utf-8", "user-agent": "TwilioProxy/1.1 (simulated)"}
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to the agent."""
+
+    number: int
+    url: str
+    method: str = "POST"
+    fields: dict[str, str] = {}
+    leads: bool = True
+    """Whether the answer says how the call goes on; else it is a status callback."""
+
+
+class Talk(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the agent has led a call."""
+
+    account: str
+    url: str = ""
+    """The document that is performed: addresses in it are relative to this one."""
+    method: str = "POST"
+    heard: tuple[str, ...] = ()
+    """What the other end said that no `<Gather>` has heard yet."""
+    jobs: tuple[Job, ...] = ()
+    made: int = 0
+    """How many jobs there have been."""
+    status_url: str = ""
+    status_method: str = "POST"
+    status_events: tuple[str, ...] = ("completed",)
+    told: int = 0
+    """How many status callbacks there have been."""
+    problems: tuple[str, ...] = ()
+    """What went wrong, for the author."""
+
+
+_READ_TALK = make_json_decoder(Talk)
+
+
+def find_talk(id: str, rows: Draft) -> Talk | None:
+    """Return how a call is led; None: not by webhooks."""
+    row = rows.get(_TALKS, id)
+    return None if row is None else _READ_TALK.decode(msgspec.json.encode(row))
+
+
+def count_led(rows: Draft) -> int:
+    """Return how many calls have something left to do."""
+    return sum(1 for row in rows.list(_TALKS).values() if row["jobs"])
+
+
+def keep_talk(call: dict[str, Json], talk: Talk, desk: Desk) -> str:
+    """Keep how a call is led, and return the path by which it goes on."""
+    desk.rows.put(_TALKS, call["id"], msgspec.to_builtins(talk))
+    return f"/{CALLS}/{call['id']}/{talk.jobs[0].number}" if talk.jobs else ""
+
+
+def add_webhook(call: dict[str, Json], talk: Talk, url: str, method: str, fields: dict[str, str] | None = None) -> Talk:
+    """Return a talk that asks a webhook how the call goes on, and no other one."""
+    told = {**_describe(call, talk), **(fields or {})}
+    job = Job(number=talk.made + 1, url=url, method=method, fields=told)
+    return msgspec.structs.replace(talk, url=url, method=method, made=talk.made + 1, jobs=(*drop_webhooks(talk).jobs, job))
+
+
+def drop_webhooks(talk: Talk) -> Talk:
+    """Return a talk that asks nobody how to go on."""
+    return msgspec.structs.replace(talk, jobs=tuple(job for job in talk.jobs if not job.leads))
+
+
+def tell_status(call: dict[str, Json], talk: Talk, event: str, status: str = "") -> Talk:
+    """Return a talk that tells an event to the agent, where it wants to know."""
+    if not talk.status_url or event not in talk.status_events:
+        return talk
+    more = {"CallbackSource": "call-progress-events", "SequenceNumber": str(talk.told), "CallStatus": status or call["status"]}
+    if event == "completed":
+        more["CallDuration"] = str(call.get("duration", 0))
+    fields = {**_describe(call, talk), **more}
+    job = Job(number=talk.made + 1, url=talk.status_url, method=talk.status_method, fields=fields, leads=False)
+    return msgspec.structs.replace(talk, made=talk.made + 1, told=talk.told + 1, jobs=(*talk.jobs, job))
+
+
+def end_call(call: dict[str, Json], talk: Talk, status: str, desk: Desk) -> tuple[dict[str, Json], Talk]:
+    """End a call; the agent is told."""
+    began, ended = (datetime.datetime.fromisoformat(at) for at in (call["at"], desk.around.now()))
+    over = keep_call({**call, "status": status, "ended_at": desk.around.now(), "duration": int((ended - began).total_seconds())}, desk)
+    return over, tell_status(over, talk, "completed")
+
+
+# --- one step ---------------------------------------------------------------------------------------------------------
+
+
+def go_on(id: str, number: str, request: Request, desk: Desk) -> Response:
+    """Do the next thing of a call, where it still is the one with that number."""
+    call, talk = desk.rows.get(CALLS, id), find_talk(id, desk.rows)
+    if call is None or talk is None or not talk.jobs or str(talk.jobs[0].number) != number:
+        return answer_json(200, {"note": "the call has gone on without this"})
+    job = talk.jobs[0]
+    if not request.fetched:
+        raise _make_errand(job, request.token)
+    fetched = request.fetched[-1]
+    talk = msgspec.structs.replace(talk, jobs=talk.jobs[1:])
+    if not job.leads:
+        if not 200 <= fetched.status < 300:
+            talk = add_problem(talk, f"status callback: {_tell(fetched)}")
+    elif call["status"] not in OVER:
+        call, talk = _follow(call, talk, fetched, desk)
+    told: dict[str, Json] = {"url": job.url, "method": job.method, "sent": job.fields, "answered": fetched.status or None}
+    told["body"] = fetched.problem or fetched.body[:MOST_TEXT].decode("utf-8", "replace")
+    answer = answer_json(200, {"webhook": told, "status": call["status"], "problems": list(talk.problems)})
+    return msgspec.structs.replace(answer, then=keep_talk(call, talk, desk))
+
+
+def _make_errand(job: Job, token: str) -> Errand:
+    pairs = sorted(job.fields.items())
+    if job.method == "GET":
+        url = f"{job.url}{'&' if '?' in job.url else '?'}{encode_query(pairs)}"
+        return Errand("GET", url, b"", {**_FORM, **sign_request(url, (), token)})
+    return Errand("POST", job.url, encode_query(pairs).encode(), {**_FORM, **sign_request(job.url, pairs, token)})
+
+
+def _follow(call: dict[str, Json], talk: Talk, fetched: Fetched, desk: Desk) -> tuple[dict[str, Json], Talk]:
+    """Do what a webhook answered."""
+    if not 200 <= fetched.status < 300:
+        return end_call(call, add_problem(talk, _tell(fetched)), "failed", desk)
+    if fetched.status == 204 or not fetched.body.strip():
+        return end_call(call, talk, "completed", desk)
+    return perform(fetched.body, call, talk, desk)
+
+
+def perform(twiml: bytes, call: dict[str, Json], talk: Talk, desk: Desk) -> tuple[dict[str, Json], Talk]:
+    """Do what a document says, up to where a webhook has to be asked again."""
+    try:
+        verbs = read_twiml(twiml)
+        return _perform_verbs(verbs, call, talk, desk)
+    except BadTwiml as error:
+        return end_call(desk.rows.get(CALLS, call["id"]) or call, add_problem(talk, str(error)), "failed", desk)
+
+
+def _perform_verbs(verbs: list[Verb], call: dict[str, Json], talk: Talk, desk: Desk) -> tuple[dict[str, Json], Talk]:
+    words: list[str] = []
+    # At the end of a document the call ends, as if it said so.
+    for verb in (*verbs, Verb(kind="hang_up")):
+        if verb.kind == "say":
+            words.append(verb.text)
+            continue
+        if words and call["status"] not in OVER:
+            # What is said without a pause is one turn, and answered once.
+            call, talk = _say(call, talk, " ".join(words)[:MOST_TEXT], desk)
+        words.clear()
+        match verb.kind:
+            case "press" if call["status"] not in OVER:
+                for keys in verb.text.split():
+                    if call["status"] not in OVER:
+                        call, talk = _say(call, talk, keys, desk, is_pressed=True)
+            case "sound":
+                talk = add_problem(talk, f"nobody hears the sound {verb.text}: sounds are not simulated, <Say> is")
+            case "gather":
+                talk, goes_on = _listen(verb, call, talk)
+                if goes_on:
+                    break
+            case "redirect" if call["status"] not in OVER:
+                talk = _ask(call, talk, verb.url, verb.method)
+                break
+            case "hang_up":
+                break
+            case _:
+                pass
+    if any(job.leads for job in talk.jobs) and call["status"] not in OVER:
+        return call, talk
+    return end_call(call, talk, call["status"] if call["status"] in OVER else "completed", desk)
+
+
+def _say(call: dict[str, Json], talk: Talk, text: str, desk: Desk, *, is_pressed: bool = False) -> tuple[dict[str, Json], Talk]:
+    if len(call["turns"]) >= MOST_TURNS:
+        raise BadTwiml(f"a call has at most {MOST_TURNS} turns")
+    after = take_part(call, text, desk, is_pressed=is_pressed)
+    heard = [turn["text"] for turn in after["turns"][len(call["turns"]) + 1 :]]
+    return after, msgspec.structs.replace(talk, heard=(*talk.heard, *heard))
+
+
+def _listen(verb: Verb, call: dict[str, Json], talk: Talk) -> tuple[Talk, bool]:
+    """Return the talk with the webhook that is told what was heard, and whether there is one."""
+    text = " ".join(talk.heard)
+    deaf = msgspec.structs.replace(talk, heard=())
+    keys = "".join(text.split())
+    fields: dict[str, str] | None = None
+    if verb.hears_keys and is_keys(keys):
+        keys = keys.partition(verb.last_key)[0] if verb.last_key else keys
+        fields = {"Digits": keys[: verb.most_keys or None]}
+    elif verb.hears_words and text:
+        fields = {"SpeechResult": text, "Confidence": "0.9"}
+    elif verb.tells_nothing and call["status"] not in OVER:
+        fields = {"Digits": ""} if not verb.hears_words else {"SpeechResult": ""}
+    return (deaf, False) if fields is None else (_ask(call, deaf, verb.url, verb.method, fields), True)
+
+
+def _ask(call: dict[str, Json], talk: Talk, address: str, method: str, fields: dict[str, str] | None = None) -> Talk:
+    url = join_address(talk.url, address)
+    if not ADDRESS.fullmatch(url):
+        raise BadTwiml(f"not an address that can be asked: {url[:200] or '(none)'}")
+    if talk.made >= MOST_WEBHOOKS:
+        raise BadTwiml(f"a call asks at most {MOST_WEBHOOKS} webhooks")
+    return add_webhook(call, talk, url, method, fields)
+
+
+def join_address(base: str, address: str) -> str:
+    """Return an address that a document names, which may be relative to that of the document."""
+    match = _PARTS.match(base)
+    if not address or match is None or _ABSOLUTE.match(address):
+        return address or base
+    scheme, host, path = match.groups()
+    if address.startswith("//"):
+        return scheme + address
+    if address.startswith("?"):
+        return f"{scheme}{host}{path}{address}"
+    name, mark, query = address.partition("?")
+    return f"{scheme}{host}{posixpath.normpath(posixpath.join(posixpath.dirname(path) or '/', name))}{mark}{query}"
+
+
+def _describe(call: dict[str, Json], talk: Talk) -> dict[str, str]:
+    """Return the fields that every webhook gets."""
+    direction = "inbound" if call["direction"] == "inbound" else "outbound-api"
+    ends = {"From": call["from"], "To": call["to"], "Caller": call["from"], "Called": call["to"], "Direction": direction}
+    return {"CallSid": call["id"], "AccountSid": talk.account, "ApiVersion": "2010-04-01", "CallStatus": call["status"], **ends}
+
+
+def add_problem(talk: Talk, problem: str) -> Talk:
+    """Return a talk with something that went wrong."""
+    return msgspec.structs.replace(talk, problems=(*talk.problems, problem)[-20:])
+
+
+def _tell(fetched: Fetched) -> str:
+    return f"{fetched.url}: {fetched.problem or f'answers {fetched.status}'}"
