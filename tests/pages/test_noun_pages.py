@@ -331,6 +331,7 @@ def test_a_sandbox_shows_what_differs_what_happened_and_what_it_holds(world: Wor
         and f'href="{here}/diff"' in text
         and f'href="{here}/events"' in text
     )
+    assert "PUT /Patient/ann" in Markup(world.get(f"{here}/events", "organization").text).words
     german = Markup(world.get(here, "organization", headers={"accept-language": "de"}).text).words
     assert "Was anders ist als am Anfang" in german and "Was darin ist" in german
 

@@ -67,6 +67,7 @@ async def _show_list(request: Request, source: Source, operation: Operation, par
         "above": _find_above(request, operation, parts, (operation.within, within) if operation.within and within else None),
         "new": f"{nouns.make_address(parts)}/new" if can_create else None,
         "table": _make_table(operation, parts, page["data"]),
+        "log": _draw_log(page["data"], find_catalogue(request)) if _tells_requests(operation) else None,
     }
     return render_page(request, "nouns.html", values)
 

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.actions.compare import find_reason
 from proctor.actions.overview import SuiteChange, TurnedCase, TurnedCases, find_turned
+from proctor.actions.run_tally import RunTally
 from proctor.scoring.intervals import Counts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
@@ -95,7 +96,7 @@ async def _compare_suite(connection: AsyncConnection, suite: str, run_id: str, b
         suite_name=suite,
         run_id=run_id,
         before_id=before_id,
-        newly_failing=await _add_reasons(connection, run_id, newly_failing),
+        newly_failing=_name_reasons(kept, newly_failing) if kept is not None else await _add_reasons(connection, run_id, newly_failing),
         newly_passing=newly_passing,
         newly_flaky=newly_flaky,
         is_part=is_part,
@@ -146,6 +147,14 @@ async def _read_thresholds(connection: AsyncConnection, run_id: str) -> Mapping[
         return {}
     suite = await asyncio.to_thread(suite_of_run, dict(found))
     return {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
+
+
+def _name_reasons(kept: RunTally, turned: TurnedCases) -> TurnedCases:
+    """Return newly failing cases with why the first of them fail, as it was kept."""
+    firsts = {case.case: kept.cases[case.case].failed[:1] for case in turned.cases[:_NAMED]}
+    reasons = {case: find_reason(failed[0], None) for case, failed in firsts.items() if failed}
+    told = (msgspec.structs.replace(case, reason=reasons.get(case.case, "")) for case in turned.cases)
+    return msgspec.structs.replace(turned, cases=tuple(told))
 
 
 async def _add_reasons(connection: AsyncConnection, run_id: str, turned: TurnedCases) -> TurnedCases:
