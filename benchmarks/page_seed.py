@@ -16,14 +16,18 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import stamp
+from proctor.service.runs.failures import find_failures
+from proctor.service.runs.figures import keep_figures, tally_run
+from proctor.service.runs.latency import find_latency
 from proctor.service.runs.long_attempts import make_range_finder
 from proctor.store import tables
 from proctor.store.bodies import compress_bytes, pack, to_json
-from proctor.store.database import open_database
+from proctor.store.database import Database, open_database
 from proctor.store.entry_digests import make_digest
 from proctor.store.shown_entries import LONG_TEXT, make_shown
 
 ATTEMPTS = int(os.environ.get("PROCTOR_BENCH_ATTEMPTS", "100000"))
+WITH_FIGURES = os.environ.get("PROCTOR_BENCH_FIGURES", "1") != "0"
 CASES = 1_000
 PROJECT, RUN, RUN_BEFORE = "proj_bench", "run_large", "run_large_before"
 RUN_WIDE = "run_wide"
@@ -108,8 +112,18 @@ def _list_results(count: int, now: float) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-async def fill(home: Path, attempts: int = ATTEMPTS) -> None:
-    """Make the database of a service in a folder, and put everything into it."""
+async def _keep_figures(database: Database, run: dict[str, Any]) -> None:
+    """Keep what was found out about a run, as its worker does when it ends."""
+    async with database.reading() as connection:
+        tally = await tally_run(connection, run["id"])
+        failures = await find_failures(connection, run)
+        latency = await find_latency(connection, run["id"], sum(run["counts"].values()))
+    async with database.writing() as connection:
+        await keep_figures(connection, run["id"], tally, failures, latency)
+
+
+async def fill(home: Path, attempts: int = ATTEMPTS, *, with_figures: bool = WITH_FIGURES) -> None:
+    """Make the database of a service in a folder, and put everything into it; without figures as earlier versions left runs."""
     now = time.time()
     document = write_suite()
     database = await open_database(f"sqlite:///{home / 'proctor.db'}")
@@ -117,13 +131,12 @@ async def fill(home: Path, attempts: int = ATTEMPTS) -> None:
         async with database.writing() as connection:
             own = {"organization_id": LOCAL.organization_id, "created_at": stamp(now), "updated_at": stamp(now)}
             await connection.execute(tables.projects.insert().values(id=PROJECT, name="Corner shop", paused=False, settings={}, **own))
-            for day in range(12, 0, -1):
-                at = now - day * 86_400
-                run = _make_run(f"run_small_{day}", _SMALL, at, document, failing=1 if day % 2 else 5)
-                await connection.execute(tables.runs.insert().values(run))
+            made = [
+                _make_run(f"run_small_{day}", _SMALL, now - day * 86_400, document, failing=1 if day % 2 else 5) for day in range(12, 0, -1)
+            ]
             large = ((RUN_WIDE, WIDE, now - 90_000, 3), (RUN_BEFORE, attempts, now - 7_200, 5), (RUN, attempts, now - 3_600, 3))
-            for id, count, at, failing in large:
-                await connection.execute(tables.runs.insert().values(_make_run(id, count, at, document, failing=failing)))
+            made += [_make_run(id, count, at, document, failing=failing) for id, count, at, failing in large]
+            await connection.execute(tables.runs.insert(), made)
         rows = (
             (tables.run_entries, _list_entries(RUN_SMALL_BEFORE, _make_entries(_SMALL, failing=5), now - 2 * 86_400)),
             (tables.run_entries, _list_entries(RUN_SMALL, _make_entries(_SMALL, failing=1), now - 86_400)),
@@ -142,5 +155,8 @@ async def fill(home: Path, attempts: int = ATTEMPTS) -> None:
                         waiting = []
                 if waiting:
                     await connection.execute(table.insert(), waiting)
+        for run in made:
+            if with_figures and run["id"] in (RUN_SMALL, RUN_SMALL_BEFORE, RUN_WIDE, RUN_BEFORE, RUN):
+                await _keep_figures(database, run)
     finally:
         await database.close()

@@ -71,9 +71,11 @@ async def seed(hub: Hub) -> Seeded:
     await set_secret(hub, LOCAL, "proj_home", "SHOP_TOKEN", "x" * 20)
     mixed = {**GOOD, "opening-hours": BAD["opening-hours"]}
     for day, observed in enumerate((mixed, BAD, mixed, GOOD, GOOD, GOOD, BAD)):
-        at = f"2026-11-{day + 9:02}T09:00:00.000Z"
-        note = {3: "with the new tool", 6: "a shorter prompt"}.get(day, "")
-        await add_run(hub, f"run_{day}", decide_all(observed, repeat=4, at=at), repeat=4, at=at, note=note)
+        # Up to now, so that the overview has something to say about since yesterday.
+        begun = hub.clock() - (6 - day) * 86_400 - 10_800
+        at, note = stamp(begun), {3: "with the new tool", 6: "a shorter prompt"}.get(day, "")
+        entries = decide_all(observed, repeat=4, at=at)
+        await add_run(hub, f"run_{day}", entries, repeat=4, at=at, note=note, completed_at=stamp(begun + 42 - day))
     await seed_cases(hub)
     await seed_traces(hub)
     await _add_results(hub)

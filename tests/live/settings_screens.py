@@ -37,6 +37,10 @@ def list_settings_screens(place: Place) -> list[str]:
     done = place.ask("POST", f"/benchmark-runs/{run}/complete")
     place.ask("POST", f"/benchmark-runs/{run}/publish")
     solver = place.ask("POST", "/solvers", {"alias": f"solver-{benchmark[-8:]}"})["id"]
+    seed = {"orders": {"rows": [{"id": 1, "status": "open"}]}}
+    simulator = place.ask("POST", "/simulators", {"name": "orders", "type": "Records", "config": {"seed": seed}})["id"]
+    sandbox = place.ask("POST", "/sandboxes", {"simulator_id": simulator})["id"]
+    place.ask("PATCH", f"/sandboxes/{sandbox}/records/orders/1", {"status": "paid"})
     return [
         f"{project}/alerts", f"{project}/alerts/new?kind=failing_case", f"{project}/alerts/{alert}", f"{project}/alerts/{alert}/change",
         f"{project}/alerts/{alert}/delete", f"{project}/settings", f"{project}/settings/change", f"{project}/secrets",
@@ -45,4 +49,5 @@ def list_settings_screens(place: Place) -> list[str]:
         "/ui/keys", "/ui/keys/new", "/ui/audit", "/ui/health", "/ui/search?q=shop", "/ui/benchmarks", f"/ui/benchmarks/{benchmark}",
         f"/ui/benchmarks/{benchmark}/change", f"/ui/tasks/{task}", "/ui/criteria/new", f"/ui/benchmark-runs/{run}",
         f"/ui/task-runs/{done['task_runs'][0]['id']}", f"/ui/solvers/{solver}", "/ui/benchmark-runs/new",
+        f"/ui/sandboxes/{sandbox}",
     ]  # fmt: skip

@@ -62,6 +62,24 @@ def list_rows(page: Any) -> list[list[str]]:
     return found
 
 
+def see_window(page: Any, address: str) -> None:
+    """Scroll through the attempts of a run: each row stands where its number says, and rows that do not come are told."""
+    # Not where a stretch of rows begins, as somebody may type it.
+    page.goto(f"{address}?position=7")
+    page.wait_for_selector("[data-window][data-ready]")
+    page.evaluate("document.querySelector('[data-window]').scrollTop = 0")
+    page.wait_for_selector("tr[aria-rowindex='2']")
+    shown = page.eval_on_selector_all(".attempts-table tr[data-row]", "rows => rows.map(row => Number(row.getAttribute('aria-rowindex')))")
+    assert shown == list(range(2, 2 + len(shown)))
+    page.goto(address)
+    page.route("**/rows?*", lambda route: route.fulfill(status=503, body="away"))
+    page.evaluate("document.querySelector('[data-window]').scrollTop = 1e6")
+    page.wait_for_selector("[data-shown]:has-text('could not be fetched')")
+    page.unroute("**/rows?*")
+    page.wait_for_selector(f"tr[aria-rowindex='{4 * REPEAT + 1}']")
+    assert f"of {4 * REPEAT}" in page.inner_text("[data-shown]")
+
+
 def test_two_browsers_follow_a_run_over_a_restart(browser: Any, tmp_path: Path) -> None:  # noqa: F811  # the fixture
     with opened_place(tmp_path, None, "--lease-s", "2") as place:
         port = place.server.url.rpartition(":")[2]
@@ -73,9 +91,15 @@ def test_two_browsers_follow_a_run_over_a_restart(browser: Any, tmp_path: Path) 
                 visitor.log_in()
                 visitor.page.goto(address)
                 visitor.page.evaluate(_FOLLOW, f"/api/runs/{run}/events")
+            # Held by who reads it: what happens meanwhile is counted, and there again when it goes on.
+            first.page.keyboard.press(".")
             # Ended the hard way in the middle: some attempts are finished, some are under way, some were not begun.
             gate.let(7)
             second.page.wait_for_selector("html[data-finished='7']", state="attached")
+            first.page.wait_for_selector("#live-status:has-text('since then: 7')")
+            assert first.page.inner_text("label[for=progress]").startswith("0 of")
+            first.page.keyboard.press(".")
+            first.page.wait_for_selector("label:has-text('7 of')")
             place.server.kill()
             second.page.wait_for_selector("#live-status:has-text('The connection was lost')")
             again = Serving(tmp_path, flags=("--allowed-address", "127.0.0.1", "--port", port, "--lease-s", "2"))
@@ -95,5 +119,6 @@ def test_two_browsers_follow_a_run_over_a_restart(browser: Any, tmp_path: Path) 
                     parts = list_rows(visitor.page)
                     assert [len(part) for part in parts] == [len(set(part)) for part in parts]
                     assert len(set().union(*parts)) == 4 * REPEAT
+                see_window(second.page, address)
             finally:
                 again.stop()

@@ -250,7 +250,17 @@ def test_a_lost_stream_says_since_when(browser: Any, shop: Shop) -> None:
     # The last one: the service is gone afterwards.
     with Visitor(browser, shop) as visitor:
         visitor.log_in()
-        visitor.page.goto("/ui/p/proj_home/traces")
-        visitor.page.wait_for_selector("#live-status:has-text('Live')")
+        page = visitor.page
+        # A stream that is refused is no loss as long as the page answers: it is asked again and again.
+        page.route("**/api/traces/events*", lambda route: route.fulfill(status=503, body="{}"))
+        page.goto("/ui/p/proj_home/traces")
+        page.wait_for_selector("#live-status:has-text('Live')")
+        shop.send("asked without a stream")
+        page.wait_for_selector("tbody tr:has-text('asked-without-a-stream')")
+        away = "<title>x</title><h1>The database is away</h1>"
+        page.route("**/ui/p/proj_home/traces", lambda route: route.fulfill(status=503, content_type="text/html", body=away))
+        page.wait_for_selector("#live-status:has-text('it is tried again. The database is away')")
+        page.unroute_all()
+        page.wait_for_selector("#live-status:has-text('Live')")
         shop.server.kill()
         visitor.page.wait_for_selector("#live-status:has-text('The connection was lost at')")

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 
 import proctor
 from proctor import pages
+from proctor.checks.registry import default_registry
 from proctor.errors import StoreError
 from proctor.pages import nouns, rendering
 from proctor.pages.screens import alerts, keys, project_settings, retention
@@ -181,6 +182,8 @@ def list_declared() -> set[str]:
             found.add(field.about)
             if not known.has(f"field.{name}"):
                 found.add(label_of(name))
+            # What can be chosen.
+            found.update(map(str, field.kind.schema.get("enum", ())))
             if field.kind.shape is not None:
                 add_table(field.kind.shape.fields)
 
@@ -193,7 +196,8 @@ def list_declared() -> set[str]:
             add_table(nouns.make_link_field(one))
     for table in (alerts.FIELDS, keys.FIELDS, project_settings.FIELDS, project_settings.SECRET, retention.FIELDS):
         add_table(table)
-    return found - {""}
+    # What the editor proposes.
+    return (found | {entry.summary.split("\n")[0] for entry in default_registry()}) - {""}
 
 
 TOLD = {"the form cannot be read", "expected a number", "required", "the rule cannot be kept", "the key cannot be made",

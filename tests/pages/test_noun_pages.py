@@ -22,10 +22,12 @@ from tests.pages.test_hostile import HOSTILE
 from tests.pages.world import KeptWorld, World, copy_world, keep_world
 from tests.rest.seeds import sow
 from tests.rest.test_authorization import ROWS, expected, route_of
+from tests.rest.verial import Author
 
 OURS = {f"{operation.method} {operation.path}": operation for operation in OPERATIONS}
 VERIFICATION = [row for row in ROWS if route_of(row) in OURS]
 READS = [row for row in VERIFICATION if row["id"].startswith("GET ")]
+PATIENT: dict[str, Any] = {"resourceType": "Patient", "id": "ann", "name": [{"family": "Smith"}]}
 WRITES = [row for row in VERIFICATION if not row["id"].startswith("GET ")]
 
 
@@ -329,3 +331,43 @@ def test_a_change_that_changes_nothing_writes_nothing(own: World) -> None:
     assert answer.status_code == 303
     after = world.service.get("/criteria/crit_home", key=world.keys["organization"]).json()
     assert after["updated_at"] == before["updated_at"] and after == before
+
+
+def test_a_sandbox_shows_what_differs_what_happened_and_what_it_holds(world: World) -> None:
+    author = Author(world.service, world.keys["organization"])
+    simulator = author.post(
+        "/simulators",
+        {
+            "name": "clinic",
+            "type": "FHIR",
+            "config": {"seed": {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": PATIENT}]}},
+        },
+    )
+    sandbox = author.post("/sandboxes", {"simulator_id": simulator["id"]})
+    here = f"/ui/sandboxes/{sandbox['id']}"
+    before = Markup(world.get(here, "organization").text)
+    assert "Nothing changed in the systems." in before.words and "Smith" in before.words
+    token = {"authorization": f"Bearer {sandbox['credentials']['token']}"}
+    address = f"{sandbox['credentials']['fhir_base_url']}/Patient/ann"
+    changed = world.service.client.put(address, json={**PATIENT, "name": [{"family": "</pre>Jones"}]}, headers=token)
+    assert changed.status_code == 200, changed.text
+    for path in (here, f"{here}/diff"):
+        text = world.get(path, "organization").text
+        page = Markup(text)
+        assert page.strange == [] and "± changed" in page.words and "Patient/ann" in page.words
+        assert re.search(r"<del>.*Smith.*</del><ins>.*&lt;/pre&gt;Jones.*</ins>", text)
+    text = world.get(here, "organization").text
+    assert (
+        "PUT /Patient/ann" in Markup(text).words
+        and f'href="{here}/state"' in text
+        and f'href="{here}/diff"' in text
+        and f'href="{here}/events"' in text
+    )
+    assert "PUT /Patient/ann" in Markup(world.get(f"{here}/events", "organization").text).words
+    german = Markup(world.get(here, "organization", headers={"accept-language": "de"}).text).words
+    assert "Was anders ist als am Anfang" in german and "Was darin ist" in german
+
+
+def test_a_sandbox_behind_which_nothing_runs_says_so(seen: World) -> None:
+    page = Markup(seen.get("/ui/sandboxes/sb_home", "organization").text)
+    assert "the sandbox holds nothing" in page.words

@@ -154,3 +154,10 @@ def test_the_front_door_leads_to_the_pages(seen: World) -> None:
     for path in ("/", "/ui"):
         answer = seen.get(path)
         assert (answer.status_code, answer.headers["location"]) == (303, "/ui/")
+
+
+def test_every_attempt_that_did_not_pass_says_why_in_its_row(seen: World) -> None:
+    rows = re.findall(r"<tr id=\"att_.*?</tr>", seen.get("/ui/p/proj_home/runs/run_after", "organization").text, re.S)
+    failed = [row for row in rows if "outcome fail" in row]
+    assert failed and all("expected" in row for row in failed)
+    assert all("expected" not in row for row in rows if row not in failed)

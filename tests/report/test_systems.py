@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import msgspec
 import pytest
 
+import proctor
+from proctor.formats.suites import read_suite
 from proctor.model.evidence import State, StateChange, StateRequest
+from proctor.model.run import RunEntry
+from proctor.report.attempt_layout import lay_out_attempt
 from proctor.report.catalogue import read_catalogue
+from proctor.report.drawn_attempt import draw_attempt
 from proctor.report.drawn_systems import draw_systems
 from proctor.report.elements import write_markup
+from proctor.report.html_case import write_attempt
 from proctor.report.html_systems import MOST_CHANGES, MOST_REQUESTS, iterate_differences, write_systems
 from tests.pages.markup import Markup
 from tests.report.marked_words import MARKED, find_unmarked, list_packet_texts
@@ -90,3 +98,23 @@ def test_every_word_about_systems_is_of_the_catalogue() -> None:
     for state in (STATE, State(changes=())):
         for node in draw_systems(write_systems(state, MARKED), MARKED):
             assert not {text: words for text in list_packet_texts(node) if (words := find_unmarked(text))}
+
+
+def test_an_assertion_leads_to_the_change_the_request_and_the_state_that_it_is_about() -> None:
+    suite = read_suite(
+        "proctor: 1\ncases:\n  - id: SHIP\n    input: GO\n    expect:\n"
+        "      - unchanged: {besides: [SHOP/ORDERS/7]}\n"
+        "      - request_not_made: {system: SHOP, method: GET}\n"
+        "      - records_match: {collection: ORDERS, where: {ID: 8}, fields: [{path: STATUS, expected: LOST}]}\n",
+        name="ship",
+    )
+    state = msgspec.structs.replace(STATE, records={"ORDERS": [{"ID": 8, "STATUS": "OPEN"}]})
+    evidence = msgspec.structs.replace(proctor.read_evidence({"case": "SHIP", "input": "GO", "text": "DONE"}), state=state)
+    (result,) = proctor.check(suite, evidence).cases
+    entry = RunEntry(case="SHIP", outcome=result.outcome, verdicts=result.verdicts, evidence=evidence)
+    drawn = draw_attempt(lay_out_attempt(write_attempt(result, entry, with_evidence=True)), WORDS)
+    text = "".join(map(write_markup, drawn))
+    links = dict(re.findall(r'<a class="pointer" href="#([^"]+)">([^<]+)</a>', text))
+    assert {"c2": "$.state.changes[1]", "c3": "$.state.changes[2]", "q2": "$.state.requests[1]"}.items() <= links.items(), links
+    assert [name for name, place in links.items() if place.startswith("$.state.records")] == ["o1"]
+    assert links.keys() <= set(Markup(text).ids)

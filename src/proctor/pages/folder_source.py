@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from proctor.actions.answers import Answer
+from proctor.actions.compare import find_reason
 from proctor.actions.compare_several import SeveralRuns
 from proctor.actions.failures import MOST_LOOKED_AT, Failures, group_failures
 from proctor.actions.history import case_result
@@ -212,4 +213,11 @@ def _find_numbers(log: LogIndex, wanted: AttemptFilter) -> Sequence[int]:
 
 def _show_entry(run_id: str, number: int, entry: RunEntry) -> Record:
     shown = {name: getattr(entry, name) for name in _SHOWN}
-    return {"id": str(number), "run_id": run_id, "case": entry.case, **shown, "created_at": entry.started_at}
+    return {
+        "id": str(number),
+        "run_id": run_id,
+        "case": entry.case,
+        **shown,
+        "reason": entry.reason or find_reason(entry, None) or None,
+        "created_at": entry.started_at,
+    }

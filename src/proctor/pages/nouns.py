@@ -63,6 +63,15 @@ def list_below(parts: Parts) -> list[tuple[Operation, list[str]]]:
     return [*reversed(beside.values()), *inside]
 
 
+def list_apart(parts: Parts) -> list[tuple[Operation, list[str]]]:
+    """Return what else there is to read about a record, each with its address: what holds no records, such as the state of a sandbox."""
+    record = find_operation("GET", parts)
+    if record is None or not record.ids:
+        return []
+    below = [(one, [*parts, one.path.rpartition("/")[2]]) for one in OPERATIONS if one.method == "GET" and not one.path.endswith("}")]
+    return [(one, address) for one, address in below if _fits(one, address) and not _is_inside(one, parts)]
+
+
 def list_actions(parts: Parts) -> list[tuple[str, Operation]]:
     """Return what can be done with a record: the last part of its address, and the operation."""
     found: list[tuple[str, Operation]] = []

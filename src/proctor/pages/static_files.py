@@ -31,7 +31,6 @@ _FILES: dict[str, tuple[str, ...]] = {
     "editor.js": ("editor.js",),
     "editing.js": ("editing.js",),
     "traces.css": ("traces.css",),
-    "feed.js": ("feed.js",),
     "spans.js": ("spans.js",),
     "icon.svg": ("icon.svg",),
     "settings.css": ("settings.css",),

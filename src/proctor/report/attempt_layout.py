@@ -15,18 +15,18 @@ def lay_out_attempt(document: Document, first: int = 1, most: int | None = None)
     size = most or max(1, len(steps))
     begin = (min(max(first, 1), max(len(steps), 1)) - 1) // size * size
     find_page = _name_pages(begin, size)
-    places = {place: number for number, step in enumerate(steps, 1) for place in step.get("at", ())}
+    places = _name_places(document, steps)
     marked = _find_marked_steps(steps)
     for number, assertion in enumerate(document["assertions"], 1):
-        leads = [(pointer, find_step(pointer, places)) for pointer in assertion.get("at", ())]
-        assertion["links"] = [(pointer, step, find_page(step) if step else "") for pointer, step in leads]
+        leads = [(pointer, find_place(pointer, places)) for pointer in assertion.get("at", ())]
+        assertion["links"] = [(pointer, name, find_page(int(name[1:])) if name and name[0] == "s" else "") for pointer, name in leads]
         assertion["mark_page"] = find_page(marked[number]) if number in marked else ""
     return {
         **document,
         "find_page": find_page,
         "steps": list(enumerate(steps, 1))[begin : begin + size],
         "parts": [(at + 1, min(at + size, len(steps)), at == begin) for at in range(0, len(steps), size)],
-        "others": [(*row, None)[:3] for row in document.get("rest", ())],
+        "others": [(name, text, next(iter(pieces), None)) for name, text, _, *pieces in document.get("rest", ())],
         "order": sorted(range(len(document["assertions"])), key=lambda number: _rank(document["assertions"][number])),
     }
 
@@ -47,8 +47,17 @@ def _find_marked_steps(steps: Sequence[Document]) -> dict[int, int]:
     return found
 
 
-def find_step(pointer: str, places: dict[str, int]) -> int | None:
-    """Return the step of the timeline that a pointer leads to: the one it names, else the nearest that holds it."""
+def _name_places(document: Document, steps: Sequence[Document]) -> dict[str, str]:
+    """Return what can be pointed at, by its place: `s5` is a step, `c2` a change in the systems, `q3` a request, `o1` other evidence."""
+    places = {place: f"o{number}" for number, (_, _, place, *_) in enumerate(document.get("rest", ()), 1)}
+    for family, letter in (("changes", "c"), ("requests", "q")):
+        listed: Sequence[Json] = (document.get("systems") or {}).get(family) or ()
+        places |= {f"$.state.{family}[{index}]": f"{letter}{index + 1}" for index in range(len(listed))}
+    return places | {place: f"s{number}" for number, step in enumerate(steps, 1) for place in step.get("at", ())}
+
+
+def find_place(pointer: str, places: dict[str, str]) -> str | None:
+    """Return the name of what a pointer leads to: the place it names, else the nearest that holds it."""
     while len(pointer) > 1 and pointer not in places:
         end = max(pointer.rfind("."), pointer.rfind("["))
         pointer = pointer[:end] if end > 0 else "$"

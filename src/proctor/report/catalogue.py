@@ -4,12 +4,14 @@ A sentence has a name (`run.cancel`) and may have places to fill in (`{count}`).
 it, `NAME.one` and `NAME.other`. What suites, agents and checks say is shown as it was said.
 
 Fields and verbs are described where they are declared, in English. Those texts have no second name: `declared.json` of the other languages
-lists them as they stand in the declaration.
+lists them as they stand in the declaration. What the service refuses, it refuses in English, for programs as for people; `refusals.json`
+lists these sentences as they stand in the source, with `{}` for what is filled in, `{!r}` where it stands in quotes: `there is no {} {!r}`.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -27,6 +29,12 @@ TOPICS = (
 """The files of each language. No sentence stands in two of them."""
 DECLARED = "declared"
 """The file of each language but English that has the texts of declarations."""
+REFUSALS = "refusals"
+"""The file of each language but English that has what is said when something is refused."""
+_PLACE = re.compile(r"\{(?:!r)?\}")
+_PLACES = {"{}": "(.*?)", "{!r}": "('.*?'|\".*?\")"}
+_LONGEST_REFUSAL = 2_000
+"""Characters. Longer ones are documents, not sentences."""
 _OTHER_POINTS = {ord(","): ".", ord("."): ","}
 
 
@@ -59,8 +67,16 @@ class Catalogue:
         return self.sentences.get(f"{group}{joined_by}{word.replace(' ', '_')}", word)
 
     def translate(self, text: str) -> str:
-        """Return what a declaration says, in this language; as it stands there where nobody has translated it."""
-        return self.declared.get(text, text)
+        """Return what a declaration says, or a refusal, in this language; as it stands there where nobody has translated it."""
+        known = self.declared.get(text)
+        if known is not None or self.language == DEFAULT or len(text) > _LONGEST_REFUSAL:
+            return text if known is None else known
+        known, patterns = _read_refusals(self.language)
+        for pattern, sentence in patterns:
+            if found := pattern.fullmatch(text):
+                # What is filled in may be a word of ours again, such as the name of a noun.
+                return sentence.format(*(self.declared.get(part) or known.get(part, part) for part in found.groups()))
+        return known.get(text, text)
 
     def write_number(self, number: float, places: int = 0) -> str:
         """Return a number as it is written in this language."""
@@ -80,6 +96,19 @@ def read_catalogue(language: str) -> Catalogue:
         assert not found.keys() & sentences.keys(), (language, topic)
         sentences |= found
     return Catalogue(language, sentences, {} if language == DEFAULT else _read_sentences(language, DECLARED))
+
+
+@functools.cache
+def _read_refusals(language: str) -> tuple[dict[str, str], tuple[tuple[re.Pattern[str], str], ...]]:
+    """Return the refusals in which nothing is filled in, and the others as patterns, those that say most by themselves first."""
+    listed = sorted(_read_sentences(language, REFUSALS).items(), key=lambda item: len(_PLACE.sub("", item[0])), reverse=True)
+    patterns = ((_compile_refusal(said), sentence) for said, sentence in listed if _PLACE.search(said))
+    return {said: sentence for said, sentence in listed if not _PLACE.search(said)}, tuple(patterns)
+
+
+def _compile_refusal(said: str) -> re.Pattern[str]:
+    texts, places = map(re.escape, _PLACE.split(said)), [_PLACES[place] for place in _PLACE.findall(said)]
+    return re.compile("".join(text + place for text, place in zip(texts, [*places, ""], strict=True)), re.DOTALL)
 
 
 def _read_sentences(language: str, topic: str) -> dict[str, str]:

@@ -92,8 +92,8 @@ def _draw_links(one: Document, number: int, words: Catalogue) -> Element | None:
         drawn.append(make("a", "button tight", words.say(f"result.marked_{one['outcome']}"), href=f"{one['mark_page']}#m{number}"))
     if links:
         drawn += [make("span", "muted small", words.say("result.seen_at")), " "]
-    for pointer, step, page in links:
-        drawn.append(make("a", "pointer", pointer, href=f"{page}#s{step}") if step else make("code", "muted small", pointer))
+    for pointer, name, page in links:
+        drawn.append(make("a", "pointer", pointer, href=f"{page}#{name}") if name else make("code", "muted small", pointer))
         drawn.append(" ")
     if one.get("more_at"):
         drawn.append(make("span", "muted small", words.say("run.and_more", count=one["more_at"])))

@@ -128,10 +128,11 @@ def draw_others(rows: Sequence[Json], words: Catalogue) -> list[Node]:
             "details",
             "",
             make("summary", "", words.say_known("rest", name)),
-            draw_pre(draw_text(text, pieces, words)),
+            # Around the text: a link that leads here opens what is folded around it.
+            make("div", "", draw_pre(draw_text(text, pieces, words)), id=f"o{number}", tabindex="-1"),
             open="" if pieces else None,
         )
-        for name, text, pieces in rows
+        for number, (name, text, pieces) in enumerate(rows, 1)
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from proctor.model.evidence import Json
 from proctor.report.attempt_layout import Document
 from proctor.report.catalogue import Catalogue
@@ -26,7 +28,7 @@ def _draw_changes(systems: Document, words: Catalogue) -> list[Node]:
         return [make("p", "muted", words.say("systems.unchanged"))]
     count = len(changes) + systems["more_changes"]
     heads = [make("th", "", words.say(f"systems.{name}"), scope="col") for name in ("place", "difference")]
-    rows = [_draw_change(change, words) for change in changes]
+    rows = [_draw_change(number, change, words) for number, change in enumerate(changes, 1)]
     table = make("table", "known systems", make("thead", "", make("tr", "", heads)), make("tbody", "", rows))
     return [
         make(
@@ -40,7 +42,7 @@ def _draw_changes(systems: Document, words: Catalogue) -> list[Node]:
     ]
 
 
-def _draw_change(change: Document, words: Catalogue) -> Element:
+def _draw_change(number: int, change: Document, words: Catalogue) -> Element:
     kind: str = change["kind"]
     title = make("span", "", make("b", "", _SIGNS[kind]), " ", words.say(f"systems.{kind}"))
     place = make(
@@ -48,7 +50,7 @@ def _draw_change(change: Document, words: Catalogue) -> Element:
     )
     fields = [_draw_field(name, was, now, words) for name, was, now in change["fields"]]
     more = make("p", "muted small", words.say("systems.more_fields")) if change["more"] else None
-    return make("tr", kind, place, make("td", "", fields, more))
+    return make("tr", kind, place, make("td", "", fields, more), id=f"c{number}", tabindex="-1")
 
 
 def _draw_field(name: str, was: str | None, now: str | None, words: Catalogue) -> Element:
@@ -63,28 +65,25 @@ def _draw_requests(systems: Document, words: Catalogue) -> list[Node]:
     requests: list[Document] = systems["requests"]
     if not requests:
         return []
-    heads = [make("th", "", words.say(f"systems.{name}"), scope="col") for name in ("request", "answer")]
-    rows = [
-        make(
-            "tr",
-            "lacking" if request["status"] >= 400 else "",
-            make(
-                "th",
-                "",
-                make("code", "", request["line"], dir="auto"),
-                make("small", "", request["system"], dir="auto"),
-                [draw_folded(words.say(f"systems.{side}"), request.get(side), words) for side in ("sent", "answered")],
-                scope="row",
-            ),
-            make("td", "number", str(request["status"]), make("small", "", request["took"])),
-        )
-        for request in requests
-    ]
-    table = make("table", "known systems", make("thead", "", make("tr", "", heads)), make("tbody", "", rows))
     count = len(requests) + systems["more_requests"]
-    return [
-        make("details", "", make("summary", "", words.say("systems.requests", count=count)), table, _draw_more(systems, "requests", words))
-    ]
+    summary = make("summary", "", words.say("systems.requests", count=count))
+    return [make("details", "", summary, draw_request_table(requests, words), _draw_more(systems, "requests", words))]
+
+
+def draw_request_table(requests: Sequence[Document], words: Catalogue) -> Element:
+    """Return what was asked of systems and answered, each with what was sent; `when` is the time, where it is to be shown."""
+    heads = [make("th", "", words.say(f"systems.{name}"), scope="col") for name in ("request", "answer")]
+    rows = [_draw_request(number, request, words) for number, request in enumerate(requests, 1)]
+    return make("table", "known systems", make("thead", "", make("tr", "", heads)), make("tbody", "", rows))
+
+
+def _draw_request(number: int, request: Document, words: Catalogue) -> Element:
+    status: int | None = request["status"]
+    folded = [draw_folded(words.say(f"systems.{side}"), request.get(side), words) for side in ("sent", "answered")]
+    asked = make("code", "", request["line"], dir="auto"), make("small", "", request["system"], dir="auto")
+    answered = make("td", "number", "" if status is None else str(status), make("small", "", request["took"]), request.get("when"))
+    look = "lacking" if status is not None and status >= 400 else ""
+    return make("tr", look, make("th", "", *asked, folded, scope="row"), answered, id=f"q{number}", tabindex="-1")
 
 
 def _draw_more(systems: Document, name: str, words: Catalogue) -> Element | None:

@@ -103,7 +103,7 @@ def _list_marks(result: CaseResult, evidence: Evidence | None) -> Marks:
 def _name_first_pieces(document: Document) -> None:
     """Let the first marked piece of each assertion be found from there (`first`), and say which assertions have one (`marked`)."""
     listed: list[Json] = [pieces for step in document["timeline"] for pieces in step.get("marked", {}).values()]
-    listed += [row[2] for row in document["rest"] if len(row) > 2]
+    listed += [row[3] for row in document["rest"] if len(row) > 3]
     seen: set[int] = set()
     for piece in (piece for pieces in listed for piece in pieces if not isinstance(piece, str)):
         new = [number for number in piece["of"] if number not in seen]

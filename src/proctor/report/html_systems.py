@@ -30,7 +30,7 @@ def write_systems(state: State | None, words: Catalogue) -> Document | None:
     return {
         "changes": None if state.changes is None else [_write_change(change) for change in changes[:MOST_CHANGES]],
         "more_changes": max(0, len(changes) - MOST_CHANGES),
-        "requests": [_write_request(request, words) for request in requests[:MOST_REQUESTS]],
+        "requests": [write_request(request, words) for request in requests[:MOST_REQUESTS]],
         "more_requests": max(0, len(requests) - MOST_REQUESTS),
     }
 
@@ -62,7 +62,8 @@ def _write_side(value: object) -> str | None:
     return None if value is _ABSENT else write_pretty(value, _LONGEST)  # type: ignore[arg-type]  # JSON, as evidence has it
 
 
-def _write_request(request: StateRequest, words: Catalogue) -> Document:
+def write_request(request: StateRequest, words: Catalogue) -> Document:
+    """Return one request with what was sent and answered."""
     sides: dict[str, Json] = {"sent": request.body, "answered": request.response}
     return {
         "system": write_label(request.system, 80),

@@ -48,7 +48,7 @@ def build_timeline(evidence: Evidence, marks: Marks | None = None, words: Catalo
 
 
 def list_other_evidence(evidence: Evidence, marks: Marks | None = None) -> list[list[Json]]:
-    """Return what the evidence holds beside the conversation: a label, the value as text, and its pieces where some of it is marked."""
+    """Return what the evidence holds beside the conversation: a label, the value as text, its place, and its pieces if some is marked."""
     rest: list[tuple[str, str, Json]] = [
         ("response body", "$.body", evidence.body),
         ("context", "$.context", evidence.context),
@@ -62,7 +62,7 @@ def list_other_evidence(evidence: Evidence, marks: Marks | None = None) -> list[
         if value is not None and value != {} and value != ():
             found = select_marks(marks or {}, (place,))
             pieces = write_marked_value(value, found) if found else None
-            told.append([name, write_pretty(value)] if pieces is None else [name, _join_pieces(pieces), pieces])
+            told.append([name, write_pretty(value), place] if pieces is None else [name, _join_pieces(pieces), place, pieces])
     return told
 
 

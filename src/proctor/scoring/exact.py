@@ -73,6 +73,7 @@ def find_least_p_value(base_runs: int, candidate_runs: int) -> float:
     return fisher(Counts(base_runs, base_runs), Counts(candidate_runs, 0)) if base_runs and candidate_runs else 1.0
 
 
+@functools.lru_cache(maxsize=4096)
 def find_least_p_value_of(base: Counts, candidate: Counts) -> float:
     """Return the smallest two-sided p-value that Fisher's test can give with so many attempts and so many passes altogether."""
     passes = base.passes + candidate.passes

@@ -78,6 +78,8 @@ def wilson(counts: Counts, *, confidence: float = 0.95) -> Interval:
     return _wilson(counts.rate, counts.runs, find_two_sided_z(confidence))
 
 
+# Most cases of a suite have the same counts.
+@functools.lru_cache(maxsize=4096)
 def newcombe(base: Counts, candidate: Counts, *, confidence: float = 0.95) -> Interval:
     """Return the hybrid score interval of the difference of two independent pass rates; -1 to 1 when one side has no runs."""
     if not base.runs or not candidate.runs:

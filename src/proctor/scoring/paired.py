@@ -164,8 +164,8 @@ def list_turned_cases(
     """
     passed = {case for case, counts in before.items() if _has_passed(counts, thresholds.get(case))}
     passes = {case for case, counts in after.items() if _has_passed(counts, thresholds.get(case))}
-    lost = {case for case, counts in before.items() if counts.passes and not after[case].passes}
-    failing = tuple(case for case in before if case in passed | lost and case not in passes)
+    had = passed | {case for case, counts in before.items() if counts.passes and not after[case].passes}
+    failing = tuple(case for case in before if case in had and case not in passes)
     return failing, tuple(case for case in before if case in passes and case not in passed)
 
 

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from proctor.errors import StoreError
 from proctor.store.columns import METADATA
+from proctor.store.run_figures import run_figures
 from proctor.store.sandbox_tables import sandbox_events, sandboxes
 from proctor.store.tables import (
     agents,
@@ -141,6 +142,11 @@ def _count_by_index(connection: sa.Connection) -> None:
     _create_indices(connection, run_entries)
 
 
+def _add_run_figures(connection: sa.Connection) -> None:
+    """Let what was found out about a run that has ended be kept."""
+    run_figures.create(connection, checkfirst=True)
+
+
 STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0001_first_tables", _create_first_tables),
     ("0002_attempts_of_traces", _count_trace_attempts),
@@ -156,6 +162,7 @@ STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0012_sandboxes", _add_sandboxes),
     ("0013_shown_of_attempts", _add_shown_entries),
     ("0014_attempts_by_case", _count_by_index),
+    ("0015_figures_of_runs", _add_run_figures),
 )
 """Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
 MADE_AT_ONCE = frozenset(name for name, _ in STEPS)

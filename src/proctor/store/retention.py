@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.annotations import delete_annotations_of
 from proctor.store.run_families import delete_families, list_oldest_families, query_family_sizes
+from proctor.store.run_figures import run_figures
 from proctor.store.tables import alert_deliveries, keys, results, run_entries, run_events, runs, trace_parts, traces
 
 UNFINISHED = ("queued", "running")
@@ -88,7 +89,7 @@ async def delete_listed(connection: AsyncConnection, kept: list[Deletable]) -> N
     for table in (trace_parts, results):
         await connection.execute(sa.delete(table).where(table.c.trace_id.in_(trace_ids)))
     await connection.execute(sa.delete(runs).where(runs.c.id.in_(run_ids)))
-    for table in (run_entries, run_events):
+    for table in (run_entries, run_events, run_figures):
         await connection.execute(sa.delete(table).where(table.c.run_id.in_(run_ids)))
     await delete_annotations_of(connection, [*trace_ids, *run_ids])
     await delete_families(connection, [one.id for one in kept if one.kind == "benchmark_run"])

@@ -7,6 +7,7 @@ trying it, or with the version that somebody else wrote meanwhile.
 from __future__ import annotations
 
 import functools
+from textwrap import shorten
 from typing import Any
 
 import msgspec
@@ -20,8 +21,9 @@ from proctor.model.typed import decode_json
 from proctor.pages.desk import Desk, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
-from proctor.pages.rendering import redirect, render_page
+from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.screens.cases import find_case, find_case_address, list_project_agents
+from proctor.report.catalogue import Catalogue
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import LONGEST_DOCUMENT
 from proctor.service.traces import cases
@@ -31,6 +33,8 @@ from proctor.service.traces.validation import validate_document
 LARGEST_FORM = 4 * LONGEST_DOCUMENT
 """Bytes: most characters of a document take one, and some three times two or more."""
 _TRIED = 10
+_MOST_ABOUT = 100
+"""Characters about a check: a line of the list in which it is proposed."""
 EXAMPLE = """\
 proctor: 1
 cases:
@@ -167,7 +171,7 @@ async def _show_editor(
         "case": case,
         "form": form,
         "dialects": DIALECTS,
-        "checks": _list_checks(),
+        "checks": _list_checks(find_catalogue(request)),
         "agents": [] if away else await list_project_agents(desk, project["id"]),
         "found": await validate_text(desk, form),
         "now": now,
@@ -183,9 +187,10 @@ async def _show_editor(
 
 
 @functools.cache
-def _list_checks() -> tuple[tuple[str, str], ...]:
+def _list_checks(words: Catalogue) -> tuple[tuple[str, str], ...]:
     """Return the name of every check with a sentence about it, which the editor proposes."""
-    return tuple((entry.name, entry.summary.split("\n")[0][:100]) for entry in default_registry())
+    told = ((entry.name, words.translate(entry.summary.split("\n")[0])) for entry in default_registry())
+    return tuple((name, shorten(about, _MOST_ABOUT, placeholder=" …")) for name, about in told)
 
 
 def write_form(case: Record) -> Record:

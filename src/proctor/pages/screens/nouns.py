@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, State, StateChange, StateRequest
+from proctor.model.typed import convert_to
 from proctor.pages import nouns
 from proctor.pages.desk import get_caller, get_hub
 from proctor.pages.pictures import draw_share
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, render_page
 from proctor.pages.screens import noun_forms
+from proctor.report.catalogue import Catalogue
+from proctor.report.drawn_attempt import draw_time
+from proctor.report.drawn_systems import draw_request_table, draw_systems
+from proctor.report.elements import Element, Node, make
+from proctor.report.html_systems import write_request, write_systems
+from proctor.service.refusals import Refusal
 from proctor.service.verification.declaration import Operation
 from proctor.store.bodies import to_json
 
 _ROWS = 50
+_KINDS_OF_CHANGE = ("added", "changed", "removed")
 _LONGEST_JSON = 20_000
 """Characters of a large value on a page; the whole of it is behind a link."""
 
@@ -58,6 +67,7 @@ async def _show_list(request: Request, source: Source, operation: Operation, par
         "above": _find_above(request, operation, parts, (operation.within, within) if operation.within and within else None),
         "new": f"{nouns.make_address(parts)}/new" if can_create else None,
         "table": _make_table(operation, parts, page["data"]),
+        "log": _draw_log(page["data"], find_catalogue(request)) if _tells_requests(operation) else None,
     }
     return render_page(request, "nouns.html", values)
 
@@ -71,7 +81,8 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
     names = nouns.collect_names(record.get("snapshot"))
     for one, address in nouns.list_below(parts):
         page = await _call(request, one, address, within=parts[1] if one.within else None)
-        sections.append(_make_section(one, address, page, parts, names))
+        section = _make_section(one, address, page, parts, names)
+        sections.append({**section, "log": _draw_log(page["data"], catalogue)} if _tells_requests(one) else section)
     values = {
         "source": source,
         "nouns": nouns,
@@ -80,6 +91,8 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
         "record": record,
         "facts": {name: (field, record.get(name)) for name, field in facts.items() if record.get(name) not in (None, [])},
         "large": {name: _shorten_json(record[name]) for name in large if record.get(name) not in (None, {}, [])},
+        "differs": _draw_differences(record, catalogue) if _tells_differences(operation) else None,
+        "apart": [await _read_apart(request, one, address) for one, address in nouns.list_apart(parts)],
         "axes": _list_axes(record.get("axes")),
         "nested": [_make_nested(name, field, record, parts, names) for name, field in nested.items()],
         "sections": sections,
@@ -94,6 +107,53 @@ async def _show_record(request: Request, source: Source, operation: Operation, p
         "above": _find_above(request, operation, parts, _find_parent(operation, record)),
     }
     return render_page(request, "noun.html", values)
+
+
+async def _read_apart(request: Request, operation: Operation, address: list[str]) -> Record:
+    """Return what else there is to read about a record; where the service has nothing to say, why."""
+    shown: Record = {"title": address[-1], "address": nouns.make_address(address), "about": operation.about}
+    try:
+        record = await _call(request, operation, address)
+    except Refusal as refusal:
+        if refusal.code not in ("NOT_FOUND", "CONFLICT"):
+            raise
+        return {**shown, "refused": refusal.message}
+    if _tells_differences(operation):
+        return {**shown, "differs": _draw_differences(record, find_catalogue(request))}
+    assert operation.gives is not None
+    _, large, _ = nouns.choose_facts(operation.gives, address)
+    found = [(name, *_shorten_json(record[name])) for name in large if record.get(name) not in (None, {}, [])]
+    return {**shown, "large": found}
+
+
+def _tells_differences(operation: Operation) -> bool:
+    return operation.gives is not None and operation.gives.fields.keys() >= {*_KINDS_OF_CHANGE}
+
+
+def _draw_differences(record: Record, words: Catalogue) -> list[Node]:
+    """Return what was added, changed and removed as results show it: before and after."""
+    changes = [{**one, "change": kind} for kind in _KINDS_OF_CHANGE for one in record.get(kind) or ()]
+    state = State(changes=convert_to(changes, tuple[StateChange, ...]))
+    return draw_systems(write_systems(state, words), words)
+
+
+def _tells_requests(operation: Operation) -> bool:
+    return operation.pages and operation.gives is not None and operation.gives.fields.keys() >= {"method", "path", "response"}
+
+
+def _draw_log(rows: Sequence[Record], words: Catalogue) -> Element | None:
+    """Return what happened in a system, as results show it: requests, and the steps that it took by itself."""
+    return draw_request_table([_write_event(row, words) for row in rows], words) if rows else None
+
+
+def _write_event(row: Record, words: Catalogue) -> Record:
+    told = (row["method"] or "", row["path"] or "") if row["type"] == "request" else (row["step"] or "", "")
+    sent, answered = (row["body"], row["response"]) if row["type"] == "request" else (row["given"], row["error"])
+    request = StateRequest(
+        system=row["system"] or "", method=told[0], path=told[1], status=row["status"] or 0, body=sent, response=answered,
+        duration_ms=row["duration_ms"],
+    )  # fmt: skip
+    return {**write_request(request, words), "status": row["status"], "when": make("small", "", draw_time(row["created_at"]))}
 
 
 async def _call(request: Request, operation: Operation, parts: list[str], *, cursor: str | None = None, within: str | None = None) -> Any:

@@ -123,5 +123,6 @@ def _find_pace(run: Record, now: datetime, words: Catalogue) -> Record | None:
         return None
     left_s = max(0, run["attempts"] - run["finished"]) * seconds / run["finished"]
     rate = run["finished"] / seconds * 60
-    # Slow agents finish less than one in a minute, which is not none.
-    return {"rate": words.write_number(rate, 0 if rate >= 10 else 1 if rate >= 1 else 2), "left": duration_words(left_s * 1000, words)}
+    # Slow agents finish less than one in a minute, or in an hour, which is not none.
+    told = words.write_number(rate, 0 if rate >= 10 else 1 if rate >= 1 else 2) if rate >= 0.01 else f"< {words.write_number(0.01, 2)}"
+    return {"rate": told, "left": duration_words(left_s * 1000, words)}

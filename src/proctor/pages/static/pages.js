@@ -6,6 +6,20 @@ const lang = document.documentElement.lang;
 const locale = navigator.languages.find((one) => one.split("-")[0] === lang) ?? lang;
 const zoned = new Intl.DateTimeFormat(locale, { dateStyle: "medium", timeStyle: "short" });
 const exact = new Intl.DateTimeFormat(locale, { dateStyle: "full", timeStyle: "long" });
+// What the other modules of a page share. The browser lets the name of a policy be taken once.
+const policy = window.trustedTypes?.createPolicy("proctor", { createHTML: (text) => text });
+window.proctor = {
+  // Our own page, escaped where it was made.
+  parse: (text) => new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html"),
+  number: (value) => value.toLocaleString(lang),
+  gone(answer) {
+    // The session is over, or what is shown was deleted: the page, loaded again, says which.
+    const is = answer.redirected || [403, 404].includes(answer.status);
+    if (is) location.reload();
+    return is;
+  },
+};
+
 function localTimes() {
   for (const time of all("time[datetime]")) {
     const at = new Date(time.dateTime);

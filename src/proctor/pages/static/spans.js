@@ -1,8 +1,7 @@
 // A window over many spans: the box is as high as all of them would be, and the rows in sight are asked for as somebody scrolls.
 const box = document.getElementById("span-box");
-const policy = window.trustedTypes ? trustedTypes.createPolicy("proctor", { createHTML: (text) => text }) : { createHTML: (text) => text };
+const { parse, gone, number } = window.proctor;
 const said = document.getElementById("span-place");
-const number = (value) => value.toLocaleString(document.documentElement.lang);
 
 function begin() {
   let list = document.getElementById("spans");
@@ -27,10 +26,9 @@ function begin() {
   }
   async function fetchRows(first) {
     const answer = await fetch(`${list.dataset.address}&from=${first}&part=rows`, { cache: "no-store" });
-    if (answer.redirected || answer.status === 404 || answer.status === 403) { location.reload(); return; }
+    if (gone(answer)) return;
     if (!answer.ok) throw new Error(String(answer.status));
-    // The markup is our own page, escaped where it was made.
-    const fresh = new DOMParser().parseFromString(policy.createHTML(await answer.text()), "text/html").getElementById("spans");
+    const fresh = parse(await answer.text()).getElementById("spans");
     const focused = document.activeElement?.closest(".span")?.id;
     list.replaceWith(document.adoptNode(fresh));
     list = fresh;
@@ -46,7 +44,7 @@ function begin() {
     if (asking || top >= first && Math.min(visible, top + rows) <= last) return;
     const next = Math.max(0, Math.min(visible - size, top - Math.floor((size - rows) / 2)));
     asking = true;
-    fetchRows(next).then(() => { asking = false; look(); }, () => { asking = false; setTimeout(look, 2000); });
+    fetchRows(next).then(() => { asking = false; look(); }, () => { asking = false; said.textContent = said.dataset.lost; setTimeout(look, 2000); });
   }
   place();
   const target = list.querySelector(".current");

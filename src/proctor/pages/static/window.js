@@ -1,6 +1,5 @@
 // A window over a long list: only the rows near what is seen are there; the others are asked for when somebody scrolls to them.
-// One policy for all scripts of a page: the browser lets its name be taken once.
-const policy = (window.proctorPolicy ??= window.trustedTypes ? trustedTypes.createPolicy("proctor", { createHTML: (text) => text }) : { createHTML: (text) => text });
+const { parse, gone, number } = window.proctor;
 const CHUNK = 50, KEPT = 12, WAIT_MS = 60;
 
 function open(frame) {
@@ -16,17 +15,17 @@ function open(frame) {
   const height = () => body.rows[0]?.getBoundingClientRect().height || 44;
   let tall = height(), from = Number(frame.dataset.from), timer, asked = 0;
   const place = (space, px) => { space.hidden = px < 1; space.rows[0].style.height = `${px}px`; };
-  chunks.set(Math.floor(from / CHUNK), [...body.rows]);
+  if (from % CHUNK === 0) chunks.set(from / CHUNK, [...body.rows]);
 
-  async function load(number) {
-    if (chunks.has(number)) return chunks.get(number);
-    const answer = await fetch(`${frame.dataset.rows}&position=${number * CHUNK}`, { cache: "no-store" });
-    if (!answer.ok || answer.redirected) { location.reload(); return []; }
-    const text = `<table><tbody>${await answer.text()}</tbody></table>`;
-    const rows = [...new DOMParser().parseFromString(policy.createHTML(text), "text/html").querySelectorAll("tr")];
-    chunks.set(number, rows.map((row) => document.adoptNode(row)));
-    if (chunks.size > KEPT) chunks.delete([...chunks.keys()].sort((a, b) => Math.abs(b - number) - Math.abs(a - number))[0]);
-    return chunks.get(number);
+  async function load(at) {
+    if (chunks.has(at)) return chunks.get(at);
+    const answer = await fetch(`${frame.dataset.rows}&position=${at * CHUNK}`, { cache: "no-store" });
+    if (gone(answer)) return [];
+    if (!answer.ok) throw new Error(String(answer.status));
+    const rows = [...parse(`<table><tbody>${await answer.text()}</tbody></table>`).querySelectorAll("tr")];
+    chunks.set(at, rows.map((row) => document.adoptNode(row)));
+    if (chunks.size > KEPT) chunks.delete([...chunks.keys()].sort((a, b) => Math.abs(b - at) - Math.abs(a - at))[0]);
+    return chunks.get(at);
   }
 
   async function draw() {
@@ -35,13 +34,18 @@ function open(frame) {
     const low = Math.floor(Math.max(0, first - 10) / CHUNK), high = Math.floor(Math.min(total - 1, first + seen + 10) / CHUNK);
     try {
       const rows = [];
-      for (let number = low; number <= high; number++) rows.push(...await load(number));
-      if (turn !== asked || body.contains(document.activeElement) && rows.every((row) => !row.contains(document.activeElement))) return;
+      for (let at = low; at <= high; at++) rows.push(...await load(at));
+      if (turn !== asked) return;
+      // Whoever scrolls away from the row they were at goes on from the list.
+      if (body.contains(document.activeElement) && !rows.some((row) => row.contains(document.activeElement))) frame.focus({ preventScroll: true });
       place(above, low * CHUNK * tall); place(below, Math.max(0, total - low * CHUNK - rows.length) * tall);
       body.replaceChildren(...rows);
       document.dispatchEvent(new Event("swapped"));
-    } catch { timer = setTimeout(draw, 2000); }
-    if (words) line.textContent = words.replace("{first}", (first + 1).toLocaleString(document.documentElement.lang)).replace("{last}", Math.min(total, first + seen).toLocaleString(document.documentElement.lang)).replace("{total}", total.toLocaleString(document.documentElement.lang));
+      if (words) line.textContent = words.replace("{first}", number(first + 1)).replace("{last}", number(Math.min(total, first + seen))).replace("{total}", number(total));
+    } catch {
+      if (line) line.textContent = line.dataset.lost;
+      clearTimeout(timer); timer = setTimeout(draw, 2000);
+    }
   }
   const jump = (row) => { frame.scrollTop = row * tall; draw(); };
   frame.addEventListener("scroll", () => { clearTimeout(timer); timer = setTimeout(draw, WAIT_MS); }, { passive: true });

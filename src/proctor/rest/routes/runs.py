@@ -118,7 +118,7 @@ class RunResultSummary(BaseModel):
     score: float | None
     verdict: str | None
     code: str | None
-    reason: str | None
+    reason: str | None = Field(description="why it did not pass, where it says so itself; else of its first assertion that did not")
     started_at: str
     duration_ms: float | None
     created_at: str

@@ -1,7 +1,8 @@
 """Which cases turned between the newest run of a suite and the last one before a moment.
 
-Only cases that failed at least once in either run can have turned, and failed attempts are found along an index. So the cost goes by how
-many fail, not by how many there are; of very many failing cases some are looked at, and the answer says so.
+What was kept of both when they ended says so (`service/runs/figures.py`). Of runs without it: only cases that failed at least once in
+either can have turned, and failed attempts are found along an index. So the cost goes by how many fail, not by how many there are; of very
+many failing cases some are looked at, and the answer says so.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.actions.compare import find_reason
 from proctor.actions.overview import SuiteChange, TurnedCase, TurnedCases, find_turned
+from proctor.actions.run_tally import RunTally
 from proctor.scoring.intervals import Counts
 from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import list_seen
 from proctor.service.hub import Hub
+from proctor.service.runs.figures import read_tally
 from proctor.service.runs.results import suite_of_run
 from proctor.store.entry_digests import DIGEST, read_digest
 from proctor.store.pages import Row
@@ -82,21 +85,33 @@ async def _compare_suite(connection: AsyncConnection, suite: str, run_id: str, b
         return SuiteChange(
             suite_name=suite, run_id=run_id, before_id=None, newly_failing=nothing, newly_passing=nothing, newly_flaky=nothing
         )
-    failing, more = await _list_failing(connection, run_id)
-    failed, more_before = await _list_failing(connection, before_id)
-    cases = list(dict.fromkeys([*failing, *failed]))
-    after, before = await _count_cases(connection, run_id, cases), await _count_cases(connection, before_id, cases)
+    kept, kept_before = await read_tally(connection, run_id), await read_tally(connection, before_id)
+    if kept is not None and kept_before is not None:
+        after, before, is_part = kept.count_by_case(), kept_before.count_by_case(), False
+    else:
+        after, before, is_part = await _count_failing(connection, run_id, before_id)
     thresholds = await _read_thresholds(connection, run_id)
     newly_failing, newly_passing, newly_flaky = find_turned(before, after, thresholds)
     return SuiteChange(
         suite_name=suite,
         run_id=run_id,
         before_id=before_id,
-        newly_failing=await _add_reasons(connection, run_id, newly_failing),
+        newly_failing=_name_reasons(kept, newly_failing) if kept is not None else await _add_reasons(connection, run_id, newly_failing),
         newly_passing=newly_passing,
         newly_flaky=newly_flaky,
-        is_part=more or more_before,
+        is_part=is_part,
     )
+
+
+async def _count_failing(
+    connection: AsyncConnection, run_id: str, before_id: str
+) -> tuple[Mapping[str, Counts], Mapping[str, Counts], bool]:
+    """Return how the cases that did not pass at least once came out in both runs, and whether there may be more of them."""
+    failing, more = await _list_failing(connection, run_id)
+    failed, more_before = await _list_failing(connection, before_id)
+    cases = list(dict.fromkeys([*failing, *failed]))
+    after, before = await _count_cases(connection, run_id, cases), await _count_cases(connection, before_id, cases)
+    return after, before, more or more_before
 
 
 async def _list_failing(connection: AsyncConnection, run_id: str) -> tuple[list[str], bool]:
@@ -132,6 +147,14 @@ async def _read_thresholds(connection: AsyncConnection, run_id: str) -> Mapping[
         return {}
     suite = await asyncio.to_thread(suite_of_run, dict(found))
     return {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
+
+
+def _name_reasons(kept: RunTally, turned: TurnedCases) -> TurnedCases:
+    """Return newly failing cases with why the first of them fail, as it was kept."""
+    firsts = {case.case: kept.cases[case.case].failed[:1] for case in turned.cases[:_NAMED]}
+    reasons = {case: find_reason(failed[0], None) for case, failed in firsts.items() if failed}
+    told = (msgspec.structs.replace(case, reason=reasons.get(case.case, "")) for case in turned.cases)
+    return msgspec.structs.replace(turned, cases=tuple(told))
 
 
 async def _add_reasons(connection: AsyncConnection, run_id: str, turned: TurnedCases) -> TurnedCases:

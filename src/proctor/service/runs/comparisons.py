@@ -14,10 +14,10 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.runs.building import ending_of, header_of
+from proctor.service.runs.figures import read_tally, tally_run
 from proctor.service.runs.finished import find_finished_key
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run, write_plain
-from proctor.store.entry_digests import tally_digests
 from proctor.store.pages import Row
 
 
@@ -78,9 +78,9 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
             # Without a turn to wait for: a comparison of somebody else's large runs would hold up everybody's small ones.
             if before is None:
                 # Both at once: while the rows of one are fetched, those of the other are added up.
-                before, after = await asyncio.gather(_tally_run(hub, first["id"]), _tally_run(hub, row["id"]))
+                before, after = await asyncio.gather(_find_tally(hub, first), _find_tally(hub, row))
             else:
-                after = await _tally_run(hub, row["id"])
+                after = await _find_tally(hub, row)
             known = await asyncio.to_thread(_compare_with, first, before, row, after, alpha)
             if key[0] is not None:
                 hub.comparisons.put(key, known, len(known.comparison.changes) + 100)
@@ -88,12 +88,11 @@ async def _compare_all(hub: Hub, rows: Sequence[Row], alpha: float) -> list[RunC
     return found
 
 
-async def _tally_run(hub: Hub, id: str) -> RunTally:
+async def _find_tally(hub: Hub, run: Row) -> RunTally:
     """Return what two runs are compared by: outcomes, times, tokens, and of what failed the first reason."""
-    tally = RunTally()
     async with hub.database.reading() as connection:
-        await tally_digests(connection, id, tally.add_all)
-    return tally
+        kept = None if find_finished_key(run) is None else await read_tally(connection, run["id"])
+        return kept if kept is not None else await tally_run(connection, run["id"])
 
 
 def _compare_with(first: Row, before: RunTally, candidate: Row, after: RunTally, alpha: float) -> RunComparison:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.actions.failures import MOST_LOOKED_AT, Failures, group_failures
 from proctor.model.run import RunEntry
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
+from proctor.service.runs.figures import read_facts
 from proctor.service.runs.finished import find_finished_key
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run
@@ -26,18 +28,23 @@ async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:
         known: Failures | None = None if key[1] is None else hub.run_facts.get(key)
         if known is not None:
             return known
+        kept = None if key[1] is None else await read_facts(connection, run["id"])
         # Only now with the suite, which may be megabytes.
-        run = await find_run(connection, caller, run["id"])
-        found: list[Row] = []
-        for outcome in ("error", "fail"):
-            query = sa.select(run_entries.c.id, run_entries.c.created_at, *DIGEST)
-            query = query.where(run_entries.c.run_id == run["id"], run_entries.c.outcome == outcome)
-            newest = query.order_by(run_entries.c.created_at.desc(), run_entries.c.id.desc()).limit(MOST_LOOKED_AT + 1)
-            found += [dict(row) for row in (await connection.execute(newest)).mappings()]
-    grouped = await asyncio.to_thread(_group_rows, run, found)
+        grouped = kept.failures if kept is not None else await find_failures(connection, await find_run(connection, caller, run["id"]))
     if key[1] is not None:
         hub.run_facts.put(key, grouped, 1)
     return grouped
+
+
+async def find_failures(connection: AsyncConnection, run: Row) -> Failures:
+    """Return the same, worked out from the attempts of a run that is given with its suite."""
+    found: list[Row] = []
+    for outcome in ("error", "fail"):
+        query = sa.select(run_entries.c.id, run_entries.c.created_at, *DIGEST)
+        query = query.where(run_entries.c.run_id == run["id"], run_entries.c.outcome == outcome)
+        newest = query.order_by(run_entries.c.created_at.desc(), run_entries.c.id.desc()).limit(MOST_LOOKED_AT + 1)
+        found += [dict(row) for row in (await connection.execute(newest)).mappings()]
+    return await asyncio.to_thread(_group_rows, run, found)
 
 
 def _group_rows(run: Row, found: list[Row]) -> Failures:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 import msgspec
 import sqlalchemy as sa
 
+from proctor.actions.compare import find_reason
 from proctor.actions.history import TARGET, case_result, result_of
 from proctor.errors import InputError
 from proctor.evidence.account import find_known
@@ -330,7 +331,9 @@ def _add_ranges(cases: Iterable[CaseResult], entries: Mapping[tuple[str, int], R
 def _show_result(row: Row) -> dict[str, Json]:
     entry = read_digest(row)
     told = {name: getattr(entry, name) for name in _SHOWN}
-    return {"id": row["id"], "run_id": row["run_id"], **told, "created_at": row["created_at"]}
+    # Where the attempt itself has nothing to say, its first assertion that did not pass has.
+    why = entry.reason or find_reason(entry, None) or None
+    return {"id": row["id"], "run_id": row["run_id"], **told, "reason": why, "created_at": row["created_at"]}
 
 
 def write_plain(value: msgspec.Struct) -> Json:

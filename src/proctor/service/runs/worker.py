@@ -15,22 +15,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import msgspec
 
 from proctor.actions.check_stream import wall_clock
-from proctor.actions.history import result_of
 from proctor.actions.run_builder import BuiltRun
 from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult
-from proctor.model.run import RunEntry
-from proctor.model.verdict import OUTCOMES
 from proctor.runner.events import Event
 from proctor.runner.ports import RunPorts
 from proctor.runner.run import Runner, RunOutcome
@@ -40,8 +36,9 @@ from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.refusals import Refusal
 from proctor.service.run_signals import QUEUED
-from proctor.service.runs.building import asked_of, build_project_run, header_of, read_chosen_suite, read_kept_suite, settings_of, source_of
+from proctor.service.runs.building import asked_of, build_project_run, read_chosen_suite, settings_of, source_of
 from proctor.service.runs.cleaning import Cleaner
+from proctor.service.runs.ending import count_attempts, keep_run_figures
 from proctor.service.runs.long_attempts import make_range_finder
 from proctor.service.runs.turns import RunTurns
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
@@ -52,7 +49,6 @@ from proctor.store.run_rows import (
     RunRows,
     end_run,
     is_cancel_requested,
-    iterate_entries,
     list_done_attempts,
     list_waiting_projects,
     renew_lease,
@@ -333,28 +329,14 @@ class _Drive:
 
     async def _end(self, status: Literal["completed", "cancelled", "failed"], *, error: str | None = None) -> None:
         hub = self._hub
-        counts, outcome = await self._count_attempts(status)
+        counts, outcome = await count_attempts(hub, self._row, status)
         values = {"status": status, "outcome": outcome if status == "completed" else None, "error": error, "counts": counts}
         body: dict[str, Json] = {"counts": counts, "outcome": values["outcome"], "error": error}
         async with hub.database.writing() as connection:
             await end_run(connection, self._id, self._owner, hub.now(), values, (status, body))
         hub.counters.add("runs_finished")
         hub.run_signals.wake(self._id)
-
-    async def _count_attempts(self, status: Literal["completed", "cancelled", "failed"]) -> tuple[dict[str, int], str]:
-        """Return how many attempts ended how, and what the run as a whole is."""
-        entries: list[RunEntry] = []
-        async with self._hub.database.reading() as connection:
-            async for entry in iterate_entries(connection, self._id, evidence=False):
-                entries.append(entry)
-        found = Counter(entry.outcome for entry in entries)
-        counts = {outcome: found[outcome] for outcome in OUTCOMES if found[outcome]}
-        try:
-            result = await asyncio.to_thread(lambda: result_of(header_of(self._row), read_kept_suite(self._row), entries, status))
-        except InputError:
-            # It could be read when it came; a newer version may read it no more.
-            return counts, "error"
-        return counts, result.outcome
+        await keep_run_figures(hub, self._row, counts)
 
 
 class _RunDecisions(SuiteDecisions):
