@@ -24,7 +24,6 @@ from proctor.batches.slicer import Grouping, Slicer, list_beside, list_groupings
 from proctor.batches.span_gathering import gather_spans
 from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.otlp import read_batches
 from proctor.model.batch import TracePlace
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
@@ -261,6 +260,8 @@ class _Deciding:
 
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
         """Decide a trace whose spans were gathered; its place is that of the first of them."""
+        from proctor.evidence.otlp import read_batches  # a third of what a worker imports, and most have no spans to read
+
         self._file = self._table.file = file
         self._id, self._beside = trace.trace, trace.beside
         self._sketch.records += 1
