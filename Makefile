@@ -52,7 +52,7 @@ torture: .venv/.ready
 	PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
 	PROCTOR_EXAMPLES=10 $(BIN)/python -m pytest -q -m "hypothesis and not live"
 	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/test_fhir_second_opinion.py
-	PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_batch_faults.py
+	PROCTOR_BATCH_DEATHS=10 $(BIN)/python -m pytest -m live -q tests/batches/test_batch_faults.py tests/batches/test_dask_deaths.py
 
 # Both ends of what `pyproject.toml` allows, each in an environment of its own; `ONLY="tests/store -k sqlite"` runs some of the tests.
 LOWEST ?= .venv/lowest
@@ -159,6 +159,12 @@ platforms: .venv/.ready
 	$(BIN)/python -m tests.platforms.install $(PLATFORM)
 	$(BIN)/python -m pytest -m platform -q $(if $(PLATFORM),$(PLATFORM:%=tests/platforms/test_%.py),tests/platforms)
 	$(if $(PLATFORM),,$(MAKE) framework-pages)
+
+# Installs the real Arize Phoenix and MLflow (a minute or more, 0.9 GB, under .platforms/) and holds the tables of spans that they write to what is sent over
+# OTLP; `make platforms` does so, too.
+.PHONY: span-tables
+span-tables: .venv/.ready
+	$(BIN)/python -m pytest -m platform -q tests/platforms/test_span_tables.py
 
 # Installs real agent frameworks (minutes, gigabytes, under .frameworks/) and records their traces anew; `make frameworks ONLY="langgraph-oi strands-mcp"` for some.
 .PHONY: frameworks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
+from docs.batch_costs import Measured
 
 import proctor
 from benchmarks.measure import measure_child
@@ -23,6 +25,8 @@ from proctor.report.batch_html import render_batch_html
 
 COUNT = int(os.environ.get("PROCTOR_BENCH_BATCH", "200000"))
 """Traces of six tool calls; 1,000,000 take some minutes."""
+MANY = 1_000_000
+"""From how many on a cluster has to be nearly as fast as processes."""
 GROUP = 10_000
 """Rows of a row group, some 10 MB."""
 ROUNDS = 2
@@ -67,8 +71,35 @@ def figures() -> Iterator[Figure]:
                 note=f"{COUNT / ours:,.0f} against {COUNT / hand:,.0f} traces/s, {COUNT:,} traces",
             )
         yield Figure("batch: two workers / one", best["batch 1"] / best["batch 2"], at_least=1.7)
-        yield _compare_memory(folder, path)
+        yield from _measure_dask(folder, path, best["batch 2"])
+        memory = _compare_memory(folder, path)
+        yield memory
         yield from _measure_summary(folder, path)
+        yield _describe_costs(folder, path, best, memory)
+
+
+def _measure_dask(folder: Path, path: Path, local: float) -> Iterator[Figure]:
+    """The same batch on a cluster of two processes, which is started for it; starting it is a fixed cost, bounded from a million on."""
+    if importlib.util.find_spec("distributed") is None:
+        return
+    seconds = min(_run_batch(folder, path, 2, engine="dask") for _ in range(ROUNDS))
+    bound = 1.5 if COUNT >= MANY else None
+    note = f"{seconds:.1f} against {local:.1f} s, two workers each, the start of the cluster included"
+    yield Figure("batch on a Dask LocalCluster / on local processes, wall time", seconds / local, at_most=bound, note=note)
+
+
+def _describe_costs(folder: Path, path: Path, best: dict[str, float], memory: Figure) -> Figure:
+    """What stands in `docs/batch_costs.py`, to be put there."""
+    written = sum(file.stat().st_size for file in (folder / "plain" / "results").glob("*.parquet"))
+    told = Measured(
+        traces=COUNT,
+        per_second=round(COUNT / best["batch 1"]),
+        two_to_one=round(best["batch 1"] / best["batch 2"], 2),
+        read_bytes=round(path.stat().st_size / COUNT),
+        written_bytes=round(written / COUNT),
+        peak_mb=round(float(memory.note.split()[2])),
+    )
+    return Figure("batch: traces a second of one worker", told.per_second, note=f"MEASURED = {told!r}")
 
 
 def _compare_memory(folder: Path, path: Path) -> Figure:
@@ -124,10 +155,10 @@ def _run_by_hand(path: Path, workers: int) -> float:
     return time.perf_counter() - started
 
 
-def _run_batch(folder: Path, path: Path, workers: int) -> float:
+def _run_batch(folder: Path, path: Path, workers: int, engine: str = "local") -> float:
     output = folder / f"checked-{time.monotonic_ns()}"
     started = time.perf_counter()
-    summary = proctor.batch(folder / "suite.yaml", path, output=output, workers=workers)
+    summary = proctor.batch(folder / "suite.yaml", path, output=output, workers=workers, engine=engine)
     seconds = time.perf_counter() - started
     tables = [pyarrow.parquet.read_table(file) for file in sorted(folder.glob("hand-*.parquet"))[:workers]]
     rows = pyarrow.concat_tables(tables)

@@ -40,12 +40,12 @@ WINGS = {
     "decisions": 1,
     "access": 2,
     "traces": 3,
-    "runs": 3,
-    "verification": 3,
-    "labels": 4,
-    "notify": 4,
-    "overview": 5,
-    "upkeep": 5,
+    "runs": 4,
+    "verification": 4,
+    "labels": 5,
+    "notify": 5,
+    "overview": 6,
+    "upkeep": 6,
 }
 """Wings of the service, lowest first. What lies beside them at its root is shared by all."""
 

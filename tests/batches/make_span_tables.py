@@ -5,6 +5,8 @@
     /tmp/tables/bin/python tests/batches/make_span_tables.py phoenix
     /tmp/tables/bin/python tests/batches/make_span_tables.py mlflow
 
+`make span-tables` installs both and holds what they write now to the same checks (`tests/platforms/test_span_tables.py`).
+
 Both run alone, with nothing but their own packages and the standard library; what they write lies in `span_tables` and is committed.
 Phoenix is started as a server of its own, gets the recording of a real agent over OTLP and is asked for its data frame. MLflow traces a
 small agent, keeps it in SQLite, and sends it over OTLP at the same time; `search_traces` is its table.
@@ -67,7 +69,7 @@ def read_protobuf(data: bytes) -> Any:
     return in_hexadecimal(MessageToDict(ExportTraceServiceRequest.FromString(data)))
 
 
-def make_phoenix() -> None:
+def make_phoenix(tables: Path) -> None:
     port = find_port()
     home = tempfile.mkdtemp()
     settings = {"PHOENIX_PORT": str(port), "PHOENIX_GRPC_PORT": str(find_port()), "PHOENIX_WORKING_DIR": home, "PHOENIX_HOST": "127.0.0.1"}
@@ -89,7 +91,7 @@ def make_phoenix() -> None:
             if frame is not None and len(frame) >= expected:
                 break
             time.sleep(1)
-        frame.to_parquet(TABLES / "phoenix.parquet")
+        frame.to_parquet(tables / "phoenix.parquet")
         print(len(frame), "spans, columns:", *frame.columns)
     finally:
         server.terminate()
@@ -106,7 +108,7 @@ def wait_for(address: str) -> None:
     raise SystemExit(f"nobody answers at {address}")
 
 
-def make_mlflow() -> None:
+def make_mlflow(tables: Path) -> None:
     received: list[bytes] = []
 
     class Collector(BaseHTTPRequestHandler):
@@ -141,8 +143,8 @@ def make_mlflow() -> None:
     for name in frame.columns:
         if frame[name].map(lambda value: isinstance(value, (dict, list))).any():
             frame[name] = frame[name].map(json.dumps)
-    frame.to_parquet(TABLES / "mlflow.parquet")
-    (TABLES / "mlflow-otlp.json").write_text(json.dumps([read_protobuf(data) for data in received], indent=1) + "\n")
+    frame.to_parquet(tables / "mlflow.parquet")
+    (tables / "mlflow-otlp.json").write_text(json.dumps([read_protobuf(data) for data in received], indent=1) + "\n")
     print(len(frame), "traces,", len(received), "requests, columns:", *frame.columns)
 
 
@@ -173,5 +175,6 @@ def ask(mlflow: Any, messages: list[Any], answer: dict[str, Any], tokens: int) -
 
 
 if __name__ == "__main__":
-    TABLES.mkdir(exist_ok=True)
-    {"phoenix": make_phoenix, "mlflow": make_mlflow}[sys.argv[1]]()
+    place = Path(sys.argv[2]) if len(sys.argv) > 2 else TABLES
+    place.mkdir(exist_ok=True)
+    {"phoenix": make_phoenix, "mlflow": make_mlflow}[sys.argv[1]](place)

@@ -25,7 +25,8 @@ from proctor.model.batch import (
 from proctor.report.batch_html import render_batch_html
 from proctor.report.batch_markdown import MOST_CHARACTERS, render_batch_markdown
 from proctor.report.batch_text import render_batch
-from proctor.report.catalogue import LANGUAGES, read_catalogue
+from proctor.report.catalogue import LANGUAGES, read_catalogue, speak
+from proctor.report.drawn_outcomes import write_bounds
 from tests.batches.batch_world import evaluate, make_trace, write_lines, write_suite
 from tests.integration.running import proctor
 
@@ -167,3 +168,17 @@ def test_a_batch_is_shown_in_every_format(tmp_path: Path, monkeypatch: pytest.Mo
     assert [one["by"] for one in told["slices"]] == [["model"], ["model", "day"]] and len(told["days"]) == 3
     assert open_batch("out").days[0].traces == 10
     assert "not when it is shown" in proctor("batch", "show", "out", "--by", "model").err
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"),
+    [
+        (0.9312, 0.9766, ("93.1 %", "97.7 %")),
+        (0.95012, 0.95048, ("95.01 %", "95.05 %")),
+        (0.999921, 0.999968, ("99.992 %", "99.997 %")),
+        (1.0, 1.0, ("100 %", "100 %")),
+        (0.9999, 1.0, (">99.9 %", "100 %")),
+    ],
+)
+def test_the_bounds_of_a_narrow_interval_have_digits_that_tell_them_apart(low: float, high: float, told: tuple[str, str]) -> None:
+    assert write_bounds(low, high, speak(None)) == told

@@ -24,6 +24,7 @@ from proctor.batches import output_store
 from proctor.batches.run import open_batch
 from proctor.errors import InputError
 from tests.batches.batch_world import evaluate, make_trace, read_results, write_parquet, write_suite
+from tests.integration.judge_server import judge_server
 
 try:
     from moto.server import ThreadedMotoServer
@@ -142,3 +143,16 @@ def test_a_driver_and_its_workers_are_killed_and_every_trace_comes_once(bucket: 
     assert json.loads(done.stdout)["traces"] == 12_000
     found = count_rows(bucket.read_results("out"))
     assert len(found) == 24_000 and set(found.values()) == {1}
+
+
+def test_a_judge_is_asked_once_where_the_output_is_an_address(bucket: Bucket, tmp_path: Path) -> None:
+    judged = "proctor: 1\nname: Judged\ncases:\n  - {id: tone, expect: {judged: {criteria: is friendly}}}\n"
+    suite = write_suite(tmp_path, text=judged)
+    bucket.upload(write_parquet(tmp_path / "a.parquet", [make_trace(row) for row in range(12)]), "data/a.parquet")
+    with judge_server() as server:
+        model = {"provider": "openai", "model": "stub-1", "base_url": server.url, "api_key": "sk-judge-secret"}
+        first = proctor.batch(suite, bucket.name("data"), output=bucket.name("out"), workers=1, judge={"model": model}, judge_sample=5)
+        assert first.cases[0].judged is not None and first.cases[0].judged.judged == 5
+        assert len(server.asked) == 5 and any(path.endswith(".pack") for path in bucket.list("out/judge"))
+        again = proctor.batch(suite, bucket.name("data"), output=bucket.name("out"), workers=1, judge={"model": model}, judge_sample=5)
+        assert again.cases[0].judged == first.cases[0].judged and len(server.asked) == 5

@@ -234,3 +234,60 @@ def test_a_format_that_is_named_gathers_spans_from_a_column(tmp_path: Path) -> N
     lines = write_lines(tmp_path / "a.jsonl", [row["body"] for row in rows])
     evaluate(suite, [tmp_path / "a.parquet"], tmp_path / "out", column="body", evidence_format="otlp")
     assert tell(tmp_path / "out") == decide_by_check(suite, [lines])
+
+
+NEGATIVE = """\
+proctor: 1
+name: Nothing bad
+cases:
+  - id: never
+    expect:
+      - tool_not_called: delete_order
+      - response_not_contains: guaranteed
+      - no_tool_errors: {}
+"""
+IDS = {"trace_id": ["a" * 32] * 2, "span_id": ["1" * 16, "2" * 16], "parent_span_id": [None, "1" * 16]}
+FOREIGN = {"acme.tool.name": "delete_order", "acme.tool.input": "{}"}
+CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.system": "openai"}
+NOT_UNDERSTOOD: dict[str, dict[str, list[Any]]] = {
+    "no attributes": {**IDS, "name": ["root", "child"]},
+    "another kind of traffic": {**IDS, "name": ["GET /", "SELECT"], "attributes": ['{"http.method": "GET"}', '{"db.system": "x"}']},
+    "words of a vendor": {**IDS, "name": ["agent", "tool"], "attributes": ['{"acme.agent": "x"}', json.dumps(FOREIGN)]},
+    "names without attributes": {**IDS, "name": ["invoke_agent shop", "execute_tool delete_order"], "attributes": [None, None]},
+    "a model beside what a vendor wrote": {
+        **IDS, "name": ["chat m", "tool"], "attributes": [json.dumps(CHAT), json.dumps(FOREIGN)],
+    },
+    "kinds of Phoenix that are not known": {
+        "context.trace_id": ["a" * 32] * 2, "context.span_id": ["1" * 16, "2" * 16], "parent_id": [None, "1" * 16],
+        "name": ["agent", "delete_order"], "span_kind": ["UNKNOWN", "UNKNOWN"],
+    },
+    "types of Langfuse that are not known": {
+        "traceId": ["a" * 32] * 2, "id": ["1", "2"], "parentObservationId": [None, "1"],
+        "name": ["agent", "delete_order"], "type": ["X", "Y"],
+    },
+    "kinds of LangSmith that are not known": {
+        "trace_id": ["a"] * 2, "id": ["a", "2"], "parent_run_id": [None, "a"], "name": ["agent", "delete_order"], "run_type": ["x", "y"],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NOT_UNDERSTOOD)
+def test_that_something_did_not_happen_is_never_green_over_spans_that_nobody_understood(what: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    pq.write_table(pa.table(NOT_UNDERSTOOD[what]), tmp_path / "data" / "a.parquet")
+    summary, _ = evaluate(write_suite(tmp_path, text=NEGATIVE), [tmp_path / "data"], tmp_path / "out")
+    assert not summary.has_passed
+    for row in read_results(tmp_path / "out"):
+        assert row["outcome"] in ("error", "skip", "fail"), row
+        assert "pass" not in [verdict["outcome"] for verdict in row["verdicts"] if verdict["check"].startswith("tool_not_called")]
+
+
+def test_traces_that_tell_of_no_agent_are_told_beside_those_that_passed(tmp_path: Path) -> None:
+    good = [write_span_row(span) for span in read_recording(RECORDING)]
+    strange = [{"trace_id": f"{number:032x}", "span_id": f"{number:016x}", "name": "GET /"} for number in range(1, 10)]
+    write_lines(tmp_path / "data" / "a.jsonl", [*good, *strange])
+    text = "proctor: 1\nname: N\ncases:\n  - {id: never, expect: {tool_not_called: delete_order}}\n"
+    summary, _ = evaluate(write_suite(tmp_path, text=text), [tmp_path / "data"], tmp_path / "out")
+    assert summary.cases[0].rate.passed == 7 and summary.traces == 16
+    (warning,) = summary.warnings
+    assert warning.startswith("9 of 16 traces tell of no agent, model or tool: nothing was decided on them")

@@ -7,17 +7,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import proctor
+from proctor.batches.judge_memory import open_memory
 from proctor.batches.judged_sample import share_out
 from proctor.batches.judging import JudgeBounds, read_bounds
+from proctor.batches.output_store import LocalStore
 from proctor.batches.run import BatchOptions, open_batch, run_batch
 from proctor.errors import InputError
+from proctor.judge.cached import FolderCache
 from proctor.judge.scripted import ScriptedJudge
+from proctor.llm.ports import ChatReply
 from proctor.model.batch import BatchSummary
 from proctor.model.judgement import Opinion, Question
 from proctor.report.batch_html import render_batch_html
@@ -84,11 +89,29 @@ def test_a_suite_without_judge_is_refused_before_anything_is_read(tmp_path: Path
         run_batch(proctor.load_suite(write_suite(tmp_path, text=SUITE)), options, InlineExecutor(), open_judge=lambda memory: None)
 
 
-def test_the_memory_of_a_judge_is_a_folder_and_no_address(tmp_path: Path) -> None:
-    options = BatchOptions(places=(str(tmp_path / "data"),), output="s3://bucket/out", judging=JudgeBounds(sample=5))
-    suite = proctor.load_suite(write_suite(tmp_path, text=SUITE))
-    with pytest.raises(InputError, match=r"remembers its answers in a folder of this machine, and 's3://bucket/out' is an address"):
-        run_batch(suite, options, InlineExecutor(), open_judge=lambda memory: ScriptedJudge(say))
+def test_what_a_judge_answered_is_packed_where_the_output_is_an_address_and_unpacked_by_who_goes_on(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with open_memory(store, "s3://bucket/out") as memory:
+        cache = FolderCache(memory.path / "judge")
+        for number in range(30):
+            cache.put(f"{number:064x}", ChatReply(text=f"answer {number}"))
+            memory.keep()
+        assert len(store.list("judge")) == 30
+        (memory.path / "judge" / "ab.json").write_text("nothing of the judge")
+        memory.finish()
+        place = memory.path
+    assert not place.exists()
+    # Very many packs are made one.
+    (pack,) = store.list("judge")
+    (tmp_path / "judge" / "broken.pack").write_bytes(b"\xc1")
+    evil = {"../../evil.json": b"x", "aa/../../evil.json": b"x", "00/" + "0" * 62 + ".json": b"{}"}
+    (tmp_path / "judge" / "evil.pack").write_bytes(msgspec.msgpack.encode(evil))
+    with open_memory(store, "s3://bucket/out") as memory:
+        found = FolderCache(memory.path / "judge").get(f"{17:064x}")
+        assert found is not None and found.text == "answer 17"
+        assert len(list(memory.path.rglob("*"))) == 32 and not list(memory.path.parent.glob("evil*"))
+        memory.finish()
+    assert pack in store.list("judge")
 
 
 def test_a_sample_is_drawn_from_each_outcome_and_figures_are_weighted(tmp_path: Path) -> None:

@@ -2,77 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
-from proctor.evidence.otlp import read_batches, read_request
-from proctor.model.evidence import Evidence, Source
-from proctor.sources.dataset_cells import read_cells
-from proctor.sources.dataset_files import list_files
-from proctor.sources.dataset_plan import plan_partitions
-from proctor.sources.records import RecordReader
-from tests.batches.batch_world import evaluate, read_errors, read_results, write_lines, write_suite
-from tests.batches.span_world import SPAN_SUITE, read_recording, write_requests
-from tests.batches.test_batch_spans import tell
+from tests.batches.span_table_checks import check_mlflow, check_phoenix
 
 TABLES = Path(__file__).parent / "span_tables"
 pytestmark = pytest.mark.timeout(60)
 
 
-def read_table(name: str) -> list[bytes]:
-    """The records of a table as a batch reads them."""
-    found: list[bytes] = []
-    for partition in plan_partitions(list_files([str(TABLES / name)])):
-        for cells in read_cells(partition):
-            found += [cell for cell in cells.records if isinstance(cell, bytes)]
-    return found
-
-
-def tell_run(evidence: Evidence, *, model: bool = True) -> tuple[Any, ...]:
-    calls = [(call.name, call.arguments, call.result, call.error) for call in evidence.tool_calls or ()]
-    unknown = None if evidence.account is None else sorted(evidence.account.unknown)
-    return (
-        evidence.input,
-        evidence.text,
-        calls,
-        evidence.usage,
-        evidence.model if model else None,
-        unknown,
-        [node.name for node in evidence.nodes or ()],
-    )
-
-
-def test_the_data_frame_of_phoenix_is_the_evidence_that_was_sent() -> None:
-    reader = RecordReader(None)
-    spans = [span for record in read_table("phoenix.parquet") for span in reader.find_spans(record) or ()]
-    # Phoenix gives them in an order of its own; a trace is what it is in any.
-    found = sorted(repr(tell_run(one)) for one in read_batches([spans]))
-    sent = sorted(repr(tell_run(one)) for one in read_batches([read_recording("langchain-0-oi")]))
-    assert found == sent and len(found) > 3
-
-
-def test_a_batch_over_the_data_frame_of_phoenix_gives_the_verdicts_of_otlp(tmp_path: Path) -> None:
-    suite = write_suite(tmp_path, text=SPAN_SUITE)
-    lines = write_lines(tmp_path / "otlp.jsonl", write_requests("langchain-0-oi"))
-    evaluate(suite, [lines], tmp_path / "of-otlp")
-    summary, _ = evaluate(suite, [TABLES / "phoenix.parquet"], tmp_path / "of-table", partition_bytes=5_000)
-    assert summary.traces > 3 and not read_errors(tmp_path / "of-table")
-    assert tell(tmp_path / "of-table") == tell(tmp_path / "of-otlp")
+def test_the_data_frame_of_phoenix_is_the_evidence_that_was_sent(tmp_path: Path) -> None:
+    check_phoenix(TABLES, tmp_path)
 
 
 def test_the_traces_of_mlflow_are_the_evidence_that_it_sent(tmp_path: Path) -> None:
-    requests = json.loads((TABLES / "mlflow-otlp.json").read_text())
-    reader = RecordReader(None, holds_spans=False)
-    runs = [one for record in read_table("mlflow.parquet") for one in reader.read_record(record, Source())]
-    # MLflow finds out the model when it keeps a trace, and has sent it before that.
-    found = {one.evidence.input: tell_run(one.evidence, model=False) for one in runs if one.evidence is not None}
-    sent = [span for request in requests for span in read_request(request)]
-    assert found == {one.input: tell_run(one, model=False) for one in read_batches([sent])}
-    assert len(found) == pq.read_metadata(TABLES / "mlflow.parquet").num_rows == 3
-    suite = write_suite(tmp_path, text=SPAN_SUITE)
-    evaluate(suite, [TABLES / "mlflow.parquet"], tmp_path / "out")
-    assert [row["outcome"] for row in read_results(tmp_path / "out") if row["case"] == "looked-up"] == ["pass"] * 3
+    check_mlflow(TABLES, tmp_path)

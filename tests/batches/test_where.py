@@ -10,7 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from proctor.batches.run import open_batch
 from proctor.errors import InputError
+from proctor.report.batch_html import render_batch_html
+from proctor.report.batch_markdown import render_batch_markdown
+from proctor.report.batch_text import render_batch
 from proctor.sources import dataset_columns
 from tests.batches.batch_world import evaluate, make_trace, read_errors, read_results, write_lines, write_suite
 
@@ -98,3 +102,35 @@ def test_one_file_without_the_column_is_a_row_of_errors(tmp_path: Path) -> None:
     summary, _ = evaluate(write_suite(tmp_path), [place.parent], tmp_path / "out", where="agent = 'shop'")
     (error,) = read_errors(tmp_path / "out")
     assert summary.traces == 15 and "no column 'agent'" in error["reason"] and error["file"].endswith("b.parquet")
+
+
+def write_mixed(folder: Path) -> None:
+    write_lines(folder / "data" / "a.jsonl", [make_trace(number, agent="shop", user={"tier": "gold"}) for number in range(20)])
+    write_lines(folder / "data" / "b.jsonl", [make_trace(number, agent="desk") for number in range(20)])
+
+
+@pytest.mark.parametrize(
+    ("where", "warnings"),
+    [
+        ("agnt = 'shop'", ["--where asks for 'agnt', which none of 40 lines has; nearest: 'agent'"]),
+        ("agent = 'shop' or user.tyer = 'gold'", ["--where asks for 'user.tyer', which none of 40 lines has; nearest: 'user.tier'"]),
+        ("zzz is null", ["--where asks for 'zzz', which none of 40 lines has; they have text, tool_calls, metadata"]),
+        # In some lines, or null there, is there.
+        ("agent = 'shop' and user.tier = 'gold'", []),
+    ],
+)
+def test_a_name_that_no_line_has_is_told_with_the_nearest(where: str, warnings: list[str], tmp_path: Path) -> None:
+    write_mixed(tmp_path)
+    summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out", where=where, partition_bytes=500)
+    assert summary.partitions > 2 and len(summary.warnings) == len(warnings)
+    for told, expected in zip(summary.warnings, warnings, strict=True):
+        assert told.startswith(expected)
+    for report in (render_batch(summary), render_batch_markdown(summary), render_batch_html(summary)):
+        assert ("which none of 40 lines has" in report) is bool(warnings)
+    assert open_batch(tmp_path / "out").warnings == summary.warnings
+
+
+def test_keys_of_folders_and_columns_of_parquet_are_no_unknown_names(tmp_path: Path) -> None:
+    write_lines(tmp_path / "data" / "day=1" / "a.jsonl", [make_trace(number) for number in range(5)])
+    summary, _ = evaluate(write_suite(tmp_path), [tmp_path / "data"], tmp_path / "out", where="day = '1'")
+    assert summary.warnings == () and summary.traces == 5

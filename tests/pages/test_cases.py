@@ -274,3 +274,15 @@ def test_a_picture_of_a_history_draws_no_rate_where_nothing_was_decided() -> Non
     nothing = {"pass_rate": None, "low": None, "high": None}
     drawn = draw_history([{"pass_rate": 1.0, "low": 0.3, "high": 1.0, "flaky": False}, nothing], '"><script>')
     assert drawn.count("<circle") == 1 and drawn.count('class="none"') == 1 and "<script>" not in drawn and draw_history([], "x") == ""
+
+
+def test_a_case_is_tried_on_stored_traces_from_its_page(world: World) -> None:
+    page = f"{HOME}/cases/case_manners"
+    assert "Try it on stored traces" in world.get(page, "organization").text
+    proof = world.find_proof(page, "organization")
+    answer = world.post(f"{page}/backtest", "organization", proof=proof, limit="50")
+    assert answer.status_code == 303, answer.text
+    shown = Markup(world.get(answer.headers["location"], "organization").text)
+    assert shown.strange == [] and "stored traces" in shown.words and "Backtest" in shown.words
+    refused = world.post(f"{page}/backtest", "organization", proof=world.find_proof(page, "organization"), limit="many")
+    assert refused.status_code == 400

@@ -8,6 +8,7 @@ import pytest
 
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
+from proctor.service.runs.worker import work_once
 from proctor.store.bodies import pack
 from proctor.store.tables import results, run_entries, runs, traces
 from tests.rest.seeds import SUITE
@@ -267,3 +268,24 @@ def test_a_dry_run_in_a_paused_project_says_so(service: Service, project: str) -
     service.post(f"/api/projects/{project}/pause")
     found = dry_run(service, project, suite=TWO, target=TARGET)
     assert found["startable"] is False and "paused" in found["problems"][0]["message"]
+
+
+def test_a_case_is_tried_on_what_is_kept_by_a_run_that_is_read_as_any_other(service: Service, project: str, agent: str) -> None:
+    case = service.post("/api/cases", json={"project_id": project, "agent_id": agent, "document": SUITE, "active": False}).json()["id"]
+    nothing = service.post(f"/api/cases/{case}/backtest", json={})
+    assert nothing.status_code == 409 and "no trace is kept" in nothing.text
+
+    async def add(hub: Hub) -> None:
+        await add_trace(hub, project, agent, 1, {"data": {"output": "hello you"}})
+        await add_trace(hub, project, agent, 2, {"data": {"output": "bye now"}})
+
+    service.run(add)
+    answer = service.post(f"/api/cases/{case}/backtest", json={"limit": 10, "name": "history"})
+    assert answer.status_code == 202, answer.text
+    run = answer.json()
+    assert run["backtest"]["traces"] == 2 and run["backtest"]["looked_at"] == 0 and run["status"] == "queued"
+    service.run(work_once)
+    done = service.get(f"/api/runs/{run['id']}").json()
+    assert done["status"] == "completed" and done["counts"] == {"pass": 1, "fail": 1, "error": 0, "skip": 0}
+    assert [row["outcome"] for row in service.get("/api/runs/history/results").json()["data"]]
+    assert service.post(f"/api/cases/{case}/backtest", json={"limit": 0}).status_code == 400

@@ -17,6 +17,7 @@ from proctor.actions.history import find_home
 from proctor.actions.judge_settings import JudgeOptions
 from proctor.actions.judged_check import decide_with_judge
 from proctor.actions.judges import JudgeLike, make_judge, open_suite_judge
+from proctor.batches.judge_memory import JudgeMemory
 from proctor.batches.judged_sample import MOST_JUDGED, Drawn, PlaceInFile, Strata, count_strata, draw_sample, find_places
 from proctor.batches.judged_tally import JudgedStratum, JudgedTally
 from proctor.batches.output_folder import Manifest, OutputFolder
@@ -81,7 +82,7 @@ class JudgedSample:
         self._sketch = Sketch()
         self._results: dict[int, list[tuple[Drawn, PlaceInFile, Evidence, CaseResult]]] = {}
 
-    async def judge(self, bounds: JudgeBounds) -> JudgedTally:
+    async def judge(self, bounds: JudgeBounds, memory: JudgeMemory) -> JudgedTally:
         """Draw the sample, ask, and write what came of it."""
         strata = count_strata(self._folder, self._manifest, list(self._judged))
         sample = draw_sample(self._folder, self._manifest, strata, bounds.sample or MOST_JUDGED)
@@ -89,6 +90,7 @@ class JudgedSample:
         while done < len(sample) and (bounds.max_tokens is None or self._tokens < bounds.max_tokens):
             some = sample[done : done + AT_ONCE]
             await self._judge_some(some)
+            memory.keep()
             done += len(some)
         return self._finish(strata)
 
@@ -136,14 +138,18 @@ class JudgedSample:
         self._folder.commit_judged(part, planned.id)
 
 
-def judge_sample(folder: OutputFolder, manifest: Manifest, settings: Settings, judge: Judge, bounds: JudgeBounds) -> JudgedTally:
+def judge_sample(
+    folder: OutputFolder, manifest: Manifest, settings: Settings, judge: Judge, bounds: JudgeBounds, memory: JudgeMemory
+) -> JudgedTally:
     """Ask about a sample, and return what came of it."""
 
     async def ask() -> JudgedTally:
         try:
-            return await JudgedSample(folder, manifest, settings, judge).judge(bounds)
+            return await JudgedSample(folder, manifest, settings, judge).judge(bounds, memory)
         finally:
+            # Closed first: what it answered last is written then.
             await judge.close()
+            memory.finish()
 
     return asyncio.run(ask())
 

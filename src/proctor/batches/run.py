@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Unpack
 
@@ -17,6 +18,7 @@ from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
 from proctor.actions.suites import load_suite
 from proctor.batches.engines import EngineOptions, open_executor
+from proctor.batches.judge_memory import open_memory
 from proctor.batches.judged_tally import write_tally
 from proctor.batches.judging import find_judge, judge_sample, read_bounds
 from proctor.batches.options import BatchOptions, ReadingOptions, name_output
@@ -112,9 +114,11 @@ def run_batch(
         read_filter(options.where)
     identity, judged = _identify(suite, options)
     place = name_output(options.output)
-    judge = _open_judge(open_judge, place) if judged else None
     folder = OutputFolder(place)
-    with folder.lock():
+    with ExitStack() as stack:
+        memory = stack.enter_context(open_memory(folder.store, place)) if judged else None
+        judge = None if memory is None else _open_judge(open_judge, memory.path)
+        stack.enter_context(folder.lock())
         before = folder.read_manifest()
         refuse_other_batch(folder, before, identity, options)
         planned = make_plan(folder, before, identity, options, read_again=judged)
@@ -128,7 +132,8 @@ def run_batch(
         folder.sweep(planned.manifest)
         if not done.failures and judge is not None and options.judging is not None:
             settings = _make_settings(planned.manifest, suite, options)
-            write_tally(folder, judge_sample(folder, planned.manifest, settings, judge, options.judging))
+            assert memory is not None
+            write_tally(folder, judge_sample(folder, planned.manifest, settings, judge, options.judging, memory))
         if not done.failures:
             finished = msgspec.structs.replace(planned.manifest, finished=True, suites={identity.digest: identity})
             folder.write_manifest(finished)
@@ -154,13 +159,8 @@ class _Done(NamedTuple):
     """Whether all spans were gathered that should be."""
 
 
-def _open_judge(open_judge: OpenJudge | None, place: str | Path) -> Judge:
-    if isinstance(place, str):
-        raise InputError(
-            f"a judge remembers its answers in a folder of this machine, and {place!r} is an address: name a folder with --output, "
-            "or take claims in plain language out of the suite"
-        )
-    judge = open_judge(place) if open_judge is not None else None
+def _open_judge(open_judge: OpenJudge | None, memory: Path) -> Judge:
+    judge = open_judge(memory) if open_judge is not None else None
     if judge is None:
         raise InputError(NO_JUDGE)
     return judge

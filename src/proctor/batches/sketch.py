@@ -20,6 +20,7 @@ MOST_REASONS = 200
 SAMPLES = 3
 """Traces that are named beside a reason."""
 _LONGEST_REASON = 300
+_MOST_KEYS = 200
 
 
 class Reason(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -96,6 +97,23 @@ class CaseSketch(msgspec.Struct, kw_only=True, omit_defaults=True):
             self._merge_reason(key, reason)
 
 
+class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What JSON lines have of the names that `--where` asks for."""
+
+    lines: int = 0
+    """Lines that were looked at."""
+    missing: list[str] = []
+    """Names that none of them had."""
+    keys: list[str] = []
+    """Some of the keys that they have."""
+
+    def merge(self, other: LineNames) -> None:
+        """Add what other lines have."""
+        self.lines += other.lines
+        self.missing = [name for name in self.missing if name in other.missing]
+        self.keys = list(dict.fromkeys((*self.keys, *other.keys)))[:_MOST_KEYS]
+
+
 class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one partition, or several, came to."""
 
@@ -110,6 +128,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     cases: dict[str, CaseSketch] = {}
     tables: dict[str, SliceTable] = {}
     """The traces by day, and by what was asked for, under the names with commas."""
+    names: LineNames | None = None
+    """What JSON lines have of the names in `--where`; nothing of Parquet, whose schema tells it, and where no line was looked at."""
 
     def count(self, result: CaseResult, number: int, place: TracePlace | None) -> None:
         """Add so many traces with this result."""
@@ -140,6 +160,12 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.records += other.records
         self.traces += other.traces
         self.errors += other.errors
+        if other.names is not None:
+            if self.names is None:
+                # A copy: it is changed when the next one is added.
+                self.names = msgspec.structs.replace(other.names)
+            else:
+                self.names.merge(other.names)
         for names, table in other.tables.items():
             self.tables.setdefault(names, SliceTable()).merge(table, most_slices)
         for key, fault in other.faults.items():

@@ -107,11 +107,14 @@ class _Table:
     def __init__(self, table: SliceTable, finders: Sequence[FindValue], most: int) -> None:
         self._table, self._most = table, most
         self._finders = tuple(finders)
+        # Most tables have one name, and are asked for every trace.
+        self._only = finders[0] if len(finders) == 1 else None
         self._known: dict[Values, _Gathered] = {}
         self._others = _Gathered(table.others)
 
     def find(self, evidence: Evidence, beside: tuple[Json, ...] | None) -> _Gathered:
-        values = tuple([find(evidence, beside) for find in self._finders])
+        only = self._only
+        values = (only(evidence, beside),) if only is not None else tuple([find(evidence, beside) for find in self._finders])
         known = self._known.get(values)
         if known is None:
             sketch = self._table.find(values, self._most)

@@ -11,6 +11,7 @@ from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.sketch import CaseSketch, Reason, Sketch
 from proctor.batches.slice_figures import list_days, list_slices, make_rate, sum_amounts
 from proctor.batches.slice_sketch import count_most_slices
+from proctor.batches.warnings import list_warnings
 from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, JudgedCase
 
 MOST_REASONS = 20
@@ -53,6 +54,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         slices=list_slices(whole, manifest.reading.by),
         faults=_rank_reasons(whole.faults.values())[:MOST_REASONS],
         failures=tuple(failures),
+        warnings=list_warnings(whole),
     )
 
 

@@ -19,12 +19,11 @@ from proctor.batches.error_table import ErrorTable
 from proctor.batches.output_folder import OutputFolder, make_metadata, name_spill
 from proctor.batches.put_off import WithoutJudge
 from proctor.batches.result_table import ResultTable
-from proctor.batches.sketch import Sketch
+from proctor.batches.sketch import LineNames, Sketch
 from proctor.batches.slicer import Grouping, Slicer, list_beside, list_groupings
 from proctor.batches.span_gathering import gather_spans
 from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.otlp import read_batches
 from proctor.model.batch import TracePlace
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
@@ -35,7 +34,7 @@ from proctor.processes.executor import DoTask, StopWork
 from proctor.sources.dataset_cells import Cells, read_cells
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.dataset_plan import Partition
-from proctor.sources.dataset_rows import RowChoice
+from proctor.sources.dataset_rows import AskedNames, RowChoice
 from proctor.sources.folder_keys import read_folder_keys
 from proctor.sources.records import RecordReader
 from proctor.sources.row_filter import read_filter
@@ -153,8 +152,13 @@ class Evaluator:
             if is_share:
                 self._decide_share(partition, deciding)
             else:
-                for cells in read_cells(partition, self.settings.column, self.choice):
+                asked = self._ask_lines(partition)
+                for cells in read_cells(partition, self.settings.column, msgspec.structs.replace(self.choice, asked=asked)):
                     deciding.decide_cells(cells)
+                if asked is not None and asked.lines:
+                    sketch.names = LineNames(
+                        lines=asked.lines, missing=sorted(asked.missing), keys=list(asked.keys) if asked.missing else []
+                    )
             table.flush()  # before the sketch is written down: it is counted there
             table.finish(make_metadata(self.settings.suite, sketch))
             if carried:
@@ -167,6 +171,11 @@ class Evaluator:
                 unfinished.unlink(missing_ok=True)
         failed = sum(sum(case.counts.get(outcome, 0) for outcome in ("fail", "error")) for case in sketch.cases.values())
         return Evaluated(records=sketch.records, traces=sketch.traces, failed=failed, errors=sketch.errors)
+
+    def _ask_lines(self, partition: Partition) -> AskedNames | None:
+        """Return what notes whether lines have the names of `--where`; the schema of Parquet has told it already."""
+        where = self.choice.where
+        return None if where is None or partition.file.kind != "lines" else AskedNames(where, partition.file.path)
 
     def _gather(self, partition: Partition) -> Evaluated:
         """Sort the spans of one partition into shares. Raises `ChangedFile` and `OSError`."""
@@ -251,6 +260,8 @@ class _Deciding:
 
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
         """Decide a trace whose spans were gathered; its place is that of the first of them."""
+        from proctor.evidence.otlp import read_batches  # a third of what a worker imports, and most have no spans to read
+
         self._file = self._table.file = file
         self._id, self._beside = trace.trace, trace.beside
         self._sketch.records += 1

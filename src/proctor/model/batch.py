@@ -179,6 +179,8 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Why records could not be read, the commonest first."""
     failures: tuple[str, ...] = ()
     """Why partitions have no result, as far as that was tried just now."""
+    warnings: tuple[str, ...] = ()
+    """What may not be as it was meant: a name in `--where` that no line has, traces on which nothing was decided."""
 
     @property
     def is_complete(self) -> bool:

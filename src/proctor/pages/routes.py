@@ -87,6 +87,7 @@ SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("GET", "/ui/p/{project}/cases/{case}/edit", case_edit.show_edit_case),
     ("POST", "/ui/p/{project}/cases/{case}/edit", case_edit.send_edit_case),
     ("POST", "/ui/p/{project}/cases/{case}/active", cases.switch_case),
+    ("POST", "/ui/p/{project}/cases/{case}/backtest", cases.start_backtest),
     ("POST", "/ui/p/{project}/cases/{case}/delete", cases.delete_case),
     ("GET", "/ui/p/{project}/agents", agents.show_agents),
     ("GET", "/ui/p/{project}/agents/new", agents.show_new_agent),

@@ -54,6 +54,9 @@ def _write_head(summary: BatchSummary) -> Iterator[str]:
     if summary.where is not None:
         yield f"where {write_code(summary.where, 500)}"
         yield ""
+    for warning in summary.warnings:
+        yield f"**warning:** {write_plain(warning, 500)}"
+        yield ""
     for line in describe_amounts(summary.amounts):
         yield f"- {write_plain(line, 300)}"
     yield ""

@@ -46,6 +46,7 @@ def _paint_head(summary: BatchSummary, style: Style) -> Iterator[str]:
     if summary.where is not None:
         yield f"where {to_one_line(summary.where, _LONGEST)}"
     yield from describe_amounts(summary.amounts)
+    yield from (style.paint(f"warning: {to_one_line(warning, _LONGEST * 2)}", "yellow") for warning in summary.warnings)
     yield ""
 
 

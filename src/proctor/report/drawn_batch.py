@@ -11,9 +11,9 @@ from proctor.report.drawn_outcomes import draw_chip, draw_counts, draw_mark, dra
 from proctor.report.elements import Child, Element, make
 from proctor.report.neutral import to_one_line
 
-_WIDTH, _HEIGHT, _EDGE = 720.0, 170.0, 8.0
+_WIDTH, _HEIGHT, _EDGE = 720.0, 176.0, 16.0
 """Of the picture of the trend; below it there is room for the days."""
-_LABELS = 70.0
+_LABELS = 84.0
 """Left of it, for the shares."""
 MOST_DAYS = 400
 """Days in the picture, the latest."""
@@ -36,6 +36,8 @@ def draw_head(summary: BatchSummary, words: Catalogue) -> Iterator[Element]:
     if not whole:
         missing = words.say("batch.incomplete", missing=summary.partitions - summary.committed, count=summary.partitions)
         yield make("p", "alarm", draw_mark("error"), missing)
+    for warning in summary.warnings:
+        yield make("p", "alarm", draw_mark("uncertain"), make("bdi", "", to_one_line(warning, 500)))
     told = list(_list_amounts(summary.amounts, words))
     if told:
         yield make("dl", "facts-list", [make("div", "", make("dt", "", name), make("dd", "", text)) for name, text in told])

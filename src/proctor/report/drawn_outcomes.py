@@ -70,7 +70,7 @@ def draw_rate(found: Mapping[str, int], words: Catalogue, missing: int = 0) -> E
     if not decided.runs:
         return None
     bounds = wilson(decided)
-    low, high = write_share(bounds.low, words), write_share(bounds.high, words)
+    low, high = write_bounds(bounds.low, bounds.high, words)
     said = words.say("rate.said", passed=decided.passes, decided=decided.runs, low=low, high=high)
     if missing > 0:
         said += f"; {words.say('rate.missing', count=missing)}"
@@ -133,6 +133,19 @@ def write_share(share: float, words: Catalogue) -> str:
         return f">{words.write_number(99.9, 1)} %"
     whole = round(percent, 1) == round(percent)
     return f"{words.write_number(percent, 0 if whole else 1)} %"
+
+
+def write_bounds(low: float, high: float, words: Catalogue) -> tuple[str, str]:
+    """Return the bounds of an interval as percentages, with as many digits as tell them apart: over a million traces one is not enough."""
+    texts = (write_share(low, words), write_share(high, words))
+    if texts[0] != texts[1] or low == high:
+        return texts
+    for digits in (2, 3, 4):
+        shown = [round(share * 100, digits) for share in (low, high)]
+        # Never 0 % of what is something, and never 100 % of what is not all.
+        if shown[0] != shown[1] and (shown[0] > 0 or low == 0) and (shown[1] < 100 or high == 1):
+            return f"{words.write_number(shown[0], digits)} %", f"{words.write_number(shown[1], digits)} %"
+    return texts
 
 
 def _round(number: float) -> str:

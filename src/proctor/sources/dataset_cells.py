@@ -127,7 +127,7 @@ def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
                     start = end + 1
                 offset += len(block)
                 if choice.where is not None:
-                    records = drop_lines(records, choice.where, file.path)
+                    records = drop_lines(records, choice.where, file.path, choice.asked)
                 yield Cells(records, offsets, beside=read_beside_lines(records, choice.beside))
         except (OSError, ValueError) as error:
             yield Cells([EvidenceError(f"the rest of the file cannot be read: {error}", code="unreadable_rows")], [offset])

@@ -29,6 +29,7 @@ from proctor.sources.row_filter import (
     decide_row,
     describe_unknown,
     find_member,
+    has_member,
     list_names,
     may_hold,
 )
@@ -37,12 +38,46 @@ _decode = msgspec.json.Decoder().decode
 LEFT_OUT = b""
 
 
+_LOOKED_AT, _MOST_KEYS = 50, 200
+"""Lines of a partition whose keys are remembered, and how many keys."""
+
+
+class AskedNames:
+    """The names that a condition asks JSON lines for: which of them no line had, and some of the keys that lines have instead."""
+
+    def __init__(self, where: Condition, path: str) -> None:
+        folder = read_folder_keys(path)
+        self.missing = {name for name in list_names(where) if name not in folder}
+        self.keys: dict[str, None] = {}
+        self.lines = 0
+
+    def look_at(self, record: Json) -> None:
+        """Note what one line has."""
+        self.lines += 1
+        if self.missing:
+            self.missing = {name for name in self.missing if not has_member(record, name)}
+            if self.lines <= _LOOKED_AT:
+                _gather_keys(record, "", self.keys)
+
+
+def _gather_keys(record: Json, before: str, keys: dict[str, None]) -> None:
+    if isinstance(record, dict):
+        for key, value in record.items():
+            if len(keys) >= _MOST_KEYS:
+                return
+            keys.setdefault(f"{before}{key}"[:200])
+            if not before:
+                _gather_keys(value, f"{key}.", keys)
+
+
 class RowChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of every row before it is decided."""
 
     where: Condition | None = None
     beside: tuple[str, ...] = ()
     """Columns that are read beside the record, as far as a file has them."""
+    asked: AskedNames | None = None
+    """Notes which names of `where` the lines of a partition have; nothing where nobody wants to know."""
 
     def list_beside(self, schema: Any) -> list[str]:
         """Return the columns to read beside the record."""
@@ -109,14 +144,16 @@ def drop_cells(cells: Sequence[Cell], keep: Any) -> Sequence[Cell]:
     return [cell if kept else LEFT_OUT for cell, kept in zip(cells, keep.to_pylist(), strict=True)]
 
 
-def drop_lines(lines: Sequence[bytes], where: Condition, path: str) -> Sequence[bytes]:
+def drop_lines(lines: Sequence[bytes], where: Condition, path: str, asked: AskedNames | None = None) -> Sequence[bytes]:
     """Return lines with those left out that are not to be read; what is no JSON stays, to be told as what it is."""
     keys = read_folder_keys(path)
-    return [line if not line or _fits_line(line, where, keys) else LEFT_OUT for line in lines]
+    return [line if not line or _fits_line(line, where, keys, asked) else LEFT_OUT for line in lines]
 
 
-def _fits_line(line: bytes, where: Condition, keys: dict[str, str]) -> bool:
+def _fits_line(line: bytes, where: Condition, keys: dict[str, str], asked: AskedNames | None) -> bool:
     record = _decode_line(line)
+    if asked is not None and record is not None:
+        asked.look_at(record)
     return record is None or decide_row(where, lambda name: keys[name] if name in keys else find_member(record, name)) is True
 
 

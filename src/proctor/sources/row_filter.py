@@ -152,6 +152,14 @@ def find_member(record: Json, name: str) -> Json:
     return find_member(record.get(head), rest) if dot else None
 
 
+def has_member(record: Json, name: str) -> bool:
+    """Return whether anything stands under a name in an object, be it null."""
+    if not isinstance(record, dict):
+        return False
+    head, dot, rest = name.partition(".")
+    return name in record or (bool(dot) and has_member(record.get(head), rest))
+
+
 def _compare(condition: Compare, found: Json) -> bool | None:
     value = condition.value
     if isinstance(found, str) and not isinstance(value, str):

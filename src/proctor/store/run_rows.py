@@ -134,6 +134,11 @@ async def is_cancel_requested(connection: AsyncConnection, run_id: str, owner: s
     return bool(found[0])
 
 
+async def keep_settings(connection: AsyncConnection, run_id: str, owner: str, settings: dict[str, Json]) -> None:
+    """Write how a run is driven and how far it came, which is progress: it was not taken in vain. Raises `LeaseLost`."""
+    await _change_held(connection, run_id, owner, {"settings": settings, "claims": 0})
+
+
 async def requeue_run(connection: AsyncConnection, run_id: str, owner: str, at: str, reason: str) -> None:
     """Give a run back to the queue; readers of its events are told the reason. Raises `LeaseLost`."""
     values = {"status": "queued", "lease_owner": None, "leased_until": None, "claims": 0, "updated_at": at}

@@ -17,6 +17,7 @@ from proctor.pages.words import quote_part, show_share
 from proctor.report.catalogue import Catalogue
 from proctor.service.access.agents import list_agents
 from proctor.service.refusals import Refusal
+from proctor.service.runs import backtest_requests as backtests
 from proctor.service.traces import case_history, cases
 from proctor.service.traces.case_overview import summarize_cases
 
@@ -85,6 +86,17 @@ async def switch_case(request: Request, source: Source) -> Response:
     active = form.get("active") == "yes"
     await cases.update_case(desk.hub, desk.caller, case["id"], {"active": active}, action="resume" if active else "pause")
     return redirect(find_case_address(project["id"], case["id"]))
+
+
+async def start_backtest(request: Request, source: Source) -> Response:
+    """Have a case decided on kept traces, and show the run."""
+    form = await read_form(request)
+    desk, project, case = await find_case(request, source, to_write=True)
+    limit = form.get("limit", "").strip()
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 7):
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"limit": [f"expected a number, found {limit[:80]!r}"]})
+    run = await backtests.start_backtest(desk.hub, desk.caller, case["id"], backtests.BacktestSpec(limit=int(limit)))
+    return redirect(f"/ui/p/{quote_part(project['id'])}/runs/{quote_part(str(run['id']))}")
 
 
 async def delete_case(request: Request, source: Source) -> Response:

@@ -1,4 +1,4 @@
-"""`/api/cases/validate`, `/api/cases/try` and `/api/cases/{case_id}/history`: a document before it is kept, and a case over time."""
+"""`/api/cases`: a document before it is kept (`validate`, `try`), and a case over time (`backtest`, `history`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import Annotated
 from fastapi import Query
 from pydantic import BaseModel, Field
 
+from proctor.actions.run_names import LONGEST
 from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.rest.routes.cases import Document, Problem, When, read_when
-from proctor.rest.routes.runs import Counts
+from proctor.rest.routes.runs import Counts, Run
+from proctor.service.runs import backtest_requests as backtests
+from proctor.service.runs.names import MOST_TAGS
+from proctor.service.runs.requests import LONGEST_NOTE
 from proctor.service.traces import case_history
 from proctor.service.traces.case_trial import MOST_TRACES, Trial, try_document
 from proctor.service.traces.validation import validate_document
@@ -98,6 +102,24 @@ class TrialResult(BaseModel):
     traces: list[TriedTrace]
 
 
+class NewBacktest(Body):
+    """Which stored traces a case is decided on: the newest of its agent, or of its project."""
+
+    agent_id: str | None = Field(None, description="left out: the agent of the case, else every agent of its project")
+    since: str | None = Field(None, max_length=100, description="traces from this time on; ISO 8601")
+    until: str | None = Field(None, max_length=100, description="traces before this time; left out: all that are there now")
+    limit: int | None = Field(
+        None,
+        ge=1,
+        le=backtests.MOST_TRACES,
+        description=f"how many traces, the newest; left out: {backtests.USUAL_TRACES:,}. A case that asks a judge needs it, "
+        f"and has at most {backtests.MOST_JUDGED_TRACES}",
+    )
+    note: str = Field("", max_length=LONGEST_NOTE)
+    name: str = Field("", max_length=LONGEST, description="what to call the run")
+    tags: list[str] = Field([], max_length=MOST_TAGS, description="words to find the run by, as `@tag`")
+
+
 class _PassRate(BaseModel):
     counts: Counts
     decided: int = Field(description="attempts that passed, failed or errored; skipped ones do not count")
@@ -139,6 +161,15 @@ async def validate_case(caller: TheCaller, body: SentDocument) -> object:
 async def try_case(hub: TheHub, caller: TheCaller, body: TrialRequest) -> object:
     """Decide a document on the newest stored traces without keeping anything; with an organization key. No judge is asked."""
     return await try_document(hub, caller, Trial(**body.model_dump(exclude={"when"}), when=read_when(body.when)))
+
+
+@router.post("/api/cases/{case_id}/backtest", response_model=Run, status_code=202)
+async def start_backtest(hub: TheHub, caller: TheCaller, case_id: str, body: NewBacktest) -> object:
+    """Put a run in the queue that decides the case, active or paused, on traces that are still kept; with an organization key.
+
+    No agent is called. The run is read, followed and cancelled as any other: each trace is an attempt. `sample` of the case does not count.
+    """
+    return await backtests.start_backtest(hub, caller, case_id, backtests.BacktestSpec(**body.model_dump()))
 
 
 @router.get("/api/cases/{case_id}/history", response_model=PageOf[CaseInRun])

@@ -58,6 +58,28 @@ class Counts(BaseModel):
     skip: int
 
 
+class LeftOut(BaseModel):
+    """Traces that a case is not about, by why."""
+
+    still_open: int = Field(description="more of them may come")
+    not_chosen: int = Field(description="`when` of the case does not choose them")
+    no_run: int = Field(description="they are no runs of an agent")
+    other_case: int = Field(description="they name a case that the document does not have")
+
+
+class Backtest(BaseModel):
+    """The traces that a case is decided on, and how far that came."""
+
+    case_id: str
+    version: int = Field(description="of the case, when the backtest was sent")
+    agent_id: str | None = Field(description="none: every agent of the project")
+    since: str | None
+    until: str
+    traces: int = Field(description="how many there were, at most as many as were asked for")
+    looked_at: int
+    left_out: LeftOut = Field(description="of those that were looked at; they have no results")
+
+
 class Run(BaseModel):
     """A suite that is driven, was, or will be."""
 
@@ -80,6 +102,7 @@ class Run(BaseModel):
     attempts: int = Field(description="how many attempts there will be")
     finished: int = Field(description="how many attempts are finished")
     counts: Counts
+    backtest: Backtest | None = Field(description="where nobody is driven, and a case is decided on stored traces")
     created_at: str
     started_at: str | None
     completed_at: str | None

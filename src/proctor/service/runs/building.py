@@ -25,6 +25,7 @@ from proctor.runner.settings import RunSettings
 from proctor.service.access.secrets import read_secrets
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.hub import Hub
+from proctor.service.runs.backtest import Backtest
 from proctor.service.runs.names import read_tags
 from proctor.service.runs.policy import ProjectPolicy
 from proctor.service.runs.prices import read_project_prices
@@ -54,6 +55,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What models cost, as the settings of the project said when it was sent."""
     from_cases: dict[str, dict[str, str]] | None = None
     """The cases of the project that are driven, by id, each with the ids inside its document that were changed. None: a suite was sent."""
+    backtest: Backtest | None = None
+    """Which kept traces are decided instead of driving anybody, and how far that came."""
 
 
 def read_kept_suite(row: Row) -> Suite:
@@ -113,12 +116,18 @@ def header_of(row: Row) -> RunHeader:
         suite_name=row["suite_name"],
         dialect=row["dialect"],
         target=row["target"] or "",
-        repeat=asked.repeat,
+        repeat=count_repeats(asked),
         planned=asked.attempts or None,
         note=row["note"],
         name=row["name"] or "",
         tags=tuple(read_tags(row["tags"])),
     )
+
+
+def count_repeats(asked: Asked) -> int:
+    """Return how often every case is to be decided: in a backtest that is not done yet, as often as there are traces."""
+    backtest = asked.backtest
+    return asked.repeat if backtest is None or backtest.is_done else max(1, backtest.traces)
 
 
 def ending_of(row: Row) -> Ending:

@@ -30,6 +30,7 @@ from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.run_signals import QUEUED
+from proctor.service.runs.backtest import show_backtest
 from proctor.service.runs.building import Asked, asked_of, build_project_run, fill_what_is_unsaid, library_for
 from proctor.service.runs.names import check_names, find_meant_run, has_tag, mentions, read_tags, write_tags
 from proctor.service.suites.documents import read_sent_suite, refusal_of
@@ -110,7 +111,7 @@ async def start_run(hub: Hub, caller: Caller, spec: RunSpec) -> dict[str, Json]:
     check_spec(spec)
     project = await find_startable_project(hub, caller, spec.project_id)
     sent = await read_run_suite(hub, caller, project, spec)
-    row = await _queue_run(hub, caller, project, spec, await prepare_run(hub, caller, project, spec, sent))
+    row = await queue_run(hub, caller, project, spec, await prepare_run(hub, caller, project, spec, sent))
     hub.run_signals.wake(QUEUED)
     return show_run(row)
 
@@ -233,6 +234,7 @@ def show_run(row: Row) -> dict[str, Json]:
         "attempts": asked.attempts,
         "finished": sum(counts.values()),
         "counts": {outcome: counts.get(outcome, 0) for outcome in ("pass", "fail", "error", "skip")},
+        "backtest": None if asked.backtest is None else show_backtest(asked.backtest),
     }
 
 
@@ -339,7 +341,8 @@ def _with_named_servers(settings: dict[str, Json]) -> dict[str, Json]:
     return {**settings, "mcp_servers": [{"id": each["id"]} if isinstance(each, dict) and "id" in each else each for each in servers]}
 
 
-async def _queue_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, run: PreparedRun) -> Row:
+async def queue_run(hub: Hub, caller: Caller, project: Row, spec: RunSpec, run: PreparedRun) -> Row:
+    """Keep a run that waits for a worker, and return its row. Raises `Refusal` where too many wait."""
     at = hub.now()
     # Counted without a lock: many senders at once may overfill the queue by a few, which is no harm.
     waiting = sa.select(sa.func.count()).where(runs.c.organization_id == caller.organization_id, runs.c.status == "queued")

@@ -15,31 +15,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Any, Literal
 
 import msgspec
 
 from proctor.actions.check_stream import wall_clock
 from proctor.actions.run_builder import BuiltRun
-from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
-from proctor.model.case import Case
-from proctor.model.evidence import Evidence, Json
-from proctor.model.result import CaseResult
-from proctor.runner.events import Event
+from proctor.model.evidence import Json
+from proctor.runner.events import Event, Listener
 from proctor.runner.ports import RunPorts
 from proctor.runner.run import Runner, RunOutcome
-from proctor.runner.settings import RunSettings
-from proctor.service.decisions.messages import make_undecided_result
-from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.refusals import Refusal
 from proctor.service.run_signals import QUEUED
+from proctor.service.runs.backtest_runner import BacktestRunner, build_backtest
 from proctor.service.runs.building import asked_of, build_project_run, read_chosen_suite, settings_of, source_of
 from proctor.service.runs.cleaning import Cleaner
 from proctor.service.runs.ending import count_attempts, keep_run_figures
 from proctor.service.runs.long_attempts import make_range_finder
+from proctor.service.runs.run_decisions import RunDecisions
 from proctor.service.runs.turns import RunTurns
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.pages import Row
@@ -129,13 +125,13 @@ class _Drive:
 
     def __init__(self, hub: Hub, row: Row, owner: str, stop: asyncio.Event) -> None:
         self._hub = hub
-        self._row = row
+        self._row: dict[str, Any] = dict(row)
         self._id: str = row["id"]
         self._owner = owner
         self._stop = stop
         # Not by the clock of the wall, which may be put back.
         self._began = self._held_at = time.monotonic()
-        self._runner: Runner | None = None
+        self._runner: Runner | BacktestRunner | None = None
         self._got_on = False
         """Whether an attempt was finished in this turn."""
         self._makes_room = False
@@ -174,7 +170,10 @@ class _Drive:
         if project is None:
             raise InputError("its project is gone")
         suite = await asyncio.to_thread(read_chosen_suite, self._row)
-        return await build_project_run(self._hub, self._row["organization_id"], project, suite, asked_of(self._row))
+        asked, organization_id = asked_of(self._row), self._row["organization_id"]
+        if asked.backtest is not None:
+            return await build_backtest(self._hub, organization_id, project, suite)
+        return await build_project_run(self._hub, organization_id, project, suite, asked)
 
     async def _run(self, ready: BuiltRun) -> None:
         hub = self._hub
@@ -192,21 +191,7 @@ class _Drive:
             # Who held the run before may have kept some of it: only the rest is driven.
             done = await list_done_attempts(connection, self._id)
         rows.add_event("running", {"attempts": asked_of(self._row).attempts, "finished": len(done), "claims": self._row["claims"]})
-        settings = msgspec.structs.replace(settings_of(asked_of(self._row)), open_s=OPEN_S)
-        self._runner = runner = Runner(
-            ready.cases,
-            RunPorts(
-                target=ready.target,
-                log=rows,
-                listener=self._listener(rows, cleaner),
-                now=wall_clock,
-                judge=ready.seat.judge,
-                decides=self._decides(ready, settings),
-                speaker_for=ready.users.make_speaker_for(wall_clock) if ready.users is not None else None,
-            ),
-            run_id=self._id,
-            settings=settings,
-        )
+        self._runner = runner = self._make_runner(ready, rows, self._listener(rows, cleaner))
         # In a task of its own: a runner that is cancelled ends with what it has, and swallows that it was.
         running = asyncio.create_task(runner.run(done), name=f"run {self._id}")
         try:
@@ -216,12 +201,26 @@ class _Drive:
             await rows.wait_until_written()
         await self._finish(running, why, cleaner)
 
-    def _decides(self, ready: BuiltRun, settings: RunSettings) -> _RunDecisions:
+    def _make_runner(self, ready: BuiltRun, rows: RunRows, listener: Listener) -> Runner | BacktestRunner:
+        asked = asked_of(self._row)
+        settings = msgspec.structs.replace(settings_of(asked), open_s=OPEN_S)
         who = (self._row["organization_id"], f"project {self._row['project_id']}")
         cases = [case.case for case in ready.cases]
-        return _RunDecisions(self._hub.decisions, who, source_of(self._row), cases, fail_fast=settings.fail_fast)
+        decides = RunDecisions(self._hub.decisions, who, source_of(self._row), cases, fail_fast=settings.fail_fast)
+        if asked.backtest is not None:
+            return BacktestRunner(self._hub, self._row, self._owner, ready, decisions=decides, log=rows, listener=listener)
+        ports = RunPorts(
+            target=ready.target,
+            log=rows,
+            listener=listener,
+            now=wall_clock,
+            judge=ready.seat.judge,
+            decides=decides,
+            speaker_for=ready.users.make_speaker_for(wall_clock) if ready.users is not None else None,
+        )
+        return Runner(ready.cases, ports, run_id=self._id, settings=settings)
 
-    def _listener(self, rows: RunRows, cleaner: Cleaner) -> Callable[[Event], None]:
+    def _listener(self, rows: RunRows, cleaner: Cleaner) -> Listener:
         def listen(event: Event) -> None:
             if event.kind in ("finished", "stopping"):
                 self._got_on = True
@@ -337,19 +336,6 @@ class _Drive:
         hub.counters.add("runs_finished")
         hub.run_signals.wake(self._id)
         await keep_run_figures(hub, self._row, counts)
-
-
-class _RunDecisions(SuiteDecisions):
-    """Decides the cases of a run: where nothing can be decided now, that is the error of one attempt."""
-
-    async def decide_one(
-        self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
-    ) -> CaseResult:
-        """Return the result of a case, whatever happens."""
-        try:
-            return await super().decide_one(case, evidence, attempt=attempt, clock=clock, ask=ask)
-        except Refusal as error:
-            return make_undecided_result(case, "not_decided", error.message, attempt=attempt)
 
 
 async def _end_task(running: _Task) -> None:

@@ -129,12 +129,16 @@ def _count_decided(counts: Mapping[str, int]) -> Counts:
 
 
 def _show_run(row: Row, by_case: Mapping[str, Mapping[str, int]]) -> dict[str, Json]:
+    told = describe_counts(by_case.values())
+    if (row["settings"] or {}).get("backtest") is not None:
+        # Its attempts are different traces: that they differ says nothing about one of them.
+        told["flaky"] = False
     return {
         "run_id": row["id"],
         **{name: row[name] for name in _RUN if name != "id"},
         "name": row["name"] or "",
         "cases": sorted(by_case),
-        **describe_counts(by_case.values()),
+        **told,
     }
 
 

@@ -46,7 +46,9 @@ async def _list_latest_runs(connection: AsyncConnection, caller: Caller, project
     if caller.agent_ids is not None:
         return []
     query = list_seen(runs, caller, project_id=project_id, columns=("id", "created_at", "settings"))
-    return (await fetch_page_or_refuse(connection, query, runs, limit=LATEST)).rows
+    rows = (await fetch_page_or_refuse(connection, query, runs, limit=LATEST)).rows
+    # A backtest says how a case would have stood; it is not how it stands.
+    return [row for row in rows if (row["settings"] or {}).get("backtest") is None]
 
 
 async def _list_latest_results(connection: AsyncConnection, caller: Caller, id: str) -> list[tuple[str, str]]:

@@ -1,0 +1,76 @@
+"""The table of what large batches cost: figures that were measured for one core, and what follows from them on paper.
+
+`python -m benchmarks.batch` ends with the line `MEASURED = ...`; put it here and run `make docs`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Measured(NamedTuple):
+    """What one run of the benchmark told."""
+
+    traces: int
+    """Of six tool calls, with three checks."""
+    per_second: float
+    """Traces that one process decided in a second, starting and planning included."""
+    two_to_one: float | None
+    """How many times as many two processes decided; nothing where the machine had no second core to spare."""
+    read_bytes: float
+    """Bytes of Parquet that were read for a trace."""
+    written_bytes: float
+    """Bytes of results that were written for a trace."""
+    peak_mb: float
+    """Of the largest process."""
+
+
+MEASURED = Measured(traces=100_000, per_second=35_109, two_to_one=None, read_bytes=127, written_bytes=4, peak_mb=142)
+CORES = (1, 10, 100, 1_000)
+BILLION = 1_000_000_000
+
+
+def costs_table() -> str:
+    """Return the rows for a billion traces by cores."""
+    rows = [
+        "| cores | traces a second | a billion traces | read at once from storage |",
+        "|---|---|---|---|",
+    ]
+    for cores in CORES:
+        rate = MEASURED.per_second * cores
+        how = "measured, for one process" if cores == 1 else "on paper"
+        rows.append(f"| {cores:,} ({how}) | {_round(rate):,} | {_write_time(BILLION / rate)} | {_write_rate(rate * MEASURED.read_bytes)} |")
+    return "\n".join(rows)
+
+
+def measured_line() -> str:
+    """Return what was measured, in a sentence."""
+    told = MEASURED
+    hours = BILLION / told.per_second / 3600
+    second = (
+        "what a second process adds was not measured, as others were at work"
+        if told.two_to_one is None
+        else (f"{told.two_to_one:.2f} times as many by two")
+    )
+    return (
+        f"Measured over {told.traces:,} traces of six tool calls with three checks, in Parquet, on a machine with two cores: "
+        f"{_round(told.per_second):,} traces a second by one process; {second}. {told.read_bytes:.0f} bytes were read and "
+        f"{told.written_bytes:.0f} written for a trace, and a process had {told.peak_mb:.0f} MB at its peak. "
+        f"A billion of them are {hours:.0f} hours of one core."
+    )
+
+
+def _round(value: float) -> int:
+    """Return a figure with two digits that count: more would promise too much."""
+    digits = max(0, len(str(int(value))) - 2)
+    return int(round(value, -digits))
+
+
+def _write_time(seconds: float) -> str:
+    hours = seconds / 3600
+    return f"{hours:.1f} hours" if hours >= 1 else f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+
+
+def _write_rate(bytes_a_second: float) -> str:
+    megabytes = bytes_a_second / 1e6
+    return f"{megabytes / 1000:.1f} GB/s" if megabytes >= 1000 else f"{_round(max(1.0, megabytes)):,} MB/s"

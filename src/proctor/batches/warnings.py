@@ -1,0 +1,39 @@
+"""What a batch warns of: figures that may be about less than somebody meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proctor.batches.sketch import Sketch
+from proctor.model.show import nearest
+from proctor.report.wording import count_noun
+
+NO_RUN = "no_run"
+"""The code of a result that is skipped because its trace is no run of an agent."""
+
+
+def list_warnings(sketch: Sketch) -> tuple[str, ...]:
+    """Return what is to be looked at before the figures are believed."""
+    return (*_list_unknown_names(sketch), *_list_undecided(sketch))
+
+
+def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
+    names = sketch.names
+    if names is None:
+        return
+    for name in names.missing:
+        close = nearest(name, names.keys)
+        hint = f"; nearest: {close[0]!r}" if close else f"; they have {', '.join(names.keys[:10])}" if names.keys else ""
+        yield f"--where asks for {name!r}, which none of {count_noun(names.lines, 'line')} has{hint}"
+
+
+def _list_undecided(sketch: Sketch) -> Iterator[str]:
+    """Yield that traces told of no agent: a check that something did not happen has not looked at them."""
+    skipped = max(
+        (sum(reason.count for reason in case.reasons.values() if reason.code == NO_RUN) for case in sketch.cases.values()), default=0
+    )
+    if skipped:
+        yield (
+            f"{skipped:,} of {count_noun(sketch.traces, 'trace')} tell of no agent, model or tool: nothing was decided on them; "
+            "where they are runs of an agent, --evidence-format names how they are written"
+        )
