@@ -50,6 +50,7 @@ FORMS: dict[str, dict[str, str]] = {
     f"{HOME}/runs/new": RUN,
     f"{HOME}/cases/new": {"do": "save", "document": FIRST, "name": TYPED, "sample": "1"},
     f"{HOME}/cases/case_manners/edit": {"do": "save", "document": FIRST, "name": TYPED, "sample": "1", "expected_version": "2"},
+    f"{HOME}/cases/case_manners/backtest": {"limit": "4321"},
     f"{HOME}/agents/new": {"name": TYPED, "kind": "http"},
     f"{HOME}/agents/agent_home_1/edit": {"name": TYPED, "kind": "http"},
     f"{HOME}/traces/reevaluate": {"trace_ids": TYPED},

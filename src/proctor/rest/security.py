@@ -264,9 +264,10 @@ class Authentication:
         if self._buckets is None:
             self._buckets = RateLimits(hub.settings.requests_per_minute, hub.clock)
         wait_s = self._buckets.take_s(who)
+        if wait_s > 0 and who.startswith("address "):
+            raise Refusal("RATE_LIMITED", "too many requests from this address", retry_after_s=wait_s)
         if wait_s > 0:
-            what = "from this address" if who.startswith("address ") else "with this key"
-            raise Refusal("RATE_LIMITED", f"too many requests {what}", retry_after_s=wait_s)
+            raise Refusal("RATE_LIMITED", "too many requests with this key", retry_after_s=wait_s)
 
 
 def _name_address(scope: Scope) -> str:
