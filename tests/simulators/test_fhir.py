@@ -178,6 +178,9 @@ def test_the_server_describes_itself(clinic: Workplace) -> None:
     assert (statement["resourceType"], statement["fhirVersion"]) == ("CapabilityStatement", "4.0.1")
     assert "Appointment" in [each["type"] for each in statement["rest"][0]["resource"]]
     assert clinic.get("/.well-known/smart-configuration")["token_endpoint"] == f"{BASE}/token"
+    # Whichever of the two a client reads, it finds the same.
+    (told,) = statement["rest"][0]["security"]["extension"]
+    assert told["extension"] == [{"url": "token", "valueUri": f"{BASE}/token"}]
 
 
 def test_the_state_is_every_resource_with_its_version(clinic: Workplace) -> None:

@@ -6,6 +6,8 @@ from proctor.codecs.fhir_parameters import list_parameters, list_resource_types
 from proctor.model.evidence import Json
 
 _INTERACTIONS = ("read", "vread", "update", "patch", "delete", "history-instance", "history-type", "create", "search-type")
+_OAUTH = "http://fhir-registry.smarthealthit.org/StructureDefinition/oauth-uris"
+"""Where SMART looks in a CapabilityStatement for the addresses of tokens."""
 
 
 def build_capability(base: str, now: str) -> dict[str, Json]:
@@ -23,7 +25,11 @@ def build_capability(base: str, now: str) -> dict[str, Json]:
         "rest": [
             {
                 "mode": "server",
-                "security": {"service": [{"text": "A bearer token that the attempt is given"}]},
+                "security": {
+                    # Some clients ask for this statement and for the SMART configuration at once and believe whichever comes first.
+                    "extension": [{"url": _OAUTH, "extension": [{"url": "token", "valueUri": f"{base}/token"}]}],
+                    "service": [{"text": "A bearer token that the attempt is given"}],
+                },
                 "resource": [_describe_type(name) for name in sorted(list_resource_types())],
                 "interaction": [{"code": "transaction"}, {"code": "batch"}],
             }
