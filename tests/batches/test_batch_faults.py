@@ -42,8 +42,11 @@ def kill_again_and_again(command: list[str], folder: Path, chance: random.Random
     killed: list[str] = []
     while len(killed) < DEATHS:
         driver = subprocess.Popen([*command, "--resume"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # On a busy machine a driver is long without workers, and not only drivers are to die.
+        while "worker" not in killed and driver.poll() is None and not list_children(driver.pid):
+            time.sleep(0.02)
         for _ in range(chance.randrange(1, 4)):
-            time.sleep(chance.uniform(0.2, 1.2))
+            time.sleep(chance.uniform(0.2, 1.2) if "worker" in killed else chance.uniform(0.0, 0.3))
             workers = list_children(driver.pid)
             if workers and len(killed) < DEATHS - 1:
                 with contextlib.suppress(ProcessLookupError):
