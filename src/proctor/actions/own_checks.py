@@ -14,14 +14,12 @@ from typing import Any
 
 import msgspec
 
-from proctor.checks._own import read_own_check
 from proctor.checks.registry import CheckEntry, Decide, Registry, default_registry, set_own_entry
 from proctor.errors import InputError
 from proctor.formats.workspace import read_workspace
 from proctor.formats.workspace_checks import OwnCheckSettings
 from proctor.model.evidence import Evidence, Json
 from proctor.model.verdict import Verdict, errored
-from proctor.sources.check_files import load_check_file
 from proctor.sources.texts import read_suite_text
 
 WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
@@ -43,6 +41,8 @@ def find_registry(start: Path | None = None) -> Registry:
     file, settings = _find_settings(start)
     if file is None or not settings.files:
         return default_registry()
+    from proctor.sources.check_files import load_check_file  # only a folder with checks of its own needs it
+
     entries = [entry for name in settings.files for entry in load_check_file(file.parent / name)]
     return extend_registry([_limit_time(entry, settings.timeout_s) for entry in entries], looked_in=", ".join(settings.files))
 
@@ -51,6 +51,8 @@ def registry_of(checks: OwnChecks | None) -> Registry:
     """Return the checks that Python code may name: the functions it passes beside ours, or, where it passes none, those found here."""
     if checks is None:
         return find_registry()
+    from proctor.checks._own import read_own_check  # whoever passes none need not wait for it
+
     seconds = _find_settings()[1].timeout_s if checks else 0.0
     return extend_registry([_limit_time(read_own_check(function), seconds) for function in checks])
 

@@ -6,7 +6,6 @@ from collections.abc import Container
 
 import msgspec
 
-from proctor.checks.semantic import Judged
 from proctor.checks.tool_calls import ToolCalled
 from proctor.checks.tool_pairing import ToolCallsMatch
 from proctor.model.case import Scoring
@@ -50,7 +49,7 @@ def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
     """Return what is empty about a claim whose outcome is known beforehand, or None for any other."""
     if isinstance(spec, ToolCallsMatch) and (spec.negative or spec.positive_only or spec.max_extra is not None):
         return None
-    if isinstance(spec, Judged) and spec.threshold == 0:
+    if getattr(spec, "threshold", None) == 0 and _is_judged(spec):
         return Vacuous(
             "threshold", f"{check} passes from a score of 0 on, which every answer has", "leave it out, or give a number above 0"
         )
@@ -73,6 +72,12 @@ def find_vacuous_scoring(scoring: Scoring, given: Container[str]) -> Vacuous | N
     if scoring.pass_at == 0:
         return Vacuous("pass_at", "pass_at: 0 lets a case pass whatever its checks find", "give a number above 0")
     return None
+
+
+def _is_judged(spec: msgspec.Struct) -> bool:
+    from proctor.checks.semantic import Judged  # brings in all that asks a judge, which few suites do
+
+    return isinstance(spec, Judged)
 
 
 def _is_empty(spec: msgspec.Struct, field: str) -> bool:

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from proctor.formats.located import Located, Reading
 from proctor.formats.matrix import Variant, make_variant, read_matrix
 from proctor.formats.native_ports import CaseReader, Shared
-from proctor.formats.native_rows import BLOCK_KEYS, RowReader, read_block
 from proctor.formats.placeholders import LocatedTemplate
 from proctor.formats.rows import DataSource
 from proctor.model.case import Case
@@ -89,6 +88,9 @@ class CasesReader:
         self._reading.problems[before:] = dict.fromkeys(self._reading.problems[before:])
 
     def _add_rows(self, node: Located) -> None:
+        # Reads tables and the test cases of promptfoo: a fifth of what a small suite needs to be checked, and few have data.
+        from proctor.formats.native_rows import BLOCK_KEYS, RowReader, read_block
+
         self._reading.check_keys(node, BLOCK_KEYS, "cases from data")
         if self._source is None:
             self._reading.error_at_key(

@@ -56,8 +56,12 @@ class CaseEncoder:
         source = result.source
         plain = result.attempt == 0 and result.account is None and result.exchange is None
         if source is not None and source.id is None and source.line is not None and plain:
-            # The line of a long file: only its number differs from the one before.
-            parts += (frame.encode_before_line(source.file), str(source.line).encode(), frame.encode_behind_line(result, end))
+            # The line of a long file: only its number differs from the one before. A clean pass has the very verdicts of the one before
+            # it (by identity: `decide/quick.py` hands on the very tuple of the last clean pass), and so the same bytes around the number.
+            if result.verdicts is frame.clean and source.file is frame.file and not result.ranges:
+                parts += (frame.before_line, b"%d" % source.line, frame.clean_behind)
+            else:
+                parts += (frame.encode_before_line(source.file), b"%d" % source.line, frame.encode_behind_line(result, end))
             return
         evidence = self._encode_evidence(result)
         parts += (frame.head, str(result.attempt).encode(), b',"evidence":', evidence, frame.encode_tail(result), end)
@@ -109,27 +113,27 @@ class _CaseFrame:
         self.head = b'{"id":' + _encode(case.id or None) + b',"name":' + _encode(case.name) + b',"attempt":'
         self._tags = b',"tags":' + _encode(case.tags)
         self._assertions = [_AssertionFrame(assertion) for assertion in case.assertions]
-        self._before: dict[str | None, bytes] = {}
-        self._clean: tuple[Verdict, ...] | None = None
-        self._clean_behind = b""
+        self.file: str | None = None
+        self.before_line = b""
+        """What stands before the number of a line of `file`; of the file that was told last."""
+        self.clean: tuple[Verdict, ...] | None = None
+        self.clean_behind = b""
+        """What stands behind it after a clean pass."""
 
     def encode_before_line(self, file: str | None) -> bytes:
         """Return everything up to the number of the line the evidence stands on."""
-        known = self._before.get(file)
-        if known is None:
-            known = self._before[file] = self.head + b'0,"evidence":{"file":' + _encode(file) + b',"line":'
-        return known
+        if file is not self.file or not self.before_line:
+            self.file = file
+            self.before_line = self.head + b'0,"evidence":{"file":' + _encode(file) + b',"line":'
+        return self.before_line
 
     def encode_behind_line(self, result: CaseResult, end: bytes) -> bytes:
-        """Return everything behind it. A clean pass has the very verdicts of the one before it."""
-        # By identity: `decide/quick.py` hands on the very tuple of the last clean pass.
-        if result.verdicts is self._clean and not result.ranges:
-            return self._clean_behind
+        """Return everything behind it, and remember it of a clean pass."""
         behind = b"".join((b',"id":null}', self.encode_tail(result), end))
         plain = result.axes is None and result.now is None and result.code is None and not result.extracted and result.cost is None
         plain = plain and not result.ranges
         if result.outcome == "pass" and plain and result.verdicts:
-            self._clean, self._clean_behind = result.verdicts, behind
+            self.clean, self.clean_behind = result.verdicts, behind
         return behind
 
     def encode_tail(self, result: CaseResult) -> bytes:
