@@ -26,12 +26,11 @@ from urllib.request import Request, urlopen
 
 from benchmarks.report import Figure
 
-REQUESTS = 200
-"""Enough for a stream: what starts once, such as a second process that decides, counts for little."""
+REQUESTS = 60
 TRACES = 50
 SPANS = 7
 AT_ONCE = 8
-ROUNDS = 2
+ROUNDS = 3
 PHOENIX_REQUESTS = 6
 PROTOBUF = {"content-type": "application/x-protobuf"}
 SUITE = """\
