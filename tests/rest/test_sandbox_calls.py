@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -14,6 +13,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from proctor.simulators.voice.signature import sign_request
+from tests.rest.agent_site import AgentSite
 from tests.rest.services import Service
 from tests.rest.test_sandbox_kinds import ROWS, start
 from tests.rest.test_sandboxes import Agent
@@ -22,38 +22,17 @@ from tests.rest.verial import Author
 LOOPBACK = ("127.0.0.1",)
 
 
-class Webhooks:
-    """The agent's webhooks, each answered by the next document; `while_asked` happens before the answer."""
+class Webhooks(AgentSite):
+    """The agent's webhooks, each answered by the next document."""
 
     def __init__(self) -> None:
         self.documents: list[str] = []
         self.asked: list[tuple[dict[str, str], str | None]] = []
-        self.while_asked: Callable[[], object] = lambda: None
-        outer = self
+        super().__init__("/voice", self._tell)
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"])).decode()
-                outer.asked.append((dict(parse_qsl(body, keep_blank_values=True)), self.headers["x-twilio-signature"]))
-                outer.while_asked()
-                told = f"<Response>{outer.documents.pop(0)}</Response>".encode()
-                self.send_response(200)
-                self.send_header("content-length", str(len(told)))
-                self.end_headers()
-                self.wfile.write(told)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}/voice"
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+    def _tell(self, method: str, headers: Mapping[str, str], sent: bytes) -> bytes:
+        self.asked.append((dict(parse_qsl(sent.decode(), keep_blank_values=True)), headers.get("x-twilio-signature")))
+        return f"<Response>{self.documents.pop(0)}</Response>".encode()
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +12,7 @@ import pytest
 
 from proctor.simulators.registry import list_kinds
 from proctor.simulators.type_names import find_kind
+from tests.rest.agent_site import AgentSite
 from tests.rest.services import Clock, Service
 from tests.rest.test_sandboxes import Agent
 from tests.rest.verial import Author
@@ -303,39 +302,16 @@ def test_a_determination_with_a_delay_is_seen_by_who_reads_the_state(author: Aut
         assert status == ("approved" if verdict == "pass" else "submitted"), "what has ended stays as it was"
 
 
-class Outside:
+class Outside(AgentSite):
     """The agent's service of CDS Hooks, which looks into the sandbox while it is asked."""
 
     def __init__(self) -> None:
-        self.while_asked: Callable[[], None] = lambda: None
-        outer = self
+        super().__init__("/cds-services", self._tell)
 
-        class Handler(BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                self.rfile.read(int(self.headers.get("content-length", 0)))
-                outer.while_asked()
-                card = {"summary": "Careful", "indicator": "warning", "source": {"label": "Agent"}}
-                services = [{"id": "mine", "hook": "order-select", "title": "Mine", "description": "Mine"}]
-                body = msgspec.json.encode({"cards": [card]} if self.command == "POST" else {"services": services})
-                self.send_response(200)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            do_GET = do_POST = _answer
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"http://127.0.0.1:{self.server.server_address[1]}/cds-services"
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+    def _tell(self, method: str, headers: Mapping[str, str], sent: bytes) -> bytes:
+        card = {"summary": "Careful", "indicator": "warning", "source": {"label": "Agent"}}
+        services = [{"id": "mine", "hook": "order-select", "title": "Mine", "description": "Mine"}]
+        return msgspec.json.encode({"cards": [card]} if method == "POST" else {"services": services})
 
 
 @pytest.fixture

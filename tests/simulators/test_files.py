@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proctor.errors import SpecError
 from proctor.model.evidence import StateFile
 from proctor.simulators.kinds.files import MOST_BYTES
 from tests.simulators.workplace import Workplace, refusal
@@ -73,6 +74,9 @@ def test_a_file_is_moved_over_another_one_and_nothing_is_lost(drop: Workplace) -
     assert drop.state().files == (StateFile(path="a", content="old"),)
 
 
-def test_sftp_is_asked_for_and_is_no_file_unless_it_has_text() -> None:
+@pytest.mark.parametrize("given", ["yes", "true", 1, {}])
+def test_sftp_is_asked_for_and_never_a_file(given: object) -> None:
     assert Workplace("files", {"sftp": True}).state().files == ()
-    assert Workplace("files", {"sftp": "true"}).state().files == (StateFile(path="sftp", content="true"),)
+    with pytest.raises(SpecError, match="expected true or false") as caught:
+        Workplace("files", {"sftp": given})
+    assert caught.value.field == "files.seed.sftp"

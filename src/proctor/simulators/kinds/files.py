@@ -28,6 +28,7 @@ from proctor.model.show import kind_of, show
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
+from proctor.simulators.seeds import read_flag
 
 MOST_BYTES = 50_000_000
 """Bytes of one file."""
@@ -52,9 +53,10 @@ class FilesSimulator:
         """Put files into the drop: an object of paths and contents; `sftp: true` asks for SFTP, with a port of its own."""
         if not isinstance(seed, dict):
             raise SpecError(f"expected an object of paths and contents, found {kind_of(seed)}")
+        # Never a file: `sftp: yes`, which is a text in YAML, would be one without a word, and there would be no port.
+        read_flag(seed.get("sftp"), "sftp")
         for path, content in cast("dict[str, Json]", seed).items():
-            # A file of that name has text as its content, or an object.
-            if path != "sftp" or not isinstance(content, bool):
+            if path != "sftp":
                 self._seed_file(path, content, desk)
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
