@@ -15,15 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.testclient import TestClient
 
 from proctor.rest.app import make_app
 from proctor.rest.settings import ServeSettings
 from proctor.service.access.callers import LOCAL, Caller
-from proctor.service.access.keys import KeySpec, create_key
+from proctor.service.access.keys import KeySpec, issue_key
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
-from proctor.store.tables import agents, organizations, projects, records
+from proctor.store.tables import agents, audit, keys, organizations, projects, records
 
 T = TypeVar("T")
 ADDRESS = "http://127.0.0.1:8700"
@@ -99,39 +100,84 @@ class Service:
         return self.run(make_keys)
 
 
+_MADE: dict[str, Any] = {}
+"""The keys that `make_keys` has made first in this process, and all rows that came with them."""
+_FILLED = (organizations, projects, agents, records, keys, audit)
+
+
 async def make_keys(hub: Hub) -> dict[str, str]:
     """See `Service.keys`."""
-    found: dict[str, str] = {}
+    # More than a thousand tests begin with this. Twelve keys in twelve transactions took more than all the rest of a short test, so
+    # they are made once, and what was written is written again; only the first one, which turns the local user away, is made anew.
+    async with hub.database.writing() as connection:
+        await _fill_place(connection, hub.now(), LOCAL, "home")
+        first = (await issue_key(connection, hub, LOCAL, _list_keys("home").pop("organization")))[1]
+        if _MADE:
+            await _copy_rows(connection, hub.now())
+        else:
+            before = await _read_rows(connection)
+            await _fill_place(connection, hub.now(), FOREIGN, "foreign")
+            made = await _issue_keys(connection, hub)
+            after = await _read_rows(connection)
+            _MADE.update(keys=made, rows={name: [row for id, row in after[name].items() if id not in before[name]] for name in after})
+    return {"organization": first, **_MADE["keys"]}
+
+
+async def _issue_keys(connection: AsyncConnection, hub: Hub) -> dict[str, str]:
+    made: dict[str, str] = {}
     for mark, caller, place in (("", LOCAL, "home"), ("foreign_", FOREIGN, "foreign")):
-        await fill_place(hub, caller, place)
-        found[f"{mark}organization"] = (await create_key(hub, caller, KeySpec(kind="organization", name="o")))[1]
-        found[f"{mark}project"] = (await create_key(hub, caller, KeySpec(kind="project", name="p", project_id=f"proj_{place}")))[1]
-        one = [f"agent_{place}_1"]
-        found[f"{mark}agent"] = (
-            await create_key(hub, caller, KeySpec(kind="project", name="a", project_id=f"proj_{place}", agent_ids=one))
-        )[1]
-        found[f"{mark}solver"] = (await create_key(hub, caller, KeySpec(kind="solver", name="s", solver_id=f"slv_{place}")))[1]
-        found[f"{mark}run"] = (await create_key(hub, caller, KeySpec(kind="run", name="r", benchmark_run_id=f"br_{place}")))[1]
-        found[f"{mark}sandbox"] = (await create_key(hub, caller, KeySpec(kind="sandbox", name="b", sandbox_id=f"sb_{place}")))[1]
+        for name, spec in _list_keys(place).items():
+            if f"{mark}{name}" != "organization":
+                made[f"{mark}{name}"] = (await issue_key(connection, hub, caller, spec))[1]
+    return made
+
+
+async def _read_rows(connection: AsyncConnection) -> dict[str, dict[str, dict[str, Any]]]:
+    found = {}
+    for table in _FILLED:
+        rows = (await connection.execute(table.select())).mappings().all()
+        found[table.name] = {row["id"]: dict(row) for row in rows}
     return found
+
+
+async def _copy_rows(connection: AsyncConnection, now: str) -> None:
+    for table in _FILLED:
+        times = {name: now for name in ("created_at", "updated_at", "at") if name in table.c}
+        if rows := _MADE["rows"][table.name]:
+            await connection.execute(table.insert(), [{**row, **times} for row in rows])
+
+
+def _list_keys(place: str) -> dict[str, KeySpec]:
+    project = f"proj_{place}"
+    return {
+        "organization": KeySpec(kind="organization", name="o"),
+        "project": KeySpec(kind="project", name="p", project_id=project),
+        "agent": KeySpec(kind="project", name="a", project_id=project, agent_ids=[f"agent_{place}_1"]),
+        "solver": KeySpec(kind="solver", name="s", solver_id=f"slv_{place}"),
+        "run": KeySpec(kind="run", name="r", benchmark_run_id=f"br_{place}"),
+        "sandbox": KeySpec(kind="sandbox", name="b", sandbox_id=f"sb_{place}"),
+    }
 
 
 async def fill_place(hub: Hub, caller: Caller, place: str) -> None:
     """A project with two agents, a solver, a benchmark run and a sandbox; ids end in the place."""
-    at = {"created_at": hub.now(), "updated_at": hub.now()}
-    ours = {"organization_id": caller.organization_id, **at}
     async with hub.database.writing() as connection:
-        if caller.organization_id != LOCAL.organization_id:
-            await connection.execute(organizations.insert().values(id=caller.organization_id, name=place, **at))
-        await connection.execute(projects.insert().values(id=f"proj_{place}", name=place, **ours))
-        for number in (1, 2):
-            values = {"id": f"agent_{place}_{number}", "project_id": f"proj_{place}", "name": f"{place} {number}", "kind": "http", **ours}
-            await connection.execute(agents.insert().values(values))
-        solver = {"id": f"slv_{place}", "kind": "solver", "slug": f"solver-{place}", "body": _SOLVER}
-        run = {"id": f"br_{place}", "kind": "benchmark_run", "parent_id": f"bench_{place}", "body": _RUN}
-        sandbox = {"id": f"sb_{place}", "kind": "sandbox", "body": {"simulator_id": f"sim_{place}", "type": "FHIR", "status": "active"}}
-        for record in (solver, run, sandbox):
-            await connection.execute(records.insert().values(**record, **ours))
+        await _fill_place(connection, hub.now(), caller, place)
+
+
+async def _fill_place(connection: AsyncConnection, now: str, caller: Caller, place: str) -> None:
+    at = {"created_at": now, "updated_at": now}
+    ours = {"organization_id": caller.organization_id, **at}
+    if caller.organization_id != LOCAL.organization_id:
+        await connection.execute(organizations.insert().values(id=caller.organization_id, name=place, **at))
+    await connection.execute(projects.insert().values(id=f"proj_{place}", name=place, **ours))
+    named = [{"id": f"agent_{place}_{number}", "name": f"{place} {number}"} for number in (1, 2)]
+    await connection.execute(agents.insert(), [{**one, "project_id": f"proj_{place}", "kind": "http", **ours} for one in named])
+    solver = {"id": f"slv_{place}", "kind": "solver", "slug": f"solver-{place}", "parent_id": None, "body": _SOLVER}
+    run = {"id": f"br_{place}", "kind": "benchmark_run", "slug": None, "parent_id": f"bench_{place}", "body": _RUN}
+    simulated = {"simulator_id": f"sim_{place}", "type": "FHIR", "status": "active"}
+    sandbox = {"id": f"sb_{place}", "kind": "sandbox", "slug": None, "parent_id": None, "body": simulated}
+    await connection.execute(records.insert(), [{**record, **ours} for record in (solver, run, sandbox)])
 
 
 _SOLVER = {"real_name": None, "agent_description": None, "agent_version": None, "contact_email": None}
