@@ -74,7 +74,7 @@ def make_plan(
     folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions, *, read_again: bool = False
 ) -> Planned:
     """Plan a batch over what an earlier one left; `read_again` where traces are read once more when everything is decided."""
-    files, partition_bytes, planned = _plan_files(folder, before, options)
+    files, ruled_out, partition_bytes, planned = _plan_files(folder, before, options)
     sources = [partition for partition in planned if partition.spans]
     shares = plan_shares(sources, partition_bytes, before.shares if before is not None else None)
     partitions = [partition for partition in planned if not partition.spans] + shares
@@ -99,14 +99,16 @@ def make_plan(
         partitions=tuple(partitions),
         sources=tuple(sources),
         shares=len(shares),
+        ruled_out=ruled_out,
     )
     return Planned(manifest, tasks, last)
 
 
-def _plan_files(folder: OutputFolder, before: Manifest | None, options: BatchOptions) -> tuple[list[DataFile], int, list[Partition]]:
-    """Return the files of the data set, how large its partitions are, and the partitions."""
+def _plan_files(folder: OutputFolder, before: Manifest | None, options: BatchOptions) -> tuple[list[DataFile], int, int, list[Partition]]:
+    """Return the files of the data set, how many were ruled out, how large its partitions are, and the partitions."""
     files = list_files(options.places, leave_out=folder.path if isinstance(folder.path, Path) else None)
     where = None if options.where is None else read_filter(options.where)
+    listed = len(files)
     if where is not None:
         files = list_fitting_files(files, where)
     # A data set that has grown is split as it was before: otherwise nothing of it would be known.
@@ -123,7 +125,7 @@ def _plan_files(folder: OutputFolder, before: Manifest | None, options: BatchOpt
     )
     if where is not None:
         _refuse_parts_of_traces(planned, where)
-    return files, partition_bytes, planned
+    return files, listed - len(files), partition_bytes, planned
 
 
 def _refuse_parts_of_traces(planned: Sequence[Partition], where: Condition) -> None:

@@ -123,6 +123,10 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Runs that were read."""
     errors: int = 0
     """Rows of `errors`."""
+    unread: int = 0
+    """Records that these stand for: one row may tell of a whole row group."""
+    left_out: int = 0
+    """Rows that `--where` does not ask for."""
     faults: dict[str, Reason] = {}
     """Why records could not be read, by code and shape."""
     cases: dict[str, CaseSketch] = {}
@@ -139,9 +143,10 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
             known = self.cases[case.id] = CaseSketch(name=case.name)
         known.count(result, number, place)
 
-    def count_fault(self, code: str, reason: str, place: TracePlace) -> None:
-        """Add one row of `errors`."""
+    def count_fault(self, code: str, reason: str, place: TracePlace, rows: int = 1) -> None:
+        """Add one row of `errors`, which stands for so many records."""
         self.errors += 1
+        self.unread += rows
         told = reason[:_LONGEST_REASON]
         self._merge_fault(
             f"{code}\0{find_shape(told)}", Reason(check="", outcome="error", code=code, reason=told, count=1, samples=[place])
@@ -160,6 +165,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.records += other.records
         self.traces += other.traces
         self.errors += other.errors
+        self.unread += other.unread
+        self.left_out += other.left_out
         if other.names is not None:
             if self.names is None:
                 # A copy: it is changed when the next one is added.

@@ -32,6 +32,7 @@ from proctor.model.result import CaseResult
 from proctor.model.typed import decode_msgpack
 from proctor.processes.executor import DoTask, StopWork
 from proctor.sources.dataset_cells import Cells, read_cells
+from proctor.sources.dataset_columns import EMPTY_CELL
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.dataset_plan import Partition
 from proctor.sources.dataset_rows import AskedNames, RowChoice
@@ -249,13 +250,15 @@ class _Deciding:
             if type(record) is not bytes:
                 assert isinstance(record, EvidenceError)
                 self._note_error(row, offset, record.code, record.message, cells.lost or 1)
+                self._sketch.records += cells.lost or 1
             elif record and (evidence := decode(record)) is not None:
                 self._decide(evidence, row, offset, 0, results)
                 self._sketch.records += 1
-            elif record and not record.isspace():
+            elif record and (offsets is None or not record.isspace()):
                 self._read_record(record, row, offset, results)
                 self._sketch.records += 1
         self._row = row + max(0, cells.lost - 1)
+        self._sketch.left_out += cells.left_out
         self._slicer.settle()
 
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
@@ -282,11 +285,19 @@ class _Deciding:
 
     def _read_record(self, data: bytes, row: int, offset: int | None, results: list[CaseResult]) -> None:
         """Decide every run of a record that is not plain evidence in our own spelling."""
+        if data.isspace():
+            # A blank line is none; a row of a table is a row.
+            self._note_error(row, offset, EMPTY_CELL.code, EMPTY_CELL.message)
+            return
+        nothing = True
         for run, record in enumerate(self._reader.read_record(data, Source(self._file, row))):
+            nothing = False
             if record.evidence is not None:
                 self._decide(record.evidence, row, offset, run, results)
             elif record.error is not None:
                 self._note_error(row, offset, record.error.code, record.error.message)
+        if nothing:
+            self._note_error(row, offset, "empty_record", "it holds no run of an agent: a list, or a page, without entries")
 
     def _decide(self, evidence: Evidence, row: int | None, offset: int | None, run: int, results: list[CaseResult]) -> None:
         self._sketch.traces += 1
@@ -308,4 +319,4 @@ class _Deciding:
         shown = row if self._counts_rows else None
         reason = reason.encode("utf-8", "replace").decode()
         self._errors.add({"file": self._file, "row": shown, "offset": offset, "rows": rows, "code": code, "reason": reason})
-        self._sketch.count_fault(code, reason, TracePlace(file=self._file, row=shown, offset=offset))
+        self._sketch.count_fault(code, reason, TracePlace(file=self._file, row=shown, offset=offset), rows)

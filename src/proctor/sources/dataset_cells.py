@@ -50,6 +50,8 @@ class Cells(msgspec.Struct, frozen=True):
     """What stands in the columns beside each record that were asked for."""
     lost: int = 0
     """How many rows the last one stands for, if it is an error about several."""
+    left_out: int = 0
+    """How many of them are not asked for."""
 
 
 class ChangedFile(ProctorError):
@@ -96,13 +98,18 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
             try:
                 keep = None if chosen is None else chosen.find_rows(group)
                 if chosen is not None and keep is None:
-                    yield Cells([LEFT_OUT] * left)
+                    yield Cells([LEFT_OUT] * left, left_out=left)
                     continue
                 for batch in opened.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
                     cells, at = make_cells(batch, columns), told.num_rows - left
                     left -= batch.num_rows
-                    fitting = cells if keep is None else drop_cells(cells, keep.slice(at, batch.num_rows))
-                    yield Cells(fitting, ids=list_ids(batch, columns), beside=read_beside(batch, choice.beside))
+                    kept = None if keep is None else keep.slice(at, batch.num_rows)
+                    yield Cells(
+                        cells if kept is None else drop_cells(cells, kept),
+                        ids=list_ids(batch, columns),
+                        beside=read_beside(batch, choice.beside),
+                        left_out=0 if kept is None else batch.num_rows - kept.true_count,
+                    )
             except (OSError, ValueError, KeyError) as error:  # the last one for a map with a key twice
                 why = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
                 yield Cells([EvidenceError(why, code="unreadable_rows")], lost=left)
@@ -126,9 +133,11 @@ def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
                     offsets.append(offset + start)
                     start = end + 1
                 offset += len(block)
+                there, left_out = records, 0
                 if choice.where is not None:
-                    records = drop_lines(records, choice.where, file.path, choice.asked)
-                yield Cells(records, offsets, beside=read_beside_lines(records, choice.beside))
+                    records = drop_lines(there, choice.where, file.path, choice.asked)
+                    left_out = sum(not kept and bool(line) for line, kept in zip(there, records, strict=True))
+                yield Cells(records, offsets, beside=read_beside_lines(records, choice.beside), left_out=left_out)
         except (OSError, ValueError) as error:
             yield Cells([EvidenceError(f"the rest of the file cannot be read: {error}", code="unreadable_rows")], [offset])
 

@@ -119,13 +119,20 @@ def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
         # As bytes, so that text which is not UTF-8 is a fault of its own row and of no other.
         wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
         found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
-        plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES
-        return found if plain else [_NO_RECORD if cell is None else cell if len(cell) <= MAX_LINE_BYTES else _TOO_LARGE for cell in found]
+        plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(found)
+        return found if plain else [_check_cell(cell) for cell in found]
     return [_NO_RECORD if value is None else _write_value(value) for value in array.to_pylist(maps_as_pydicts="strict")]
 
 
 _TOO_LARGE = EvidenceError(f"a record larger than {MAX_LINE_BYTES // 2**20} MB", code="too_large")
-_NO_RECORD = EvidenceError("the row has no record: its column is null")
+_NO_RECORD = EvidenceError("the row has no record: its column is null", code="empty_record")
+EMPTY_CELL = EvidenceError("the row has no record: its column is empty", code="empty_record")
+
+
+def _check_cell(cell: bytes | None) -> Cell:
+    if cell is None:
+        return _NO_RECORD
+    return EMPTY_CELL if not cell else cell if len(cell) <= MAX_LINE_BYTES else _TOO_LARGE
 
 
 def cut_nanoseconds(batch: Any) -> Any:
