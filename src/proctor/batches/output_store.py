@@ -8,6 +8,7 @@ locks: whoever is at work renews a small object, and whoever finds one watches w
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -227,6 +228,27 @@ class RemoteStore:
             with contextlib.suppress(OSError):
                 self._renew_lock(token, count)
             count += 1
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether something could not be written because there is no room for anything."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+def describe_full(place: str | Path, error: OSError) -> str:
+    """Return that there is no room, and what to do."""
+    return f"cannot write to {str(place)!r}: {error.strerror or error}; what is committed stays, and --resume goes on when there is room"
+
+
+@contextlib.contextmanager
+def tell_full_disk(place: str | Path) -> Generator[None]:
+    """Raise `InputError` where something could not be written because there is no room."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise InputError(describe_full(place, error)) from error
+        raise
 
 
 def _busy_error(place: str) -> InputError:

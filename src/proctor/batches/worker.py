@@ -6,7 +6,6 @@ whoever is killed when. It says in its footer which suite decided it, and holds 
 
 from __future__ import annotations
 
-import errno
 import functools
 import gc
 from pathlib import Path
@@ -17,6 +16,7 @@ from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
 from proctor.batches.error_table import ErrorTable
 from proctor.batches.output_folder import OutputFolder, make_metadata, name_spill
+from proctor.batches.output_store import describe_full, is_full
 from proctor.batches.put_off import WithoutJudge
 from proctor.batches.result_table import ResultTable
 from proctor.batches.sketch import LineNames, Sketch
@@ -41,7 +41,6 @@ from proctor.sources.records import RecordReader
 from proctor.sources.row_filter import read_filter
 
 SETUP = "proctor.batches.worker:open_worker"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True):
@@ -106,8 +105,8 @@ def open_worker(payload: bytes) -> DoTask:
         try:
             return msgspec.msgpack.encode(evaluator.evaluate(decode_msgpack(task, Task)))
         except OSError as error:
-            if error.errno in _FULL:
-                raise StopWork(f"cannot write to {settings.output!r}: {error.strerror}; what is committed stays") from error
+            if is_full(error):
+                raise StopWork(describe_full(settings.output, error)) from error
             raise
 
     return evaluate

@@ -116,6 +116,9 @@ class _Wanted(NamedTuple):
 
 
 def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
+    if file.fault is not None:
+        yield _make_partition(file, broken=file.fault)
+        return
     if file.kind == "parquet":
         yield from _plan_parquet(file, wanted)
         return
