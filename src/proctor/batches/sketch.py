@@ -123,6 +123,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Runs that were read."""
     errors: int = 0
     """Rows of `errors`."""
+    incomplete: int = 0
+    """Traces that may lack spans which could not be read."""
     faults: dict[str, Reason] = {}
     """Why records could not be read, by code and shape."""
     cases: dict[str, CaseSketch] = {}
@@ -160,6 +162,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.records += other.records
         self.traces += other.traces
         self.errors += other.errors
+        self.incomplete += other.incomplete
         if other.names is not None:
             if self.names is None:
                 # A copy: it is changed when the next one is added.
