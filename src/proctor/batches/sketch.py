@@ -127,6 +127,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Records that these stand for: one row may tell of a whole row group."""
     left_out: int = 0
     """Rows that `--where` does not ask for."""
+    incomplete: int = 0
+    """Traces that may lack spans which could not be read."""
     faults: dict[str, Reason] = {}
     """Why records could not be read, by code and shape."""
     cases: dict[str, CaseSketch] = {}
@@ -167,6 +169,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.errors += other.errors
         self.unread += other.unread
         self.left_out += other.left_out
+        self.incomplete += other.incomplete
         if other.names is not None:
             if self.names is None:
                 # A copy: it is changed when the next one is added.

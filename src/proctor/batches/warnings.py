@@ -14,7 +14,7 @@ NO_RUN = "no_run"
 
 def list_warnings(sketch: Sketch) -> tuple[str, ...]:
     """Return what is to be looked at before the figures are believed."""
-    return (*_list_unknown_names(sketch), *_list_undecided(sketch))
+    return (*_list_unknown_names(sketch), *_list_incomplete(sketch), *_list_undecided(sketch))
 
 
 def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
@@ -25,6 +25,15 @@ def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
         close = nearest(name, names.keys)
         hint = f"; nearest: {close[0]!r}" if close else f"; they have {', '.join(names.keys[:10])}" if names.keys else ""
         yield f"--where asks for {name!r}, which none of {count_noun(names.lines, 'line')} has{hint}"
+
+
+def _list_incomplete(sketch: Sketch) -> Iterator[str]:
+    """Yield that traces may lack spans: of these nothing is said that spans which were not read could overturn."""
+    if sketch.incomplete:
+        yield (
+            f"{sketch.incomplete:,} of {count_noun(sketch.traces, 'trace')} may lack spans that could not be read (see errors): "
+            "what did not happen there is not known; mend what is broken, or name the data set without it"
+        )
 
 
 def _list_undecided(sketch: Sketch) -> Iterator[str]:

@@ -262,7 +262,7 @@ class _Deciding:
 
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
         """Decide a trace whose spans were gathered; its place is that of the first of them."""
-        from proctor.evidence.otlp import read_batches  # a third of what a worker imports, and most have no spans to read
+        from proctor.batches.gathered_evidence import read_gathered  # a third of what a worker imports, and most have no spans to read
 
         self._file = self._table.file = file
         self._id, self._beside = trace.trace, trace.beside
@@ -271,7 +271,8 @@ class _Deciding:
         try:
             if trace.size > MAX_TRACE_BYTES:
                 raise EvidenceError(f"the trace {trace.trace!r} is larger than {MAX_TRACE_BYTES // 2**20} MB", code="too_large")
-            for evidence in read_batches([trace.read_spans()]):
+            self._sketch.incomplete += trace.lost is not None
+            for evidence in read_gathered(trace):
                 self._decide(evidence, trace.row, trace.offset, trace.run, results)
         except EvidenceError as error:
             self._note_error(trace.row, trace.offset, error.code, error.message)

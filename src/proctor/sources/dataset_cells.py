@@ -27,6 +27,7 @@ from proctor.sources.dataset_rows import (
     read_beside,
     read_beside_lines,
 )
+from proctor.sources.lost_rows import LostRows, read_lost_traces
 from proctor.sources.records import MAX_LINE_BYTES, iterate_whole_lines
 
 ROWS_AT_ONCE = 1_024
@@ -112,7 +113,8 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
                     )
             except (OSError, ValueError, KeyError) as error:  # the last one for a map with a key twice
                 why = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
-                yield Cells([EvidenceError(why, code="unreadable_rows")], lost=left)
+                traces = read_lost_traces(opened, group, told.num_rows - left) if columns.spans else None
+                yield Cells([LostRows(why, code="unreadable_rows", traces=traces)], lost=left)
 
 
 def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:

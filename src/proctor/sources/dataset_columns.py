@@ -20,6 +20,7 @@ from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.sources.cells import make_json
 from proctor.sources.dataset_files import import_arrow
+from proctor.sources.lost_rows import LostRows, find_traces
 from proctor.sources.records import MAX_LINE_BYTES
 
 ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
@@ -110,7 +111,7 @@ def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
 def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
     """Return the record of each row of a batch as JSON, or why there is none."""
     if not columns.whole:
-        return [_make_row(row) for row in cut_nanoseconds(batch).to_pylist(maps_as_pydicts="strict")]
+        return _make_rows(cut_nanoseconds(batch))
     arrow = import_arrow("pyarrow")
     array = batch.column(columns.names[0])
     if arrow.types.is_dictionary(array.type):
@@ -143,6 +144,21 @@ def cut_nanoseconds(batch: Any) -> Any:
             cut = batch.column(number).cast(arrow.timestamp("us", field.type.tz), safe=False)
             batch = batch.set_column(number, field.name, cut)
     return batch
+
+
+def _make_rows(batch: Any) -> Sequence[Cell]:
+    try:
+        return [_make_row(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
+    except UnicodeDecodeError:
+        # Text which is not UTF-8 is a fault of its own row and of no other.
+        return [_make_strange_row(batch.slice(number, 1)) for number in range(batch.num_rows)]
+
+
+def _make_strange_row(row: Any) -> Cell:
+    try:
+        return _make_row(row.to_pylist(maps_as_pydicts="strict")[0])
+    except UnicodeDecodeError as error:
+        return LostRows(f"a text in the row is not UTF-8: {error.reason}", code="not_utf8", traces=find_traces(row))
 
 
 def _make_row(row: dict[str, Any]) -> Cell:
