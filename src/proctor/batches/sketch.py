@@ -106,10 +106,14 @@ class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Names that none of them had."""
     keys: list[str] = []
     """Some of the keys that they have."""
+    unlike: dict[str, int] = {}
+    """Of each comparison how many lines have something else there than it is compared with."""
 
     def merge(self, other: LineNames) -> None:
         """Add what other lines have."""
         self.lines += other.lines
+        for told, number in other.unlike.items():
+            _add(self.unlike, told, number)
         self.missing = [name for name in self.missing if name in other.missing]
         self.keys = list(dict.fromkeys((*self.keys, *other.keys)))[:_MOST_KEYS]
 
@@ -173,7 +177,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         if other.names is not None:
             if self.names is None:
                 # A copy: it is changed when the next one is added.
-                self.names = msgspec.structs.replace(other.names)
+                self.names = msgspec.structs.replace(other.names, unlike=dict(other.names.unlike))
             else:
                 self.names.merge(other.names)
         for names, table in other.tables.items():

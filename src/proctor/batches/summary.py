@@ -57,7 +57,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         slices=list_slices(whole, manifest.reading.by),
         faults=_rank_reasons(whole.faults.values())[:MOST_REASONS],
         failures=tuple(failures),
-        warnings=(*manifest.warnings, *list_warnings(whole)),
+        warnings=(*manifest.warnings, *list_warnings(whole, manifest.reading.by)),
     )
 
 

@@ -157,7 +157,10 @@ class Evaluator:
                     deciding.decide_cells(cells)
                 if asked is not None and asked.lines:
                     sketch.names = LineNames(
-                        lines=asked.lines, missing=sorted(asked.missing), keys=list(asked.keys) if asked.missing else []
+                        lines=asked.lines,
+                        missing=sorted(asked.missing),
+                        keys=list(asked.keys) if asked.missing else [],
+                        unlike=asked.unlike,
                     )
             table.flush()  # before the sketch is written down: it is counted there
             table.finish(make_metadata(self.settings.suite, sketch))

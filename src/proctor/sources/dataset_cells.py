@@ -35,6 +35,8 @@ ROWS_AT_ONCE = 1_024
 BYTES_AT_ONCE = 16 * 1024 * 1024
 """About how many bytes of them: of larger records fewer are decoded together."""
 _BLOCK = 1 << 20
+_UNPACKED_BLOCK = 1 << 16
+"""Of a compressed file less at once: where it was cut off, what was asked for together is lost together."""
 _TOO_LONG = EvidenceError(f"a line longer than {MAX_LINE_BYTES // 2**20} MB", code="line_too_long")
 
 
@@ -87,7 +89,9 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
     file = partition.file
     with ExitStack() as stack:
         source = stack.enter_context(open_file(file.root, file.path))
-        opened = stack.enter_context(parquet.ParquetFile(source, memory_map=False, pre_buffer=bool(file.root)))
+        opened = stack.enter_context(
+            parquet.ParquetFile(source, memory_map=False, pre_buffer=bool(file.root), page_checksum_verification=True)
+        )
         schema = opened.schema_arrow
         columns = choose_columns(schema, column)
         read = list(dict.fromkeys((*columns.list_read(), *choice.list_beside(schema))))
@@ -102,16 +106,17 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
                     yield Cells([LEFT_OUT] * left, left_out=left)
                     continue
                 for batch in opened.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
-                    cells, at = make_cells(batch, columns), told.num_rows - left
-                    left -= batch.num_rows
-                    kept = None if keep is None else keep.slice(at, batch.num_rows)
-                    yield Cells(
+                    cells = make_cells(batch, columns)
+                    kept = None if keep is None else keep.slice(told.num_rows - left, batch.num_rows)
+                    found = Cells(
                         cells if kept is None else drop_cells(cells, kept),
                         ids=list_ids(batch, columns),
                         beside=read_beside(batch, choice.beside),
                         left_out=0 if kept is None else batch.num_rows - kept.true_count,
                     )
-            except (OSError, ValueError, KeyError) as error:  # the last one for a map with a key twice
+                    left -= batch.num_rows
+                    yield found
+            except (OSError, ValueError, NotImplementedError) as error:  # the last one for an encoding that pyarrow does not know
                 why = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
                 traces = read_lost_traces(opened, group, told.num_rows - left) if columns.spans else None
                 yield Cells([LostRows(why, code="unreadable_rows", traces=traces)], lost=left)
@@ -212,7 +217,7 @@ class _Unpacked:
         self.first = 0
 
     def read1(self, size: int, /) -> bytes:
-        block: bytes = self._source.read(_BLOCK)
+        block: bytes = self._source.read(_UNPACKED_BLOCK)
         found = block.find(b"\n")
         if found >= 0:
             self._long_line = self._position + found + 1

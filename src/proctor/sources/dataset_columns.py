@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.span_tables import find_columns
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
+from proctor.sources.arrow_values import CANNOT_HOLD, list_values
 from proctor.sources.cells import make_json
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.lost_rows import LostRows, find_traces
@@ -104,7 +106,7 @@ def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
     """Return the ids of the traces in a batch, where they stand in a column of their own."""
     if columns.id is None:
         return None
-    found = batch.column(columns.id).to_pylist()
+    found = list_values(batch.column(columns.id))
     return [None if value is None else value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in found]
 
 
@@ -122,7 +124,8 @@ def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
         found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
         plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(found)
         return found if plain else [_check_cell(cell) for cell in found]
-    return [_NO_RECORD if value is None else _write_value(value) for value in array.to_pylist(maps_as_pydicts="strict")]
+    found = list_values(array, lambda _, error: EvidenceError(_describe_strange(error)))
+    return [_NO_RECORD if value is None else value if isinstance(value, EvidenceError) else _write_value(value) for value in found]
 
 
 _TOO_LARGE = EvidenceError(f"a record larger than {MAX_LINE_BYTES // 2**20} MB", code="too_large")
@@ -149,23 +152,48 @@ def cut_nanoseconds(batch: Any) -> Any:
 def _make_rows(batch: Any) -> Sequence[Cell]:
     try:
         return [_make_row(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
-    except UnicodeDecodeError:
-        # Text which is not UTF-8 is a fault of its own row and of no other.
+    except CANNOT_HOLD:
+        # Text which is not UTF-8, or a moment beyond the years of Python, is a fault of its own row and of no other.
         return [_make_strange_row(batch.slice(number, 1)) for number in range(batch.num_rows)]
 
 
 def _make_strange_row(row: Any) -> Cell:
     try:
         return _make_row(row.to_pylist(maps_as_pydicts="strict")[0])
-    except UnicodeDecodeError as error:
-        return LostRows(f"a text in the row is not UTF-8: {error.reason}", code="not_utf8", traces=find_traces(row))
+    except CANNOT_HOLD as error:
+        code = "not_utf8" if isinstance(error, UnicodeDecodeError) else "unreadable_evidence"
+        return LostRows(_describe_strange(error), code=code, traces=find_traces(row))
+
+
+def _describe_strange(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"a text in the row is not UTF-8: {error.reason}"
+    return f"a value in the row cannot be read: {error.args[0] if error.args else error}"
 
 
 def _make_row(row: dict[str, Any]) -> Cell:
     # A data frame has no other word than NaN for a number that is not there.
     present = {name: value for name, value in row.items() if value is not None and not (type(value) is float and math.isnan(value))}
-    values = {name: decode_container(value) if name in _NESTED else value for name, value in present.items()}
-    return _write_value(values)
+    try:
+        present = {name: read for name, value in present.items() if (read := _read_member(name, value)) is not None}
+    except ValueError as error:
+        return EvidenceError(str(error), code="wrong_column_type")
+    return _write_value({name: decode_container(value) if name in _NESTED else value for name, value in present.items()})
+
+
+def _read_member(name: str, value: Any) -> Any:
+    """Return the value of one column as a record has it; None for bytes in a column that is no field of one. Raises `ValueError`."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if not isinstance(value, bytes):
+        return value
+    try:
+        # Many writers have one type for texts and bytes.
+        return value.decode()
+    except UnicodeDecodeError as error:
+        if name in _FIELDS or name in _NESTED:
+            raise ValueError(f"the column {name!r} holds bytes that are no UTF-8 text: {error.reason}") from error
+        return None
 
 
 _NESTED = frozenset(
@@ -183,6 +211,9 @@ _NESTED = frozenset(
         "steps",
         "spans",
         "data",
+        "info",
+        "resultData",
+        "workflowData",
     )
 )
 
