@@ -170,8 +170,11 @@ class RemoteStore:
 
     def list(self, folder: str = "") -> list[str]:
         """Return the names of files and folders in a folder, hidden ones too."""
-        selector = import_arrow("pyarrow.fs").FileSelector(self._find(folder), allow_not_found=True)
-        return sorted(found.base_name for found in self._files.get_file_info(selector))
+        inside = self._find(folder)
+        # Google's store has no folders of its own, so that only what lies in them tells of them.
+        deep = self._files.type_name == "gcs"
+        selector = import_arrow("pyarrow.fs").FileSelector(inside, allow_not_found=True, recursive=deep)
+        return sorted({found.path[len(inside) :].strip("/").partition("/")[0] for found in self._files.get_file_info(selector)})
 
     def begin(self, name: str) -> Path:
         """Return where to write a file that is not whole yet."""

@@ -16,7 +16,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
-from proctor.evidence.span_tables import find_columns
+from proctor.evidence.span_tables import find_columns, find_table_beside
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.sources.arrow_values import CANNOT_HOLD, list_values
@@ -52,6 +52,10 @@ _encode = msgspec.json.Encoder().encode
 Cell = bytes | EvidenceError
 
 
+class NoSpansHere(EvidenceError):
+    """A file that a platform exports beside those with spans: it holds none, so that none can be missing in it."""
+
+
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """What is read of each row."""
 
@@ -79,8 +83,12 @@ def choose_columns(schema: Any, column: str | None) -> Columns:
         _require_record(schema.field(column), column)
         return _make_whole(column, schema)
     table = find_columns(frozenset(names))
-    if table is not None and (table.name == "phoenix" or not _FIELDS.intersection(names)):
+    # Only platforms have such columns; Langfuse has one for the calls beside them.
+    if table is not None and (table.name in ("phoenix", "langfuse", "langsmith") or not _FIELDS.intersection(names)):
         return Columns(names=tuple(names), whole=False, spans=True)
+    beside = find_table_beside(frozenset(names))
+    if beside is not None:
+        raise NoSpansHere(f"{beside}, without spans; leave it out, and name the files or the folder with the spans", code="missing_column")
     if len(names) == 1 and names[0] not in _FIELDS:
         _require_record(schema.field(0), names[0])
         return _make_whole(names[0], schema)

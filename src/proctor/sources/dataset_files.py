@@ -1,7 +1,7 @@
 """The files of a data set: Parquet and JSON lines, by path, folder, pattern or address, through the file systems of pyarrow.
 
 Folders are read with everything below them, in the order of their names; names that begin with `.` or `_` are no data, as Hive and Spark
-have it. Folders that are called `key=value` are folders like any other. An address (`s3://`, `gs://`, `abfs://`) carries no keys: they are
+have it. Folders that are called `key=value` are folders like any other. An address (`s3://`, `gs://`, `az://`) carries no keys: they are
 found where the libraries of these stores look for them. `file://` is a path of this machine. A file that is named twice is read once, and
 what is not read is noted.
 """
@@ -22,10 +22,11 @@ import msgspec
 from proctor.errors import InputError, MissingExtra
 from proctor.model.show import show
 from proctor.patterns.globs import compile_glob, matches_glob
+from proctor.sources import azure_store
 from proctor.sources.left_out import LeftOut
 
 Kind = Literal["parquet", "lines", "spans"]
-SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
+SCHEMES = ("s3", "gs", "gcs", *azure_store.SCHEMES, "file")
 """Stores that pyarrow reads by itself."""
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
 _NAMES = re.compile(r".*(?:(\.parquet|\.pq)|(?:\.jsonl|\.ndjson)(\.gz|\.zst|\.zstd)?)", re.IGNORECASE)
@@ -85,7 +86,8 @@ def _identify(root: str, path: str) -> tuple[str, ...]:
     if not root:
         return ("", os.path.realpath(path))
     parts = urlsplit(root)
-    return (parts.scheme, parts.query, path)
+    # The name before the path tells the account of a container, too.
+    return (parts.scheme, parts.netloc, parts.query, path)
 
 
 def _identify_folder(place: str | Path) -> tuple[str, ...]:
@@ -254,10 +256,13 @@ def open_store(address: str) -> tuple[Any, str]:
     if parts.scheme not in SCHEMES:
         raise InputError(f"{parts.scheme}:// cannot be read; expected a path, or an address of {', '.join(f'{s}://' for s in SCHEMES)}")
     named = any(re.search("key|secret|token|password|credential", name, re.IGNORECASE) for name, _ in parse_qsl(parts.query))
-    if parts.username is not None or parts.password is not None or named:
+    # What stands before the `@` is a container of Azure, or says that a bucket is open to everybody.
+    known = parts.scheme in azure_store.SCHEMES or (parts.scheme in ("gs", "gcs") and parts.username == "anonymous")
+    if (parts.username is not None and not known) or parts.password is not None or named:
         # What stands in a command stands in its manifest and in the history of a shell, too.
         raise InputError(f"a key does not belong into an address ({parts.scheme}://…); set it in the environment")
     try:
-        return import_arrow("pyarrow.fs").FileSystem.from_uri(address)
+        arrow = import_arrow("pyarrow.fs")
+        return azure_store.open_azure(arrow, parts) if parts.scheme in azure_store.SCHEMES else arrow.FileSystem.from_uri(address)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot open {address!r}: {error}") from error

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
-from proctor.sources.dataset_columns import choose_columns
+from proctor.sources.dataset_columns import NoSpansHere, choose_columns
 from proctor.sources.dataset_files import DataFile, import_arrow, open_file
 from proctor.sources.dataset_rows import require_names
 from proctor.sources.row_filter import Condition
@@ -79,7 +79,7 @@ def plan_partitions(
 
     `where` is what is asked of their rows: a file that has not its columns cannot be read.
     """
-    wanted = _Wanted(column, evidence_format, partition_bytes, where, set())
+    wanted = _Wanted(column, evidence_format, partition_bytes, where, set(), set())
 
     def plan(file: DataFile) -> Sequence[Partition]:
         return (known or {}).get(file) or list(_plan_file(file, wanted))
@@ -90,12 +90,12 @@ def plan_partitions(
         first = planned[0]
         more = f" (and {len(planned) - 1:,} more files)" if len(planned) > 1 else ""
         raise InputError(f"{first.file.name}: {first.broken}{more}")
-    return [_gather_unread(part, wanted.unread) for part in planned] if any(part.spans for part in planned) else planned
+    return [_gather_unread(part, wanted) for part in planned] if any(part.spans for part in planned) else planned
 
 
-def _gather_unread(part: Partition, unread: set[DataFile]) -> Partition:
+def _gather_unread(part: Partition, wanted: _Wanted) -> Partition:
     """Return a part of a file of which nothing was understood as one with spans: among files of spans it may hold some of any trace."""
-    if part.spans or (part.broken is None and part.file not in unread):
+    if part.spans or part.file in wanted.beside or (part.broken is None and part.file not in wanted.unread):
         return part
     return _make_partition(part.file, part.start, part.end, part.first_row, broken=part.broken, spans=True)
 
@@ -124,6 +124,8 @@ class _Wanted(NamedTuple):
     where: Condition | None
     unread: set[DataFile]
     """Files of lines of whose beginning nothing could be read."""
+    beside: set[DataFile]
+    """Files that can be read and hold no spans."""
 
 
 def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
@@ -165,6 +167,8 @@ def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
             require_names(wanted.where, opened.schema_arrow, file.path)
             groups = list(_list_groups(opened.metadata))
     except EvidenceError as error:
+        if isinstance(error, NoSpansHere):
+            wanted.beside.add(file)
         yield _make_partition(file, broken=error.message)
         return
     except (OSError, ValueError) as error:
