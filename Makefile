@@ -160,11 +160,11 @@ platforms: .venv/.ready
 	$(BIN)/python -m pytest -m platform -q $(if $(PLATFORM),$(PLATFORM:%=tests/platforms/test_%.py),tests/platforms)
 	$(if $(PLATFORM),,$(MAKE) framework-pages)
 
-# Installs the real Arize Phoenix and MLflow (a minute or more, 0.9 GB, under .platforms/) and holds the tables of spans that they write to what is sent over
-# OTLP; `make platforms` does so, too.
+# Installs the real Arize Phoenix and MLflow, and the SDKs of Langfuse and LangSmith (minutes, 1.3 GB, under .platforms/), and holds the tables of spans that
+# they write to what is sent over OTLP; then batches on the emulators of Azure's and Google's object stores. `make platforms` does so, too.
 .PHONY: span-tables
 span-tables: .venv/.ready
-	$(BIN)/python -m pytest -m platform -q tests/platforms/test_span_tables.py
+	$(BIN)/python -m pytest -m platform -q tests/platforms/test_span_tables.py tests/platforms/test_object_stores.py
 
 # Installs real agent frameworks (minutes, gigabytes, under .frameworks/) and records their traces anew; `make frameworks ONLY="langgraph-oi strands-mcp"` for some.
 .PHONY: frameworks

@@ -1,4 +1,4 @@
-"""What must hold of tables of spans that the real Arize Phoenix and the real MLflow wrote: the same evidence as over OTLP.
+"""What must hold of tables of spans that the real Arize Phoenix, MLflow, and SDKs of Langfuse and LangSmith wrote: the evidence of OTLP.
 
 They are held to it as they are committed (`test_real_span_tables.py`), and as the installed clients write them now
 (`tests/platforms/test_span_tables.py`).
@@ -75,3 +75,53 @@ def check_mlflow(tables: Path, folder: Path) -> None:
     suite = write_suite(folder, text=SPAN_SUITE)
     evaluate(suite, [tables / "mlflow.parquet"], folder / "out")
     assert [row["outcome"] for row in read_results(folder / "out") if row["case"] == "looked-up"] == ["pass"] * 3
+
+
+TRUTH = {
+    "Where is order 17?": ("It has shipped.", [("lookup_order", {"id": 17})], [False]),
+    "Where is order 18?": ("It has shipped.", [("lookup_order", {"id": 18})], [False]),
+    "Where is order 19?": ("It could not be found.", [("lookup_order", {"id": 19})], [True]),
+}
+"""What the agent of `make_sdk_tables.py` was asked, answered and did, and whether its calls failed."""
+SDK_TABLES = {
+    "langfuse": ("langfuse-api.jsonl", "langfuse-export.parquet"),
+    "langsmith": ("langsmith-api.jsonl", "langsmith-frame.parquet", "langsmith-export.parquet"),
+}
+
+
+def check_sdk(name: str, tables: Path, folder: Path) -> None:
+    """What an SDK traced is the same evidence in every table as over OTLP, and the truth."""
+    requests = json.loads((tables / f"{name}-otlp.json").read_text())
+    sent = {one.input: tell_run(one) for one in read_batches([[span for request in requests for span in read_request(request)]])}
+    lines = write_lines(folder / "otlp.jsonl", requests)
+    suite = write_suite(folder, text=SPAN_SUITE)
+    evaluate(suite, [lines], folder / "of-otlp")
+    expected = sorted((row["case"], row["outcome"]) for row in read_results(folder / "of-otlp"))
+    parents: dict[str, str | None] = {}
+    for file in SDK_TABLES[name]:
+        spans = [span for record in read_table(tables / file) for span in RecordReader(None).find_spans(record) or ()]
+        found = {one.input: one for one in read_batches([spans])}
+        assert {asked: tell_run(one) for asked, one in found.items()} == sent, file
+        told = {
+            asked: (one.text, [(call.name, call.arguments) for call in calls], [call.error is not None for call in calls])
+            for asked, one in found.items()
+            if (calls := one.tool_calls) is not None
+        }
+        assert told == TRUTH, file
+        parents = parents or {span.id: span.parent_id for span in spans}
+        assert {span.id: span.parent_id for span in spans} == parents and None in parents.values(), file
+        output = folder / f"of-{file}"
+        summary, _ = evaluate(suite, [tables / file], output, partition_bytes=5_000)
+        assert (summary.traces, read_errors(output)) == (len(TRUTH), [])
+        assert sorted((row["case"], row["outcome"]) for row in read_results(output)) == expected
+        assert {"pass", "fail"} == {row["outcome"] for row in read_results(output)}
+
+
+def check_langfuse(tables: Path, folder: Path) -> None:
+    """Observations of Langfuse, from its API and from its export to blob storage."""
+    check_sdk("langfuse", tables, folder)
+
+
+def check_langsmith(tables: Path, folder: Path) -> None:
+    """Runs of LangSmith, from its API, as a data frame and as its bulk export."""
+    check_sdk("langsmith", tables, folder)

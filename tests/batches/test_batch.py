@@ -313,7 +313,7 @@ def test_a_bad_record_is_one_row_of_errors(tmp_path: Path) -> None:
     assert {row["row"]: row["code"] for row in errors} == {
         2: "unreadable_evidence",
         3: "unreadable_evidence",
-        4: "unreadable_evidence",
+        4: "empty_record",
         6: "spans_apart",
         7: "unmatched_evidence",
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from proctor.actions.compare_rows import describe_incomplete
 from proctor.batches.compare import compare_batches
 from proctor.errors import InputError
 from proctor.scoring.amount_sketch import compare_sketches, count_amounts
@@ -60,6 +61,15 @@ def test_a_regression_is_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.chdir(tmp_path)
     done = proctor("compare", "base", "candidate", "--fail-on", "regression,new-failure", "--quiet")
     assert done.code == 1 and "refund" in done.err
+
+
+def test_what_could_not_be_read_is_told_beside_the_figures(tmp_path: Path) -> None:
+    base = write_batch(tmp_path, "base", [1] * 30)
+    write_lines(tmp_path / "candidate.jsonl", [make_trace(1), *["{"] * 29])
+    evaluate(write_suite(tmp_path), [tmp_path / "candidate.jsonl"], tmp_path / "candidate")
+    found = compare_batches(base, str(tmp_path / "candidate"))
+    told = f"{tmp_path / 'candidate'}: 29 records could not be read or decided, and count for nothing here"
+    assert found.warnings == (told,) and told in describe_incomplete(found)
 
 
 def test_what_is_no_second_batch_is_told(tmp_path: Path) -> None:

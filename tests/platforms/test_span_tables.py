@@ -1,4 +1,4 @@
-"""The real Arize Phoenix and MLflow, installed beside us, write tables of spans: the same evidence as over OTLP."""
+"""The real Arize Phoenix, MLflow, and SDKs of Langfuse and LangSmith, installed beside us, write tables of spans: the evidence of OTLP."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.batches import make_span_tables
-from tests.batches.span_table_checks import check_mlflow, check_phoenix
+from tests.batches import make_sdk_tables, make_span_tables
+from tests.batches.span_table_checks import check_langfuse, check_langsmith, check_mlflow, check_phoenix
 from tests.foreign import install_from_index
 from tests.platforms.install import platforms_folder
 
@@ -20,14 +20,33 @@ PACKAGES = (
     "pandas==3.1.1",
     "pyarrow==25.0.1",
 )
+SDKS = (
+    "langfuse==5.0.4",
+    "langsmith==0.14.17",
+    "openai==3.49.0",
+    "opentelemetry-exporter-otlp-proto-http==1.45.1",
+    "pandas==3.1.1",
+    "pyarrow==25.0.1",
+)
 CHECKS = {"phoenix": check_phoenix, "mlflow": check_mlflow}
+SDK_CHECKS = {"langfuse": check_langfuse, "langsmith": check_langsmith}
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_what_the_installed_client_writes_is_the_evidence_of_otlp(name: str, tmp_path: Path) -> None:
     python = install_from_index(platforms_folder() / "span-tables", *PACKAGES) / "python"
-    tables = tmp_path / "tables"
+    CHECKS[name](_make_tables(python, make_span_tables.__file__, name, tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("name", SDK_CHECKS)
+def test_what_the_installed_sdk_traces_is_the_evidence_of_otlp(name: str, tmp_path: Path) -> None:
+    python = install_from_index(platforms_folder() / "span-sdks", *SDKS) / "python"
+    SDK_CHECKS[name](_make_tables(python, make_sdk_tables.__file__, name, tmp_path), tmp_path)
+
+
+def _make_tables(python: Path, script: str, name: str, folder: Path) -> Path:
+    tables = folder / "tables"
     tables.mkdir()
-    done = subprocess.run([python, make_span_tables.__file__, name, tables], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run([python, script, name, tables], capture_output=True, text=True, cwd=folder, check=False)
     assert done.returncode == 0, done.stderr[-2_000:]
-    CHECKS[name](tables, tmp_path)
+    return tables

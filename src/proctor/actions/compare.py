@@ -56,6 +56,8 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     """Every case of the candidate whose evidence lacks what a claim asks for."""
     unmet: Unmet = Unmet()
     """Cases and records of the candidate that did not meet."""
+    warnings: tuple[str, ...] = ()
+    """What the figures say nothing about."""
 
 
 def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_effect: float = 0.0) -> RunComparison:

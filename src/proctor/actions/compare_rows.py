@@ -86,7 +86,7 @@ def describe_incomplete(found: RunComparison, words: Catalogue | None = None) ->
     """Return lines that say how much there is of either run, where that is not all; the comparison says nothing about what is missing."""
     words = speak(words)
     told = (("compared.incomplete_base", found.base_incomplete), ("compared.incomplete_candidate", found.candidate_incomplete))
-    return [
+    incomplete = [
         words.say(
             name,
             attempts_finished=much.attempts_finished,
@@ -97,6 +97,7 @@ def describe_incomplete(found: RunComparison, words: Catalogue | None = None) ->
         for name, much in told
         if much is not None
     ]
+    return [*incomplete, *found.warnings]
 
 
 def describe_runs(found: RunComparison) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from proctor.batches.slice_figures import sum_whole
 from proctor.batches.summary import merge_sketches
 from proctor.errors import InputError
 from proctor.model.run import RunHeader
+from proctor.report.wording import count_noun
 from proctor.scoring.amount_sketch import compare_sketches
 from proctor.scoring.amounts import AmountChange
 from proctor.scoring.intervals import Counts
@@ -51,6 +53,7 @@ def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunCom
         cost=cost,
         reasons=_find_reasons(after.sketch, {*found.newly_failing, *(one.case for one in found.changes if one.verdict == "regressed")}),
         failing=tuple(list_failing_cases(counts[1], {})),
+        warnings=tuple(told for opened in (before, after) for told in opened.list_warnings()),
     )
 
 
@@ -58,6 +61,12 @@ class _Opened(msgspec.Struct, frozen=True):
     place: str
     manifest: Manifest
     sketch: Sketch
+
+    def list_warnings(self) -> Iterator[str]:
+        """Yield what of the data set is in none of the figures."""
+        sketch = self.sketch
+        if sketch.unread:
+            yield f"{self.place}: {count_noun(sketch.unread, 'record')} could not be read or decided, and count for nothing here"
 
     def make_header(self) -> RunHeader:
         return RunHeader(run_id=self.place, started_at=self.manifest.started_at, suite_name=self.manifest.suite.name)

@@ -12,6 +12,7 @@ import msgspec
 from proctor.actions.judges import JudgeLike
 from proctor.batches.judging import JudgeBounds
 from proctor.errors import InputError
+from proctor.sources.dataset_files import find_local_path
 
 
 class BatchOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,4 +59,6 @@ def name_output(output: str | Path) -> str | Path:
     # A path has lost one of the two strokes.
     if isinstance(output, Path) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(output)):
         raise InputError(f"{str(output)!r} was an address before it became a path; hand it over as text")
+    if isinstance(output, str):
+        output = find_local_path(output) or output
     return output if isinstance(output, str) and "://" in output else Path(output)

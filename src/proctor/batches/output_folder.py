@@ -78,6 +78,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[Partition, ...] = ()
     """What is only gathered: partitions of spans, whose traces are decided in shares that are among `partitions`."""
     shares: int = 0
+    ruled_out: int = 0
+    """Files that `--where` leaves unopened, because of the keys of their folders."""
+    warnings: tuple[str, ...] = ()
+    """What lies in the folders of the data set and is not read."""
 
 
 class Footer(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ locks: whoever is at work renews a small object, and whoever finds one watches w
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -169,8 +170,11 @@ class RemoteStore:
 
     def list(self, folder: str = "") -> list[str]:
         """Return the names of files and folders in a folder, hidden ones too."""
-        selector = import_arrow("pyarrow.fs").FileSelector(self._find(folder), allow_not_found=True)
-        return sorted(found.base_name for found in self._files.get_file_info(selector))
+        inside = self._find(folder)
+        # Google's store has no folders of its own, so that only what lies in them tells of them.
+        deep = self._files.type_name == "gcs"
+        selector = import_arrow("pyarrow.fs").FileSelector(inside, allow_not_found=True, recursive=deep)
+        return sorted({found.path[len(inside) :].strip("/").partition("/")[0] for found in self._files.get_file_info(selector)})
 
     def begin(self, name: str) -> Path:
         """Return where to write a file that is not whole yet."""
@@ -227,6 +231,27 @@ class RemoteStore:
             with contextlib.suppress(OSError):
                 self._renew_lock(token, count)
             count += 1
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether something could not be written because there is no room for anything."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+def describe_full(place: str | Path, error: OSError) -> str:
+    """Return that there is no room, and what to do."""
+    return f"cannot write to {str(place)!r}: {error.strerror or error}; what is committed stays, and --resume goes on when there is room"
+
+
+@contextlib.contextmanager
+def tell_full_disk(place: str | Path) -> Generator[None]:
+    """Raise `InputError` where something could not be written because there is no room."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise InputError(describe_full(place, error)) from error
+        raise
 
 
 def _busy_error(place: str) -> InputError:

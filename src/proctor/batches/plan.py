@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from proctor import __version__
@@ -14,10 +13,11 @@ from proctor.batches.suite_identity import SuiteIdentity
 from proctor.batches.worker import Task
 from proctor.errors import InputError
 from proctor.report.wording import count_noun
-from proctor.sources.dataset_files import DataFile, list_files, name_places
+from proctor.sources.dataset_files import SUFFIXES, DataFile, list_files, name_places
 from proctor.sources.dataset_plan import Partition, choose_partition_bytes, plan_partitions, plan_shares
 from proctor.sources.dataset_rows import list_fitting_files
 from proctor.sources.folder_keys import read_folder_keys
+from proctor.sources.left_out import LeftOut
 from proctor.sources.row_filter import Condition, list_names, read_filter
 
 
@@ -74,7 +74,8 @@ def make_plan(
     folder: OutputFolder, before: Manifest | None, identity: SuiteIdentity, options: BatchOptions, *, read_again: bool = False
 ) -> Planned:
     """Plan a batch over what an earlier one left; `read_again` where traces are read once more when everything is decided."""
-    files, partition_bytes, planned = _plan_files(folder, before, options)
+    left_out = LeftOut()
+    files, ruled_out, partition_bytes, planned = _plan_files(folder, before, options, left_out)
     sources = [partition for partition in planned if partition.spans]
     shares = plan_shares(sources, partition_bytes, before.shares if before is not None else None)
     partitions = [partition for partition in planned if not partition.spans] + shares
@@ -99,14 +100,19 @@ def make_plan(
         partitions=tuple(partitions),
         sources=tuple(sources),
         shares=len(shares),
+        ruled_out=ruled_out,
+        warnings=tuple(left_out.describe(", ".join(SUFFIXES))),
     )
     return Planned(manifest, tasks, last)
 
 
-def _plan_files(folder: OutputFolder, before: Manifest | None, options: BatchOptions) -> tuple[list[DataFile], int, list[Partition]]:
-    """Return the files of the data set, how large its partitions are, and the partitions."""
-    files = list_files(options.places, leave_out=folder.path if isinstance(folder.path, Path) else None)
+def _plan_files(
+    folder: OutputFolder, before: Manifest | None, options: BatchOptions, left_out: LeftOut
+) -> tuple[list[DataFile], int, int, list[Partition]]:
+    """Return the files of the data set, how many were ruled out, how large its partitions are, and the partitions."""
+    files = list_files(options.places, leave_out=folder.path, left_out=left_out)
     where = None if options.where is None else read_filter(options.where)
+    listed = len(files)
     if where is not None:
         files = list_fitting_files(files, where)
     # A data set that has grown is split as it was before: otherwise nothing of it would be known.
@@ -123,7 +129,7 @@ def _plan_files(folder: OutputFolder, before: Manifest | None, options: BatchOpt
     )
     if where is not None:
         _refuse_parts_of_traces(planned, where)
-    return files, partition_bytes, planned
+    return files, listed - len(files), partition_bytes, planned
 
 
 def _refuse_parts_of_traces(planned: Sequence[Partition], where: Condition) -> None:

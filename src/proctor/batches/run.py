@@ -23,6 +23,7 @@ from proctor.batches.judged_tally import write_tally
 from proctor.batches.judging import find_judge, judge_sample, read_bounds
 from proctor.batches.options import BatchOptions, ReadingOptions, name_output
 from proctor.batches.output_folder import Manifest, OutputFolder
+from proctor.batches.output_store import tell_full_disk
 from proctor.batches.plan import Planned, make_plan, refuse_other_batch
 from proctor.batches.slicer import read_groupings
 from proctor.batches.suite_identity import SuiteIdentity, identify_suite
@@ -116,6 +117,7 @@ def run_batch(
     place = name_output(options.output)
     folder = OutputFolder(place)
     with ExitStack() as stack:
+        stack.enter_context(tell_full_disk(place))
         memory = stack.enter_context(open_memory(folder.store, place)) if judged else None
         judge = None if memory is None else _open_judge(open_judge, memory.path)
         stack.enter_context(folder.lock())

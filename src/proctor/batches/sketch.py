@@ -106,10 +106,14 @@ class LineNames(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Names that none of them had."""
     keys: list[str] = []
     """Some of the keys that they have."""
+    unlike: dict[str, int] = {}
+    """Of each comparison how many lines have something else there than it is compared with."""
 
     def merge(self, other: LineNames) -> None:
         """Add what other lines have."""
         self.lines += other.lines
+        for told, number in other.unlike.items():
+            _add(self.unlike, told, number)
         self.missing = [name for name in self.missing if name in other.missing]
         self.keys = list(dict.fromkeys((*self.keys, *other.keys)))[:_MOST_KEYS]
 
@@ -123,6 +127,12 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Runs that were read."""
     errors: int = 0
     """Rows of `errors`."""
+    unread: int = 0
+    """Records that these stand for: one row may tell of a whole row group."""
+    left_out: int = 0
+    """Rows that `--where` does not ask for."""
+    incomplete: int = 0
+    """Traces that may lack spans which could not be read."""
     faults: dict[str, Reason] = {}
     """Why records could not be read, by code and shape."""
     cases: dict[str, CaseSketch] = {}
@@ -139,9 +149,10 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
             known = self.cases[case.id] = CaseSketch(name=case.name)
         known.count(result, number, place)
 
-    def count_fault(self, code: str, reason: str, place: TracePlace) -> None:
-        """Add one row of `errors`."""
+    def count_fault(self, code: str, reason: str, place: TracePlace, rows: int = 1) -> None:
+        """Add one row of `errors`, which stands for so many records."""
         self.errors += 1
+        self.unread += rows
         told = reason[:_LONGEST_REASON]
         self._merge_fault(
             f"{code}\0{find_shape(told)}", Reason(check="", outcome="error", code=code, reason=told, count=1, samples=[place])
@@ -160,10 +171,13 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.records += other.records
         self.traces += other.traces
         self.errors += other.errors
+        self.unread += other.unread
+        self.left_out += other.left_out
+        self.incomplete += other.incomplete
         if other.names is not None:
             if self.names is None:
                 # A copy: it is changed when the next one is added.
-                self.names = msgspec.structs.replace(other.names)
+                self.names = msgspec.structs.replace(other.names, unlike=dict(other.names.unlike))
             else:
                 self.names.merge(other.names)
         for names, table in other.tables.items():

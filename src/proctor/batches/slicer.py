@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from proctor.batches.slice_sketch import CostSketch, SliceSketch, SliceTable, Values, count_most_slices
 from proctor.errors import InputError
-from proctor.model.evidence import Cost, Evidence, Json
+from proctor.model.evidence import Cost, Evidence, Json, Usage
 from proctor.model.result import CaseResult
-from proctor.scoring.amount_sketch import count_amounts
+from proctor.scoring.amount_sketch import find_bucket
 from proctor.sources.row_filter import find_member
 
 TREND = ("day",)
@@ -54,79 +54,81 @@ def list_beside(by: Sequence[Grouping]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.removeprefix("metadata.") for names in by for name in names if name != "case"))
 
 
+_Entry = tuple[int | None, int | None, "tuple[str, float, int | None] | None", int]
+"""One trace, for all tables: the buckets of its duration and its tokens, its cost, and the number of its outcomes."""
+_Outcomes = tuple[tuple[str, str], ...]
+_MOST_OUTCOMES = 10_000
+"""Different outcomes of a whole trace that are remembered between some rows and the next."""
+
+
 class _Gathered:
     """The traces of one slice while they are counted."""
 
-    __slots__ = ("costs", "counts", "durations", "sketch", "tokens", "traces")
+    __slots__ = ("entries", "sketch")
 
     def __init__(self, sketch: SliceSketch) -> None:
         self.sketch = sketch
-        self.traces = 0
-        self.durations: list[float] = []
-        self.tokens: list[float] = []
-        self.costs: dict[str, list[float]] = {}
-        self.counts: dict[tuple[str, str], int] = {}
+        self.entries: list[_Entry] = []
 
-    def add(self, evidence: Evidence, results: Sequence[CaseResult], cost: Cost | None) -> None:
-        self.traces += 1
-        if evidence.duration_ms is not None:
-            self.durations.append(evidence.duration_ms)
-        usage, counts = evidence.usage, self.counts
-        if usage is not None and (usage.input_tokens is not None or usage.output_tokens is not None):
-            self.tokens.append((usage.input_tokens or 0) + (usage.output_tokens or 0))
-        if cost is not None and (total := cost.total()) is not None:
-            self.costs.setdefault(cost.currency, []).append(total)
-        for result in results:
-            key = (result.case.id, result.outcome)
-            counts[key] = counts.get(key, 0) + 1
-
-    def settle(self) -> None:
+    def settle(self, outcomes: Sequence[_Outcomes]) -> None:
         """Put everything into the sketch."""
-        if not self.traces:
+        entries, self.entries = self.entries, []
+        if not entries:
             return
-        self.sketch.traces += self.traces
-        self.traces = 0
+        self.sketch.traces += len(entries)
         amounts, cases = self.sketch.amounts, self.sketch.cases
-        count_amounts(self.durations, amounts.durations)
-        count_amounts(self.tokens, amounts.tokens)
-        for currency, costs in self.costs.items():
-            known = amounts.costs.setdefault(currency, CostSketch())
-            known.total += sum(costs)
-            count_amounts(costs, known.buckets)
-        for (case, outcome), number in self.counts.items():
-            # The result of a record that was refused is a row of `errors`.
-            if case:
-                counts = cases.setdefault(case, {})
-                counts[outcome] = counts.get(outcome, 0) + number
-        self.durations, self.tokens, self.costs, self.counts = [], [], {}, {}
+        durations, all_tokens = amounts.durations, amounts.tokens
+        counts: dict[int, int] = {}
+        for duration, tokens, cost, number in entries:
+            if duration is not None:
+                durations[duration] = durations.get(duration, 0) + 1
+            if tokens is not None:
+                all_tokens[tokens] = all_tokens.get(tokens, 0) + 1
+            if cost is not None:
+                _add_cost(amounts.costs, *cost)
+            counts[number] = counts.get(number, 0) + 1
+        for number, times in counts.items():
+            for case, outcome in outcomes[number]:
+                # The result of a record that was refused is a row of `errors`.
+                if case:
+                    known = cases.setdefault(case, {})
+                    known[outcome] = known.get(outcome, 0) + times
+
+
+def _add_cost(costs: dict[str, CostSketch], currency: str, total: float, bucket: int | None) -> None:
+    known = costs.setdefault(currency, CostSketch())
+    known.total += total
+    if bucket is not None:
+        known.buckets[bucket] = known.buckets.get(bucket, 0) + 1
 
 
 class _Table:
     """One table while it is counted."""
 
-    def __init__(self, table: SliceTable, finders: Sequence[FindValue], most: int) -> None:
+    def __init__(self, table: SliceTable, positions: Sequence[int], most: int) -> None:
+        """`positions` are those of its names among all that are asked for."""
         self._table, self._most = table, most
-        self._finders = tuple(finders)
+        self._positions = tuple(positions)
         # Most tables have one name, and are asked for every trace.
-        self._only = finders[0] if len(finders) == 1 else None
-        self._known: dict[Values, _Gathered] = {}
+        self._only = positions[0] if len(positions) == 1 else None
+        self._known: dict[Values | str | None, _Gathered] = {}
         self._others = _Gathered(table.others)
 
-    def find(self, evidence: Evidence, beside: tuple[Json, ...] | None) -> _Gathered:
+    def find(self, values: Sequence[str | None]) -> _Gathered:
         only = self._only
-        values = (only(evidence, beside),) if only is not None else tuple([find(evidence, beside) for find in self._finders])
-        known = self._known.get(values)
+        key = values[only] if only is not None else tuple([values[position] for position in self._positions])
+        known = self._known.get(key)
         if known is None:
-            sketch = self._table.find(values, self._most)
+            sketch = self._table.find(tuple(values[position] for position in self._positions), self._most)
             if sketch is self._table.others:
                 # Remembering every value that is one of many would hold as much as there are traces.
                 return self._others
-            known = self._known[values] = _Gathered(sketch)
+            known = self._known[key] = _Gathered(sketch)
         return known
 
-    def settle(self) -> None:
+    def settle(self, outcomes: Sequence[_Outcomes]) -> None:
         for gathered in (*self._known.values(), self._others):
-            gathered.settle()
+            gathered.settle(outcomes)
 
 
 class Slicer:
@@ -136,35 +138,62 @@ class Slicer:
         self,
         tables: dict[str, SliceTable],
         groupings: Sequence[Grouping],
-        keys: Mapping[str, str],
+        keys: Mapping[str, str | None],
         beside: Sequence[str],
         *,
         cases: int,
     ) -> None:
         """Count into `tables`; `keys` are those of the folders of the file, `beside` the columns that stand beside each record."""
         most = count_most_slices(cases)
+        # A name that several tables have is looked for once.
+        asked = list(dict.fromkeys(name for names in groupings for name in names))
+        self._finders = [_make_finder(name, keys, beside) for name in asked]
         self._tables = [
-            _Table(tables.setdefault(",".join(names), SliceTable()), [_make_finder(name, keys, beside) for name in names], most)
-            for names in groupings
+            _Table(tables.setdefault(",".join(names), SliceTable()), [asked.index(name) for name in names], most) for names in groupings
         ]
+        self._outcomes: list[_Outcomes] = []
+        self._numbers: dict[_Outcomes, int] = {}
 
     def add(self, evidence: Evidence, results: Sequence[CaseResult], beside: tuple[Json, ...] | None = None) -> None:
         """Count one trace with its results."""
-        cost = None
+        told = tuple([(result.case.id, result.outcome) for result in results])
+        number = self._numbers.get(told)
+        if number is None:
+            number = self._numbers[told] = len(self._outcomes)
+            self._outcomes.append(told)
+        # Everything that is the same for all tables is found out once.
+        duration, usage, cost = evidence.duration_ms, evidence.usage, None
         for result in results:
             if result.cost is not None:
-                cost = result.cost
+                cost = _read_cost(result.cost)
                 break
+        entry = (None if duration is None else find_bucket(duration), None if usage is None else _read_tokens(usage), cost, number)
+        values = [find(evidence, beside) for find in self._finders]
         for table in self._tables:
-            table.find(evidence, beside).add(evidence, results, cost)
+            table.find(values).entries.append(entry)
 
     def settle(self) -> None:
         """Put what was counted into the sketch; called often enough that little is held."""
         for table in self._tables:
-            table.settle()
+            table.settle(self._outcomes)
+        if len(self._outcomes) > _MOST_OUTCOMES:
+            self._outcomes, self._numbers = [], {}
 
 
-def _make_finder(name: str, keys: Mapping[str, str], beside: Sequence[str]) -> FindValue:
+def _read_tokens(usage: Usage) -> int | None:
+    """Return the bucket of the tokens of a trace."""
+    if usage.input_tokens is None and usage.output_tokens is None:
+        return None
+    return find_bucket((usage.input_tokens or 0) + (usage.output_tokens or 0))
+
+
+def _read_cost(cost: Cost) -> tuple[str, float, int | None] | None:
+    """Return what a trace cost: currency, sum and bucket."""
+    total = cost.total()
+    return None if total is None else (cost.currency, total, find_bucket(total))
+
+
+def _make_finder(name: str, keys: Mapping[str, str | None], beside: Sequence[str]) -> FindValue:
     """Return what finds the value of a name in a trace of a file."""
     for key in _DAY_KEYS if name == "day" else (name,):
         if key in keys:
@@ -197,9 +226,11 @@ _OWN_FINDERS: dict[str, Callable[[Evidence], str | None]] = {
 
 def write_value(value: object) -> str | None:
     """Return a value as it names a slice; None for nothing, and for what holds several."""
+    if type(value) is str and value.isascii():
+        return value
     if value is None or isinstance(value, (dict, list)):
         return None
     if isinstance(value, bool):
         return str(value).lower()
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return text.encode("utf-8", "replace").decode()
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

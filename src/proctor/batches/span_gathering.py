@@ -5,12 +5,16 @@ from __future__ import annotations
 from proctor.batches.slicer import write_value
 from proctor.batches.span_spill import Beside, GatheredError, SpillWriter
 from proctor.errors import EvidenceError
+from proctor.evidence.json_bytes import decode
+from proctor.evidence.lost_spans import find_lost_traces
 from proctor.model.evidence import Json
 from proctor.sources.dataset_cells import Cells, read_cells
 from proctor.sources.dataset_plan import Partition
 from proctor.sources.dataset_rows import RowChoice
 from proctor.sources.folder_keys import read_folder_keys
+from proctor.sources.lost_rows import LostRows
 from proctor.sources.records import RecordReader
+from proctor.sources.span_lines import is_metrics
 
 _NO_SPANS = EvidenceError("no spans, while the first record of the file has some", code="not_spans")
 
@@ -32,7 +36,7 @@ class _Gathering:
         self._from_folders = [keys.get(name) for name in choice.beside]
         self._file, self._row = partition.file.name, partition.first_row
         # As in `worker.py`: behind the first part of a file of lines only the byte tells the place.
-        self._counts_rows = partition.file.kind != "lines" or partition.start == 0
+        self._counts_rows = partition.broken is None and (partition.file.kind != "lines" or partition.start == 0)
         self.records = 0
 
     def gather_cells(self, cells: Cells) -> None:
@@ -42,7 +46,7 @@ class _Gathering:
             offset = None if cells.offsets is None else cells.offsets[number]
             if type(record) is not bytes:
                 assert isinstance(record, EvidenceError)
-                self._note_error(record, offset, cells.lost or 1)
+                self._note_error(record, offset, record.traces if isinstance(record, LostRows) else None, cells.lost or 1)
             elif record and not record.isspace():
                 self.records += 1
                 self._gather_record(record, offset, None if cells.beside is None else self._write_beside(cells.beside[number]))
@@ -57,16 +61,25 @@ class _Gathering:
         try:
             spans = self._reader.find_spans(record)
         except EvidenceError as error:
-            self._note_error(error, offset)
+            self._note_error(error, offset, find_lost_traces(record))
+            return
+        if spans is None and is_metrics(record):
             return
         if spans is None:
-            self._note_error(_NO_SPANS, offset)
+            self._note_error(_NO_SPANS, offset, find_lost_traces(record, readable=self._is_json(record)))
         else:
             self._spill.add_record(spans, self._show_row(), offset, beside)
+
+    def _is_json(self, record: bytes) -> bool:
+        try:
+            decode(record)
+        except EvidenceError:
+            return False
+        return True
 
     def _show_row(self) -> int | None:
         return self._row if self._counts_rows else None
 
-    def _note_error(self, error: EvidenceError, offset: int | None, rows: int = 1) -> None:
+    def _note_error(self, error: EvidenceError, offset: int | None, traces: frozenset[str] | None, rows: int = 1) -> None:
         reason = error.message.encode("utf-8", "replace").decode()
-        self._spill.add_error(GatheredError(self._file, self._show_row(), offset, error.code, reason, rows))
+        self._spill.add_error(GatheredError(self._file, self._show_row(), offset, error.code, reason, rows), traces)

@@ -2,8 +2,9 @@
 
 Spans are written in segments, each of one share and compressed, as they come; the index of all segments stands at the end of the file, and
 its length in the last eight bytes. Which share a trace belongs to is told by a digest of its id, so that all partitions agree. What could
-not be read is a segment of its own. The memory of the writer is bounded, and so is that of a reader: where a share is larger than
-expected, it is read several times, a part of its traces each time.
+not be read is a segment of its own; that it is missing is kept with the traces that it names, or once for all of them. The memory of the
+writer is bounded, and so is that of a reader: where a share is larger than expected, it is read several times, a part of its traces each
+time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ HELD_BYTES = 128 * 1024 * 1024
 """How much of a share a reader holds at once."""
 ERRORS = -1
 """In the index, in place of a share."""
+EVERYWHERE = -2
+"""The same for what was lost of traces that nobody can name."""
 
 
 Beside = tuple[str | None, ...] | None
@@ -44,8 +47,10 @@ class HeldSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
     run: int
     """Which trace of its record it belongs to, from 0."""
     span: bytes
-    """As JSON."""
+    """As JSON; nothing where `lost` says why."""
     beside: Beside = None
+    lost: str | None = None
+    """Why a span of the trace could not be read, and where it stood."""
 
 
 class GatheredError(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -57,6 +62,12 @@ class GatheredError(msgspec.Struct, frozen=True, array_like=True, gc=False):
     code: str
     reason: str
     rows: int = 1
+
+    def describe_loss(self) -> str:
+        """Return what a verdict says of a trace that may lack what stood here."""
+        row = "" if self.row is None else f", row {self.row}"
+        place = f", byte {self.offset}" if self.row is None and self.offset is not None else row
+        return f"{self.file}{place} could not be read and may hold spans of this trace: {self.reason}"
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -80,6 +91,8 @@ class GatheredTrace(msgspec.Struct):
     """Under each name what the first span has that has anything."""
     size: int = 0
     spans: list[bytes] = []
+    lost: str | None = None
+    """Why it may lack spans, if so; of several reasons the first."""
 
     def read_spans(self) -> list[Span]:
         """Return the spans in the order in which they came."""
@@ -89,6 +102,7 @@ class GatheredTrace(msgspec.Struct):
 _SPAN = make_json_decoder(Span)
 _SPANS = make_msgpack_decoder(list[HeldSpan])
 _ERRORS = make_msgpack_decoder(list[GatheredError])
+_LOSSES = make_msgpack_decoder(list[str])
 _INDEX = make_msgpack_decoder(list[Segment])
 _encode_span = msgspec.json.Encoder().encode
 _encode = msgspec.msgpack.Encoder().encode
@@ -126,6 +140,7 @@ class SpillWriter:
         self._index: list[Segment] = []
         self._waiting: dict[int, list[Any]] = {}
         self._size = self._position = 0
+        self._lost_everywhere: str | None = None
 
     def add_record(self, spans: Sequence[Span], row: int | None, offset: int | None, beside: Beside = None) -> None:
         """Add the spans of one record."""
@@ -135,9 +150,14 @@ class SpillWriter:
             data = _write_span(span)
             self._hold(digest_trace(span.trace_id) % self._shares, HeldSpan(span.trace_id, row, offset, run, data, beside), len(data))
 
-    def add_error(self, error: GatheredError) -> None:
-        """Add what could not be read."""
+    def add_error(self, error: GatheredError, traces: frozenset[str] | None = None) -> None:
+        """Add what could not be read: it was about these traces, or, without them, about any."""
         self._hold(ERRORS, error, len(error.reason) + 100)
+        if traces is None:
+            self._lost_everywhere = self._lost_everywhere or error.describe_loss()
+        for trace in sorted(traces or ()):
+            lost = HeldSpan(trace, error.row, error.offset, 0, b"", None, error.describe_loss())
+            self._hold(digest_trace(trace) % self._shares, lost, len(error.reason) + 100)
 
     def _hold(self, share: int, value: Any, size: int) -> None:
         self._waiting.setdefault(share, []).append(value)
@@ -157,6 +177,8 @@ class SpillWriter:
 
     def finish(self) -> Path:
         """Write what is left, and the index; returns the file."""
+        if self._lost_everywhere is not None:
+            self._hold(EVERYWHERE, self._lost_everywhere, len(self._lost_everywhere))
         self._flush()
         index = _encode(self._index)
         self._file.write(index + len(index).to_bytes(8, "big"))
@@ -177,16 +199,19 @@ class Spills:
 
     def read_errors(self) -> Iterator[GatheredError]:
         """Yield what could not be read of any partition."""
-        for _, data in self._read_segments(self._list_segments(ERRORS)):
+        for _, data in self._read_segments(self._list_segments(ERRORS, EVERYWHERE)[0]):
             yield from _ERRORS.decode(data)
 
     def read_share(self, share: int, shares: int) -> Iterator[GatheredTrace]:
         """Yield the traces of one share, each with all of its spans."""
-        segments = self._list_segments(share)
+        segments, lost = self._list_segments(share, EVERYWHERE)
         size = sum(segment.size for listed in segments for segment in listed)
         passes = -(-size // HELD_BYTES) or 1
+        everywhere = next((told for _, data in self._read_segments(lost) for told in _LOSSES.decode(data)), None)
         for turn in range(passes):
-            yield from self._read_turn(segments, lambda trace, turn=turn: digest_trace(trace) // shares % passes == turn)
+            for trace in self._read_turn(segments, lambda trace, turn=turn: digest_trace(trace) // shares % passes == turn):
+                trace.lost = trace.lost or everywhere
+                yield trace
 
     def _read_turn(self, segments: list[list[Segment]], is_wanted: Callable[[str], bool]) -> Iterator[GatheredTrace]:
         found: dict[str, GatheredTrace | None] = {}
@@ -200,23 +225,32 @@ class Spills:
                     trace = found[held.trace] = GatheredTrace(held.trace, number, held.row, held.offset, held.run, held.beside)
                 elif trace.beside is not None and held.beside is not None and None in trace.beside:
                     trace.beside = tuple([a if a is not None else b for a, b in zip(trace.beside, held.beside, strict=True)])
+                if held.lost is not None:
+                    trace.lost = trace.lost or held.lost
+                    continue
+                if not trace.size:
+                    # Its place is that of the first span, not of one that could not be read.
+                    trace.source, trace.row, trace.offset, trace.run, trace.beside = number, held.row, held.offset, held.run, held.beside
                 trace.size += len(held.span)
                 if trace.size <= MAX_TRACE_BYTES:
                     trace.spans.append(held.span)
                 else:
                     trace.spans.clear()
-        yield from (trace for trace in found.values() if trace is not None)
+        # A trace of which nothing was read is told by what could not be.
+        yield from (trace for trace in found.values() if trace is not None and trace.size)
 
-    def _list_segments(self, share: int) -> list[list[Segment]]:
-        """Return the segments of one share in every file; the indexes of all shares would fill the memory."""
-        listed: list[list[Segment]] = []
+    def _list_segments(self, share: int, also: int) -> tuple[list[list[Segment]], list[list[Segment]]]:
+        """Return the segments of two shares in every file; the indexes of all shares would fill the memory."""
+        listed: tuple[list[list[Segment]], list[list[Segment]]] = ([], [])
         for open_spill in self._openers:
             with open_spill() as file:
                 end = file.size() - 8
                 file.seek(end)
                 length = int.from_bytes(file.read(8), "big")
                 file.seek(end - length)
-                listed.append([segment for segment in _INDEX.decode(file.read(length)) if segment.share == share])
+                index = _INDEX.decode(file.read(length))
+            for found, wanted in zip(listed, (share, also), strict=True):
+                found.append([segment for segment in index if segment.share == wanted])
         return listed
 
     def _read_segments(self, listed: list[list[Segment]]) -> Iterator[tuple[int, bytes]]:

@@ -3,14 +3,16 @@
 A case has a digest of all it says. Which cases a record answers is a matter of the whole suite, told by `matching`: where no case has an
 input and every name is clear, a record answers those it names, or all, and a case can change, come or go without a word about the others.
 Everywhere else the names and inputs of all cases count together. `surroundings` is what is outside of the cases: prices, files of own
-checks, the fixed clock, and whether keys that stand twice are looked for.
+checks and what they import from beside them, the fixed clock, and whether keys that stand twice are looked for.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 
@@ -21,6 +23,7 @@ from proctor.formats.workspace import read_workspace
 from proctor.model.case import Case, Suite
 from proctor.model.origin import Origin
 from proctor.model.variants import is_variant
+from proctor.sources.check_files import OWN_MODULE
 from proctor.sources.texts import read_suite_text
 
 BY_NAME = "by name"
@@ -93,5 +96,29 @@ def _read_own_files() -> list[bytes]:
     file = find_workspace_file()
     if file is None:
         return []
-    files = read_workspace(read_suite_text(file), file=str(file)).checks.files
-    return [Path(file.parent / name).read_bytes() for name in files if (file.parent / name).is_file()]
+    named = [file.parent / name for name in read_workspace(read_suite_text(file), file=str(file)).checks.files]
+    named = [path for path in named if path.is_file()]
+    return [path.read_bytes() for path in dict.fromkeys((*named, *_list_imported(named)))]
+
+
+def _list_imported(named: Sequence[Path]) -> list[Path]:
+    """Return the files beside own checks that they import, these through others as well; what is installed is not among them."""
+    folders = {path.parent.resolve() for path in named}
+    left = [module for path in named if (module := sys.modules.get(f"{OWN_MODULE}{path.stem}")) is not None]
+    seen: dict[str, Path] = {}
+    while left:
+        for value in list(vars(left.pop()).values()):
+            module = value if isinstance(value, ModuleType) else sys.modules.get(str(getattr(value, "__module__", "")))
+            path = None if module is None else _find_file(module, folders)
+            if module is not None and path is not None and module.__name__ not in seen:
+                seen[module.__name__] = path
+                left.append(module)
+    return sorted(seen.values())
+
+
+def _find_file(module: ModuleType, folders: Set[Path]) -> Path | None:
+    name = getattr(module, "__file__", None)
+    path = Path(name).resolve() if isinstance(name, str) else None
+    if path is None or path.suffix != ".py" or "site-packages" in path.parts or not path.is_file():
+        return None
+    return path if any(path.is_relative_to(folder) for folder in folders) else None

@@ -46,6 +46,9 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         records=whole.records,
         traces=whole.traces,
         errors=whole.errors,
+        unread=whole.unread,
+        left_out=whole.left_out,
+        files_ruled_out=manifest.ruled_out,
         cases=tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch(), tally) for id in manifest.suite.cases),
         judge_tokens=0 if tally is None else tally.tokens,
         amounts=sum_amounts(whole),
@@ -54,7 +57,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         slices=list_slices(whole, manifest.reading.by),
         faults=_rank_reasons(whole.faults.values())[:MOST_REASONS],
         failures=tuple(failures),
-        warnings=list_warnings(whole),
+        warnings=(*manifest.warnings, *list_warnings(whole, manifest.reading.by)),
     )
 
 

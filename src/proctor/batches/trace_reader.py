@@ -7,9 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.batches.gathered_evidence import read_gathered
 from proctor.batches.judged_sample import PlaceInFile
 from proctor.batches.worker import Evaluator
-from proctor.evidence.otlp import read_batches
 from proctor.model.evidence import Evidence, Source
 from proctor.sources.dataset_cells import read_cells
 from proctor.sources.dataset_files import import_arrow, open_file
@@ -51,7 +51,7 @@ def _read_gathered(evaluator: Evaluator, partition: Partition, wanted: Collectio
         place = places.get(trace.trace)
         if place is not None:
             # All spans are of one trace, so that there is one.
-            (found[place],) = read_batches([trace.read_spans()])
+            (found[place],) = read_gathered(trace)
     return found
 
 

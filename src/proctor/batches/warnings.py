@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from proctor.batches.sketch import Sketch
 from proctor.model.show import nearest
@@ -12,9 +12,9 @@ NO_RUN = "no_run"
 """The code of a result that is skipped because its trace is no run of an agent."""
 
 
-def list_warnings(sketch: Sketch) -> tuple[str, ...]:
-    """Return what is to be looked at before the figures are believed."""
-    return (*_list_unknown_names(sketch), *_list_undecided(sketch))
+def list_warnings(sketch: Sketch, by: Sequence[Sequence[str]] = ()) -> tuple[str, ...]:
+    """Return what is to be looked at before the figures are believed; `by` are the tables that were asked for."""
+    return (*_list_unknown_names(sketch), *_list_untold(sketch, by), *_list_incomplete(sketch), *_list_undecided(sketch))
 
 
 def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
@@ -25,6 +25,33 @@ def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
         close = nearest(name, names.keys)
         hint = f"; nearest: {close[0]!r}" if close else f"; they have {', '.join(names.keys[:10])}" if names.keys else ""
         yield f"--where asks for {name!r}, which none of {count_noun(names.lines, 'line')} has{hint}"
+    for comparison, number in names.unlike.items():
+        yield (
+            f"--where compares {comparison}, and {number:,} of {count_noun(names.lines, 'line')} have something of another kind there, "
+            "of which that is never true"
+        )
+
+
+def _list_untold(sketch: Sketch, by: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield that no trace tells what the summary is sliced by: most often the name is another one."""
+    untold: dict[str, None] = {}
+    for names in by:
+        values = [one.values for one in sketch.tables[",".join(names)].slices.values()] if ",".join(names) in sketch.tables else []
+        untold |= {name: None for number, name in enumerate(names) if values and all(value[number] is None for value in values)}
+    for name in untold:
+        yield (
+            f"--by {name!r}: none of {count_noun(sketch.traces, 'trace')} tells it; expected a column, a key of the folders or of the "
+            "metadata, day, model or case"
+        )
+
+
+def _list_incomplete(sketch: Sketch) -> Iterator[str]:
+    """Yield that traces may lack spans: of these nothing is said that spans which were not read could overturn."""
+    if sketch.incomplete:
+        yield (
+            f"{sketch.incomplete:,} of {count_noun(sketch.traces, 'trace')} may lack spans that could not be read (see errors): "
+            "what did not happen there is not known; mend what is broken, or name the data set without it"
+        )
 
 
 def _list_undecided(sketch: Sketch) -> Iterator[str]:

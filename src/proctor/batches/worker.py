@@ -6,7 +6,6 @@ whoever is killed when. It says in its footer which suite decided it, and holds 
 
 from __future__ import annotations
 
-import errno
 import functools
 import gc
 from pathlib import Path
@@ -17,6 +16,7 @@ from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
 from proctor.batches.error_table import ErrorTable
 from proctor.batches.output_folder import OutputFolder, make_metadata, name_spill
+from proctor.batches.output_store import describe_full, is_full
 from proctor.batches.put_off import WithoutJudge
 from proctor.batches.result_table import ResultTable
 from proctor.batches.sketch import LineNames, Sketch
@@ -32,6 +32,7 @@ from proctor.model.result import CaseResult
 from proctor.model.typed import decode_msgpack
 from proctor.processes.executor import DoTask, StopWork
 from proctor.sources.dataset_cells import Cells, read_cells
+from proctor.sources.dataset_columns import EMPTY_CELL
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.dataset_plan import Partition
 from proctor.sources.dataset_rows import AskedNames, RowChoice
@@ -40,7 +41,6 @@ from proctor.sources.records import RecordReader
 from proctor.sources.row_filter import read_filter
 
 SETUP = "proctor.batches.worker:open_worker"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Written(msgspec.Struct, frozen=True, array_like=True):
@@ -105,8 +105,8 @@ def open_worker(payload: bytes) -> DoTask:
         try:
             return msgspec.msgpack.encode(evaluator.evaluate(decode_msgpack(task, Task)))
         except OSError as error:
-            if error.errno in _FULL:
-                raise StopWork(f"cannot write to {settings.output!r}: {error.strerror}; what is committed stays") from error
+            if is_full(error):
+                raise StopWork(describe_full(settings.output, error)) from error
             raise
 
     return evaluate
@@ -157,7 +157,10 @@ class Evaluator:
                     deciding.decide_cells(cells)
                 if asked is not None and asked.lines:
                     sketch.names = LineNames(
-                        lines=asked.lines, missing=sorted(asked.missing), keys=list(asked.keys) if asked.missing else []
+                        lines=asked.lines,
+                        missing=sorted(asked.missing),
+                        keys=list(asked.keys) if asked.missing else [],
+                        unlike=asked.unlike,
                     )
             table.flush()  # before the sketch is written down: it is counted there
             table.finish(make_metadata(self.settings.suite, sketch))
@@ -249,18 +252,20 @@ class _Deciding:
             if type(record) is not bytes:
                 assert isinstance(record, EvidenceError)
                 self._note_error(row, offset, record.code, record.message, cells.lost or 1)
+                self._sketch.records += cells.lost or 1
             elif record and (evidence := decode(record)) is not None:
                 self._decide(evidence, row, offset, 0, results)
                 self._sketch.records += 1
-            elif record and not record.isspace():
+            elif record and (offsets is None or not record.isspace()):
                 self._read_record(record, row, offset, results)
                 self._sketch.records += 1
         self._row = row + max(0, cells.lost - 1)
+        self._sketch.left_out += cells.left_out
         self._slicer.settle()
 
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
         """Decide a trace whose spans were gathered; its place is that of the first of them."""
-        from proctor.evidence.otlp import read_batches  # a third of what a worker imports, and most have no spans to read
+        from proctor.batches.gathered_evidence import read_gathered  # a third of what a worker imports, and most have no spans to read
 
         self._file = self._table.file = file
         self._id, self._beside = trace.trace, trace.beside
@@ -269,7 +274,8 @@ class _Deciding:
         try:
             if trace.size > MAX_TRACE_BYTES:
                 raise EvidenceError(f"the trace {trace.trace!r} is larger than {MAX_TRACE_BYTES // 2**20} MB", code="too_large")
-            for evidence in read_batches([trace.read_spans()]):
+            self._sketch.incomplete += trace.lost is not None
+            for evidence in read_gathered(trace):
                 self._decide(evidence, trace.row, trace.offset, trace.run, results)
         except EvidenceError as error:
             self._note_error(trace.row, trace.offset, error.code, error.message)
@@ -282,11 +288,19 @@ class _Deciding:
 
     def _read_record(self, data: bytes, row: int, offset: int | None, results: list[CaseResult]) -> None:
         """Decide every run of a record that is not plain evidence in our own spelling."""
+        if data.isspace():
+            # A blank line is none; a row of a table is a row.
+            self._note_error(row, offset, EMPTY_CELL.code, EMPTY_CELL.message)
+            return
+        nothing = True
         for run, record in enumerate(self._reader.read_record(data, Source(self._file, row))):
+            nothing = False
             if record.evidence is not None:
                 self._decide(record.evidence, row, offset, run, results)
             elif record.error is not None:
                 self._note_error(row, offset, record.error.code, record.error.message)
+        if nothing:
+            self._note_error(row, offset, "empty_record", "it holds no run of an agent: a list, or a page, without entries")
 
     def _decide(self, evidence: Evidence, row: int | None, offset: int | None, run: int, results: list[CaseResult]) -> None:
         self._sketch.traces += 1
@@ -308,4 +322,4 @@ class _Deciding:
         shown = row if self._counts_rows else None
         reason = reason.encode("utf-8", "replace").decode()
         self._errors.add({"file": self._file, "row": shown, "offset": offset, "rows": rows, "code": code, "reason": reason})
-        self._sketch.count_fault(code, reason, TracePlace(file=self._file, row=shown, offset=offset))
+        self._sketch.count_fault(code, reason, TracePlace(file=self._file, row=shown, offset=offset), rows)

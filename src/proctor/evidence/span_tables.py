@@ -139,3 +139,15 @@ def find_columns(names: frozenset[str]) -> SpanTable | None:
     if "spans" in names and names & {"trace", "trace_metadata", "execution_duration"}:
         return SPAN_TABLES["mlflow"]
     return SPAN_TABLES["spans"] if names & {"traceId", "trace_id"} and names & {"spanId", "span_id"} else None
+
+
+_BESIDE: tuple[tuple[frozenset[str], str], ...] = (
+    (frozenset(("trace_id", "observation_id", "data_type", "value")), "scores of Langfuse"),
+    (frozenset(("id", "timestamp", "bookmarked", "user_id", "session_id")), "the heads of traces of Langfuse"),
+)
+"""What platforms export beside spans, by its columns."""
+
+
+def find_table_beside(names: frozenset[str]) -> str | None:
+    """Return what a table is that platforms export beside the one with spans; None where it is none of these."""
+    return next((told for columns, told in _BESIDE if columns <= names and "parent_observation_id" not in names), None)

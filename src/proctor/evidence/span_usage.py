@@ -68,6 +68,7 @@ def _read_usage_by_kind(value: dict[str, Any]) -> Usage | None:
     return Usage(
         input_tokens=sum(inputs.values()) if inputs else None,
         output_tokens=sum(outputs) if outputs else None,
+        total_tokens=read_count(value.get("total")),
         cached_input_tokens=cached or None,
         cache_write_tokens=written or None,
     )

@@ -65,7 +65,8 @@ def _read_observation(row: dict[str, Any]) -> Span:
     if not isinstance(trace, str) or not trace or not isinstance(id, str) or not id:
         raise EvidenceError("$: expected id and traceId, both texts; an observation without them belongs to no trace")
     told = dict_or_empty(decode_container(row.get("metadata")))
-    attributes: dict[str, Json] = dict(dict_or_empty(told.get("attributes")))
+    # The export to blob storage has a map of texts here, with JSON in them.
+    attributes: dict[str, Json] = dict(dict_or_empty(decode_container(told.get("attributes"))))
     attributes[f"{_PREFIX}type"] = (text_or_none(row.get("type")) or "span").lower()
     for name, spellings in _MEMBERS:
         value = find_first(row, *spellings)
@@ -87,5 +88,5 @@ def _read_observation(row: dict[str, Any]) -> Span:
         attributes=attributes,
         failed=level == "ERROR",
         message=text_or_none(find_first(row, "statusMessage", "status_message")) if level == "ERROR" else None,
-        scope=text_or_none(dict_or_empty(told.get("scope")).get("name")) or _SCOPE,
+        scope=text_or_none(dict_or_empty(decode_container(told.get("scope"))).get("name")) or _SCOPE,
     )

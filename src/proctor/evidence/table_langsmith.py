@@ -9,7 +9,7 @@ from typing import Any
 
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
-from proctor.evidence.shape import dict_or_empty, find_first, text_or_none
+from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.spans import Span, SpanEvent
 from proctor.evidence.table_values import mend_number, read_time_ns, write_text
 from proctor.model.evidence import Json
@@ -34,7 +34,7 @@ def read_row(row: dict[str, Any]) -> list[Span]:
         Span(
             trace_id=trace,
             id=id,
-            parent_id=text_or_none(row.get("parent_run_id")) or None,
+            parent_id=_find_parent(row, id),
             name=text_or_none(row.get("name")) or "",
             start_ns=read_time_ns(row.get("start_time")),
             end_ns=read_time_ns(row.get("end_time")),
@@ -46,8 +46,20 @@ def read_row(row: dict[str, Any]) -> list[Span]:
     ]
 
 
+def _find_parent(row: dict[str, Any], id: str) -> str | None:
+    """Return the run above: exports that do not name it list all runs above, or have them in the order of the trace."""
+    named = text_or_none(row.get("parent_run_id"))
+    if named:
+        return named
+    above = [text for one in list_of(decode_container(row.get("parent_run_ids"))) if (text := text_or_none(one))]
+    ordered = [part[-len(id) :] for part in (text_or_none(row.get("dotted_order")) or "").split(".")]
+    if not above and len(ordered) > 1 and ordered[-1] == id:
+        above = ordered[:-1]
+    return above[-1] if above else None
+
+
 def _read_attributes(row: dict[str, Any]) -> dict[str, Json]:
-    kind = text_or_none(row.get("run_type")) or "chain"
+    kind = (text_or_none(row.get("run_type")) or "chain").lower()
     extra = dict_or_empty(decode_container(row.get("extra")))
     metadata = dict_or_empty(find_first(extra, "metadata"))
     asked = dict_or_empty(find_first(extra, "invocation_params"))

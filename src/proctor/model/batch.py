@@ -165,6 +165,12 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     traces: int
     errors: int
     """Rows of `errors`."""
+    unread: int = 0
+    """Records that could not be read or decided: a row of `errors` may stand for several."""
+    left_out: int = 0
+    """Rows that `where` does not ask for, in files that were read."""
+    files_ruled_out: int = 0
+    """Files that were not opened, because of the keys of their folders."""
     cases: tuple[CaseBatch, ...]
     amounts: AmountFigures = AmountFigures()
     judge_tokens: int = 0

@@ -118,7 +118,7 @@ def _write_reasons(summary: BatchSummary, words: Catalogue) -> Iterator[str]:
 
 def _write_faults(summary: BatchSummary, words: Catalogue) -> Iterator[str]:
     if summary.errors:
-        yield write_markup(make("h2", "", words.say("batch.faults", count=summary.errors)))
+        yield write_markup(make("h2", "", words.say("batch.faults", count=summary.unread)))
         rows = _fill((draw_reason("", fault, words) for fault in summary.faults), [MOST_BYTES // 4])
         yield f'<ul class="groups">{"".join(rows)}</ul>'
 

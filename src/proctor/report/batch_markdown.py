@@ -8,6 +8,7 @@ from proctor.model.batch import BatchSummary, CaseBatch, CommonReason, PassRate,
 from proctor.report.batch_words import (
     describe_amounts,
     describe_judged,
+    describe_left_out,
     list_shown_slices,
     list_worst_cases,
     name_slice,
@@ -52,7 +53,8 @@ def _write_head(summary: BatchSummary) -> Iterator[str]:
         yield f"**INCOMPLETE: {missing:,} of {count_noun(summary.partitions, 'partition')} have no result**"
         yield ""
     if summary.where is not None:
-        yield f"where {write_code(summary.where, 500)}"
+        left_out = describe_left_out(summary)
+        yield f"where {write_code(summary.where, 500)}{f': {left_out}' if left_out else ''}"
         yield ""
     for warning in summary.warnings:
         yield f"**warning:** {write_plain(warning, 500)}"
@@ -139,7 +141,7 @@ def _write_case_reasons(case: CaseBatch) -> Iterator[str]:
 
 def _write_reason(reason: CommonReason) -> Iterator[str]:
     what = f"{write_code(reason.check, 60)}: " if reason.check else ""
-    yield f"- **{reason.count:,}** times {what}{write_plain(reason.reason, 300)}"
+    yield f"- **{reason.count:,}** {'time' if reason.count == 1 else 'times'} {what}{write_plain(reason.reason, 300)}"
     for place in reason.samples:
         yield f"  - {write_code(place.describe(), 200)}"
 
@@ -147,7 +149,7 @@ def _write_reason(reason: CommonReason) -> Iterator[str]:
 def _write_faults(summary: BatchSummary) -> Iterator[str]:
     if not summary.errors:
         return
-    yield f"### {count_noun(summary.errors, 'record')} that could not be read or decided"
+    yield f"### {count_noun(summary.unread, 'record')} that could not be read or decided"
     yield ""
     for fault in summary.faults[:MOST_REASONS]:
         yield from _write_reason(fault)

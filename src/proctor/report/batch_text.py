@@ -8,6 +8,7 @@ from proctor.model.batch import BatchSummary, CaseBatch, CommonReason, PassRate,
 from proctor.report.batch_words import (
     describe_amounts,
     describe_judged,
+    describe_left_out,
     list_shown_slices,
     list_worst_cases,
     name_slice,
@@ -44,7 +45,8 @@ def _paint_head(summary: BatchSummary, style: Style) -> Iterator[str]:
     name = style.paint(to_one_line(summary.suite, 80), "bold")
     yield f"{name} on {count_noun(summary.traces, 'trace')} in {count_noun(summary.partitions, 'partition')}"
     if summary.where is not None:
-        yield f"where {to_one_line(summary.where, _LONGEST)}"
+        left_out = describe_left_out(summary)
+        yield f"where {to_one_line(summary.where, _LONGEST)}{f': {left_out}' if left_out else ''}"
     yield from describe_amounts(summary.amounts)
     yield from (style.paint(f"warning: {to_one_line(warning, _LONGEST * 2)}", "yellow") for warning in summary.warnings)
     yield ""
@@ -96,7 +98,8 @@ def _paint_rate(name: str, rate: PassRate, width: int, style: Style) -> str:
 
 def _paint_reason(reason: CommonReason, style: Style) -> Iterator[str]:
     what = f"{to_one_line(reason.check, _WIDE)}: " if reason.check else ""
-    yield f"    {style.paint(f'{reason.count:,}', 'bold')} times {what}{to_one_line(reason.reason, _LONGEST)}"
+    times = f"{style.paint(f'{reason.count:,}', 'bold')} {'time' if reason.count == 1 else 'times'}"
+    yield f"    {times} {what}{to_one_line(reason.reason, _LONGEST)}"
     for place in reason.samples:
         yield style.paint(f"      {to_one_line(place.describe(), _LONGEST)}", "dim")
 
@@ -127,7 +130,7 @@ def _paint_slice(name: str, one: Slice, width: int, style: Style) -> str:
 def _paint_faults(summary: BatchSummary, style: Style) -> Iterator[str]:
     if not summary.errors:
         return
-    yield style.paint(f"{count_noun(summary.errors, 'record')} that could not be read or decided", "red")
+    yield style.paint(f"{count_noun(summary.unread, 'record')} that could not be read or decided", "red")
     for fault in summary.faults[:MOST_REASONS]:
         yield from _paint_reason(fault, style)
     yield ""

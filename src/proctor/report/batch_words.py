@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from proctor.model.batch import AmountFigures, BatchSummary, CaseBatch, JudgedCase, JudgedRate, Slice
 from proctor.report.neutral import to_one_line
+from proctor.report.wording import count_noun
 
 NOT_TOLD = "not told"
 """The value of a slice whose traces do not tell it."""
@@ -41,6 +42,13 @@ def describe_judged(judged: JudgedCase, rate: JudgedRate | None) -> str:
     if rate is None:
         return f"not decided; {share}"
     return f"{write_percent(rate.rate)} estimated, {write_percent(rate.low)} to {write_percent(rate.high)}; {share}"
+
+
+def describe_left_out(summary: BatchSummary) -> str:
+    """Return how much a condition left out; nothing where that is nothing."""
+    told = [count_noun(summary.left_out, "row")] if summary.left_out else []
+    told += [count_noun(summary.files_ruled_out, "file")] if summary.files_ruled_out else []
+    return f"{' and '.join(told)} left out" if told else ""
 
 
 def write_ms(ms: float) -> str:

@@ -32,7 +32,8 @@ def draw_head(summary: BatchSummary, words: Catalogue) -> Iterator[Element]:
     ]
     yield make("p", "facts muted", [make("span", "", fact) for fact in facts])
     if summary.where is not None:
-        yield make("p", "", words.say("batch.where"), " ", make("code", "", to_one_line(summary.where, 1000), dir="auto"))
+        left_out = _describe_left_out(summary, words)
+        yield make("p", "", words.say("batch.where"), " ", make("code", "", to_one_line(summary.where, 1000), dir="auto"), left_out)
     if not whole:
         missing = words.say("batch.incomplete", missing=summary.partitions - summary.committed, count=summary.partitions)
         yield make("p", "alarm", draw_mark("error"), missing)
@@ -41,6 +42,15 @@ def draw_head(summary: BatchSummary, words: Catalogue) -> Iterator[Element]:
     told = list(_list_amounts(summary.amounts, words))
     if told:
         yield make("dl", "facts-list", [make("div", "", make("dt", "", name), make("dd", "", text)) for name, text in told])
+
+
+def _describe_left_out(summary: BatchSummary, words: Catalogue) -> str:
+    rows, files = summary.left_out, summary.files_ruled_out
+    if not rows and not files:
+        return ""
+    told = [words.say("batch.rows", count=rows)] if rows else []
+    told += [words.say("batch.files", count=files)] if files else []
+    return f" ({words.say('batch.left_out', what=words.say('batch.and').join(told))})"
 
 
 def _list_amounts(amounts: AmountFigures, words: Catalogue) -> Iterator[tuple[str, str]]:

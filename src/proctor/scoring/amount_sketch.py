@@ -21,13 +21,16 @@ _NOTHING = -(10**6)
 def count_amounts(amounts: Iterable[float], buckets: dict[int, int]) -> None:
     """Add amounts to the buckets they belong to; what is no amount (below 0, not finite) is left out."""
     for amount in amounts:
-        if amount == 0:
-            bucket = _NOTHING
-        elif 0 < amount < math.inf:
-            bucket = math.floor(math.log(amount) / _GROWTH)
-        else:
-            continue
-        buckets[bucket] = buckets.get(bucket, 0) + 1
+        bucket = find_bucket(amount)
+        if bucket is not None:
+            buckets[bucket] = buckets.get(bucket, 0) + 1
+
+
+def find_bucket(amount: float) -> int | None:
+    """Return the bucket that an amount belongs to; None for what is no amount (below 0, not finite)."""
+    if amount == 0:
+        return _NOTHING
+    return math.floor(math.log(amount) / _GROWTH) if 0 < amount < math.inf else None
 
 
 def find_percentile(buckets: Mapping[int, int], share: float) -> float | None:

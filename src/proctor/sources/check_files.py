@@ -15,6 +15,8 @@ from proctor.checks._own import is_own_check, read_own_check
 from proctor.checks.registry import CheckEntry, iterate_entries
 from proctor.errors import InputError
 
+OWN_MODULE = "proctor_own_checks_"
+"""What the modules of these files are called, before the name of the file."""
 _LOADED: dict[str, tuple[tuple[int, int], tuple[CheckEntry, ...]]] = {}
 """The checks of a file, while the file stays as it was: two suites of one process share them."""
 
@@ -35,7 +37,7 @@ def load_check_file(path: Path) -> tuple[CheckEntry, ...]:
 
 
 def _load(path: Path, shown: str, source: bytes) -> list[CheckEntry]:
-    loader = _OwnLoader(shown, source, f"proctor_own_checks_{path.stem}", str(path))
+    loader = _OwnLoader(shown, source, f"{OWN_MODULE}{path.stem}", str(path))
     module = ModuleType(loader.name)
     module.__file__ = str(path)
     # Dataclasses and annotations look their module up.

@@ -27,6 +27,7 @@ from proctor.sources.dataset_rows import (
     read_beside,
     read_beside_lines,
 )
+from proctor.sources.lost_rows import LostRows, read_lost_traces
 from proctor.sources.records import MAX_LINE_BYTES, iterate_whole_lines
 
 ROWS_AT_ONCE = 1_024
@@ -34,6 +35,8 @@ ROWS_AT_ONCE = 1_024
 BYTES_AT_ONCE = 16 * 1024 * 1024
 """About how many bytes of them: of larger records fewer are decoded together."""
 _BLOCK = 1 << 20
+_UNPACKED_BLOCK = 1 << 16
+"""Of a compressed file less at once: where it was cut off, what was asked for together is lost together."""
 _TOO_LONG = EvidenceError(f"a line longer than {MAX_LINE_BYTES // 2**20} MB", code="line_too_long")
 
 
@@ -50,6 +53,8 @@ class Cells(msgspec.Struct, frozen=True):
     """What stands in the columns beside each record that were asked for."""
     lost: int = 0
     """How many rows the last one stands for, if it is an error about several."""
+    left_out: int = 0
+    """How many of them are not asked for."""
 
 
 class ChangedFile(ProctorError):
@@ -84,7 +89,9 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
     file = partition.file
     with ExitStack() as stack:
         source = stack.enter_context(open_file(file.root, file.path))
-        opened = stack.enter_context(parquet.ParquetFile(source, memory_map=False, pre_buffer=bool(file.root)))
+        opened = stack.enter_context(
+            parquet.ParquetFile(source, memory_map=False, pre_buffer=bool(file.root), page_checksum_verification=True)
+        )
         schema = opened.schema_arrow
         columns = choose_columns(schema, column)
         read = list(dict.fromkeys((*columns.list_read(), *choice.list_beside(schema))))
@@ -96,16 +103,23 @@ def _read_parquet(partition: Partition, column: str | None, choice: RowChoice) -
             try:
                 keep = None if chosen is None else chosen.find_rows(group)
                 if chosen is not None and keep is None:
-                    yield Cells([LEFT_OUT] * left)
+                    yield Cells([LEFT_OUT] * left, left_out=left)
                     continue
                 for batch in opened.iter_batches(rows, row_groups=[group], columns=read, use_threads=False):
-                    cells, at = make_cells(batch, columns), told.num_rows - left
+                    cells = make_cells(batch, columns)
+                    kept = None if keep is None else keep.slice(told.num_rows - left, batch.num_rows)
+                    found = Cells(
+                        cells if kept is None else drop_cells(cells, kept),
+                        ids=list_ids(batch, columns),
+                        beside=read_beside(batch, choice.beside),
+                        left_out=0 if kept is None else batch.num_rows - kept.true_count,
+                    )
                     left -= batch.num_rows
-                    fitting = cells if keep is None else drop_cells(cells, keep.slice(at, batch.num_rows))
-                    yield Cells(fitting, ids=list_ids(batch, columns), beside=read_beside(batch, choice.beside))
-            except (OSError, ValueError, KeyError) as error:  # the last one for a map with a key twice
+                    yield found
+            except (OSError, ValueError, NotImplementedError) as error:  # the last one for an encoding that pyarrow does not know
                 why = f"{left:,} rows of row group {group + 1} cannot be read: {error}"
-                yield Cells([EvidenceError(why, code="unreadable_rows")], lost=left)
+                traces = read_lost_traces(opened, group, told.num_rows - left) if columns.spans else None
+                yield Cells([LostRows(why, code="unreadable_rows", traces=traces)], lost=left)
 
 
 def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
@@ -126,9 +140,11 @@ def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
                     offsets.append(offset + start)
                     start = end + 1
                 offset += len(block)
+                there, left_out = records, 0
                 if choice.where is not None:
-                    records = drop_lines(records, choice.where, file.path, choice.asked)
-                yield Cells(records, offsets, beside=read_beside_lines(records, choice.beside))
+                    records = drop_lines(there, choice.where, file.path, choice.asked)
+                    left_out = sum(not kept and bool(line) for line, kept in zip(there, records, strict=True))
+                yield Cells(records, offsets, beside=read_beside_lines(records, choice.beside), left_out=left_out)
         except (OSError, ValueError) as error:
             yield Cells([EvidenceError(f"the rest of the file cannot be read: {error}", code="unreadable_rows")], [offset])
 
@@ -201,7 +217,7 @@ class _Unpacked:
         self.first = 0
 
     def read1(self, size: int, /) -> bytes:
-        block: bytes = self._source.read(_BLOCK)
+        block: bytes = self._source.read(_UNPACKED_BLOCK)
         found = block.find(b"\n")
         if found >= 0:
             self._long_line = self._position + found + 1

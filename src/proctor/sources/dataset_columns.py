@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
-from proctor.evidence.span_tables import find_columns
+from proctor.evidence.span_tables import find_columns, find_table_beside
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
+from proctor.sources.arrow_values import CANNOT_HOLD, list_values
 from proctor.sources.cells import make_json
 from proctor.sources.dataset_files import import_arrow
+from proctor.sources.lost_rows import LostRows, find_traces
 from proctor.sources.records import MAX_LINE_BYTES
 
 ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
@@ -49,6 +52,10 @@ _encode = msgspec.json.Encoder().encode
 Cell = bytes | EvidenceError
 
 
+class NoSpansHere(EvidenceError):
+    """A file that a platform exports beside those with spans: it holds none, so that none can be missing in it."""
+
+
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """What is read of each row."""
 
@@ -76,8 +83,12 @@ def choose_columns(schema: Any, column: str | None) -> Columns:
         _require_record(schema.field(column), column)
         return _make_whole(column, schema)
     table = find_columns(frozenset(names))
-    if table is not None and (table.name == "phoenix" or not _FIELDS.intersection(names)):
+    # Only platforms have such columns; Langfuse has one for the calls beside them.
+    if table is not None and (table.name in ("phoenix", "langfuse", "langsmith") or not _FIELDS.intersection(names)):
         return Columns(names=tuple(names), whole=False, spans=True)
+    beside = find_table_beside(frozenset(names))
+    if beside is not None:
+        raise NoSpansHere(f"{beside}, without spans; leave it out, and name the files or the folder with the spans", code="missing_column")
     if len(names) == 1 and names[0] not in _FIELDS:
         _require_record(schema.field(0), names[0])
         return _make_whole(names[0], schema)
@@ -103,14 +114,14 @@ def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
     """Return the ids of the traces in a batch, where they stand in a column of their own."""
     if columns.id is None:
         return None
-    found = batch.column(columns.id).to_pylist()
+    found = list_values(batch.column(columns.id))
     return [None if value is None else value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in found]
 
 
 def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
     """Return the record of each row of a batch as JSON, or why there is none."""
     if not columns.whole:
-        return [_make_row(row) for row in cut_nanoseconds(batch).to_pylist(maps_as_pydicts="strict")]
+        return _make_rows(cut_nanoseconds(batch))
     arrow = import_arrow("pyarrow")
     array = batch.column(columns.names[0])
     if arrow.types.is_dictionary(array.type):
@@ -119,13 +130,21 @@ def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
         # As bytes, so that text which is not UTF-8 is a fault of its own row and of no other.
         wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
         found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
-        plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES
-        return found if plain else [_NO_RECORD if cell is None else cell if len(cell) <= MAX_LINE_BYTES else _TOO_LARGE for cell in found]
-    return [_NO_RECORD if value is None else _write_value(value) for value in array.to_pylist(maps_as_pydicts="strict")]
+        plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(found)
+        return found if plain else [_check_cell(cell) for cell in found]
+    found = list_values(array, lambda _, error: EvidenceError(_describe_strange(error)))
+    return [_NO_RECORD if value is None else value if isinstance(value, EvidenceError) else _write_value(value) for value in found]
 
 
 _TOO_LARGE = EvidenceError(f"a record larger than {MAX_LINE_BYTES // 2**20} MB", code="too_large")
-_NO_RECORD = EvidenceError("the row has no record: its column is null")
+_NO_RECORD = EvidenceError("the row has no record: its column is null", code="empty_record")
+EMPTY_CELL = EvidenceError("the row has no record: its column is empty", code="empty_record")
+
+
+def _check_cell(cell: bytes | None) -> Cell:
+    if cell is None:
+        return _NO_RECORD
+    return EMPTY_CELL if not cell else cell if len(cell) <= MAX_LINE_BYTES else _TOO_LARGE
 
 
 def cut_nanoseconds(batch: Any) -> Any:
@@ -138,11 +157,51 @@ def cut_nanoseconds(batch: Any) -> Any:
     return batch
 
 
+def _make_rows(batch: Any) -> Sequence[Cell]:
+    try:
+        return [_make_row(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
+    except CANNOT_HOLD:
+        # Text which is not UTF-8, or a moment beyond the years of Python, is a fault of its own row and of no other.
+        return [_make_strange_row(batch.slice(number, 1)) for number in range(batch.num_rows)]
+
+
+def _make_strange_row(row: Any) -> Cell:
+    try:
+        return _make_row(row.to_pylist(maps_as_pydicts="strict")[0])
+    except CANNOT_HOLD as error:
+        code = "not_utf8" if isinstance(error, UnicodeDecodeError) else "unreadable_evidence"
+        return LostRows(_describe_strange(error), code=code, traces=find_traces(row))
+
+
+def _describe_strange(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"a text in the row is not UTF-8: {error.reason}"
+    return f"a value in the row cannot be read: {error.args[0] if error.args else error}"
+
+
 def _make_row(row: dict[str, Any]) -> Cell:
     # A data frame has no other word than NaN for a number that is not there.
     present = {name: value for name, value in row.items() if value is not None and not (type(value) is float and math.isnan(value))}
-    values = {name: decode_container(value) if name in _NESTED else value for name, value in present.items()}
-    return _write_value(values)
+    try:
+        present = {name: read for name, value in present.items() if (read := _read_member(name, value)) is not None}
+    except ValueError as error:
+        return EvidenceError(str(error), code="wrong_column_type")
+    return _write_value({name: decode_container(value) if name in _NESTED else value for name, value in present.items()})
+
+
+def _read_member(name: str, value: Any) -> Any:
+    """Return the value of one column as a record has it; None for bytes in a column that is no field of one. Raises `ValueError`."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if not isinstance(value, bytes):
+        return value
+    try:
+        # Many writers have one type for texts and bytes.
+        return value.decode()
+    except UnicodeDecodeError as error:
+        if name in _FIELDS or name in _NESTED:
+            raise ValueError(f"the column {name!r} holds bytes that are no UTF-8 text: {error.reason}") from error
+        return None
 
 
 _NESTED = frozenset(
@@ -160,6 +219,9 @@ _NESTED = frozenset(
         "steps",
         "spans",
         "data",
+        "info",
+        "resultData",
+        "workflowData",
     )
 )
 

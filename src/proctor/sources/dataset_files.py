@@ -1,8 +1,9 @@
 """The files of a data set: Parquet and JSON lines, by path, folder, pattern or address, through the file systems of pyarrow.
 
 Folders are read with everything below them, in the order of their names; names that begin with `.` or `_` are no data, as Hive and Spark
-have it. Folders that are called `key=value` are folders like any other. An address (`s3://`, `gs://`, `abfs://`, `file://`) carries no
-keys: they are found where the libraries of these stores look for them.
+have it. Folders that are called `key=value` are folders like any other. An address (`s3://`, `gs://`, `az://`) carries no keys: they are
+found where the libraries of these stores look for them. `file://` is a path of this machine. A file that is named twice is read once, and
+what is not read is noted.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
+from urllib.request import url2pathname
 
 import msgspec
 
 from proctor.errors import InputError, MissingExtra
 from proctor.model.show import show
 from proctor.patterns.globs import compile_glob, matches_glob
+from proctor.sources import azure_store
+from proctor.sources.left_out import LeftOut
 
 Kind = Literal["parquet", "lines", "spans"]
-SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
+SCHEMES = ("s3", "gs", "gcs", *azure_store.SCHEMES, "file")
 """Stores that pyarrow reads by itself."""
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst")
 _NAMES = re.compile(r".*(?:(\.parquet|\.pq)|(?:\.jsonl|\.ndjson)(\.gz|\.zst|\.zstd)?)", re.IGNORECASE)
@@ -43,20 +47,61 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     kind: Kind
     """`spans` is no file: one share of the traces whose spans were gathered."""
     codec: Literal["gzip", "zstd"] | None = None
+    fault: str | None = None
+    """Why there is nothing to read, where that is known already."""
 
 
-def list_files(places: Sequence[str], *, leave_out: Path | None = None) -> list[DataFile]:
-    """Return the files of a data set; raises `InputError` where there is nothing. What lies in the folder `leave_out` is no part of it."""
-    found: dict[tuple[str, str], DataFile] = {}
-    inside = None if leave_out is None else f"{os.path.abspath(leave_out)}{os.sep}"
+def list_files(places: Sequence[str], *, leave_out: str | Path | None = None, left_out: LeftOut | None = None) -> list[DataFile]:
+    """Return the files of a data set; raises `InputError` where there is nothing.
+
+    What lies in the folder `leave_out` is no part of it. What else is not read is noted in `left_out`.
+    """
+    noted = LeftOut() if left_out is None else left_out
+    found: dict[tuple[str, ...], DataFile] = {}
+    inside = None if leave_out is None else _identify_folder(leave_out)
     for place in places:
-        before = len(found)
-        for file in _list_place(place):
-            if inside is None or file.root or not file.path.startswith(inside):
-                found.setdefault((file.root, file.path), file)
-        if len(found) == before and not any(_is_at(file, place) for file in found.values()):
+        any_here = False
+        for file in _list_place(place, inside, noted):
+            any_here = True
+            first = found.setdefault(_identify(file.root, file.path), file)
+            if not file.root and first.path != file.path:
+                noted.note_second_name(file.name, first.name)
+        if not any_here:
             raise InputError(f"nothing to read at {place!r}: expected files ending in {', '.join(SUFFIXES)}")
     return list(found.values())
+
+
+def find_local_path(place: str) -> str | None:
+    """Return the path that the address of a file of this machine (`file://`) means; None for everything else. Raises `InputError`."""
+    if not place.lower().startswith("file://"):
+        return None
+    parts = urlsplit(place.replace("?", "%3F"))
+    if parts.netloc not in ("", "localhost"):
+        raise InputError(f"{place}: expected a file of this machine: file://{parts.path}")
+    return url2pathname(parts.path)
+
+
+def _identify(root: str, path: str) -> tuple[str, ...]:
+    """Return what a file is by itself, whichever place it was found under."""
+    if not root:
+        return ("", os.path.realpath(path))
+    parts = urlsplit(root)
+    # The name before the path tells the account of a container, too.
+    return (parts.scheme, parts.netloc, parts.query, path)
+
+
+def _identify_folder(place: str | Path) -> tuple[str, ...]:
+    if isinstance(place, Path):
+        return _identify("", str(place))
+    return _identify(place, open_store(place)[1].rstrip("/"))
+
+
+def _is_inside(file: tuple[str, ...], folder: tuple[str, ...] | None) -> bool:
+    return (
+        folder is not None
+        and file[:-1] == folder[:-1]
+        and (file[-1] + "/").replace(os.sep, "/").startswith(f"{folder[-1]}/".replace(os.sep, "/"))
+    )
 
 
 def name_places(places: Sequence[str]) -> tuple[str, ...]:
@@ -92,37 +137,71 @@ def import_arrow(module: str) -> Any:
         raise MissingExtra("a batch", "data") from error
 
 
-def _is_at(file: DataFile, place: str) -> bool:
-    """Return whether a file was found under an earlier name of the same place."""
-    return not file.root and "://" not in place and (file.path + os.sep).startswith(os.path.abspath(place).rstrip(os.sep) + os.sep)
-
-
-def _list_place(place: str) -> Iterator[DataFile]:
+def _list_place(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[DataFile]:
     if not place.strip() or "\0" in place:
         raise InputError(f"{show(place)} is no place of a data set")
+    place = find_local_path(place) or place
     if "://" in place:
-        yield from _list_store(place)
+        yield from _list_store(place, inside, noted)
         return
     base = _cut_before_wildcard(place)
     if not os.path.exists(base):
         raise InputError(f"no data set at {place!r}: no such file or folder")
-    listed = [place] if os.path.isfile(place) else _walk_folder(base)
+    if _is_batch(base):
+        raise InputError(f"{base!r} is what came of a batch, and no data set; `proctor batch show {base}` shows it")
+    listed = [place] if os.path.isfile(place) else _walk_folder(base, inside, noted)
     parts = None if base == place else compile_glob(os.path.abspath(place))
     for name in listed:
         path = os.path.abspath(name)
         if parts is None or matches_glob(parts, path):
-            size, modified = find_state("", path)
-            yield from _make_file(name, path, "", size, modified, named=name == place)
+            yield from _look_at(name, path, noted, named=name == place)
 
 
-def _walk_folder(folder: str) -> Iterator[str]:
+def _look_at(name: str, path: str, noted: LeftOut, *, named: bool) -> Iterator[DataFile]:
+    fault: str | None = None
+    try:
+        size, modified = find_state("", path)
+    except FileNotFoundError:
+        if not os.path.islink(path):
+            # It went while the folder was listed.
+            return
+        size = modified = 0
+        fault = f"it is a link to {os.readlink(path)}, where nothing is"
+    except OSError as error:
+        size = modified = 0
+        fault = f"it cannot be read: {error.strerror}"
+    yield from _make_file(name, path, "", size, modified, noted, named=named, fault=fault)
+
+
+def _walk_folder(folder: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[str]:
     # Links to folders are not followed: they may form a circle.
-    for here, folders, files in os.walk(folder):
+    for here, folders, files in os.walk(folder, onerror=_refuse_folder):
+        if _is_inside(_identify("", here), inside):
+            folders.clear()
+            continue
+        if here != folder and _is_batch(here):
+            noted.note_batch(here)
+            folders.clear()
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
-        yield from (os.path.join(here, name) for name in sorted(files) if _is_data(name))
+        for name in folders:
+            if os.path.islink(os.path.join(here, name)):
+                noted.note_link(os.path.join(here, name))
+        yield from (os.path.join(here, name) for name in sorted(files))
 
 
-def _list_store(place: str) -> Iterator[DataFile]:
+def _refuse_folder(error: OSError) -> None:
+    # One that goes while its parent is listed was never there.
+    if not isinstance(error, FileNotFoundError):
+        raise InputError(f"cannot list {error.filename!r}: {error.strerror}") from error
+
+
+def _is_batch(folder: str) -> bool:
+    """Return whether a folder is the output of a batch, by the files that each has."""
+    return os.path.isfile(os.path.join(folder, "manifest.json")) and os.path.isdir(os.path.join(folder, "suites"))
+
+
+def _list_store(place: str, inside: tuple[str, ...] | None, noted: LeftOut) -> Iterator[DataFile]:
     # What stands behind a question mark is for the file system: `?endpoint_override=...`.
     address, mark, query = place.partition("?")
     base = _cut_before_wildcard(address)
@@ -133,31 +212,33 @@ def _list_store(place: str) -> Iterator[DataFile]:
         found = files.get_file_info(path)
         if found.type == arrow.FileType.NotFound:
             raise InputError(f"no data set at {place!r}: nothing is there")
-        inside = [found] if found.is_file else files.get_file_info(arrow.FileSelector(path, recursive=True))
+        listed = [found] if found.is_file else files.get_file_info(arrow.FileSelector(path, recursive=True))
     except OSError as error:
         raise InputError(f"cannot list {place!r}: {error}") from error
     scheme = urlsplit(place).scheme
     parts = None if base == address else compile_glob(path.rstrip("/") + address[len(base) :])
-    for one in sorted((one for one in inside if one.is_file), key=lambda one: one.path):
+    for one in sorted((one for one in listed if one.is_file), key=lambda one: one.path):
         below = one.path[len(path) :].strip("/")
         hidden = any(part.startswith((".", "_")) for part in below.split("/"))
-        if not hidden and (parts is None or matches_glob(parts, one.path)):
-            yield from _make_file(f"{scheme}://{one.path}", one.path, root, one.size, one.mtime_ns or 0, named=one is found)
+        if not hidden and not _is_inside(_identify(root, one.path), inside) and (parts is None or matches_glob(parts, one.path)):
+            yield from _make_file(f"{scheme}://{one.path}", one.path, root, one.size, one.mtime_ns or 0, noted, named=one is found)
 
 
-def _make_file(name: str, path: str, root: str, size: int, modified_ns: int, *, named: bool) -> Iterator[DataFile]:
-    match = _NAMES.fullmatch(path.rsplit("/", 1)[-1])
+def _make_file(
+    name: str, path: str, root: str, size: int, modified_ns: int, noted: LeftOut, *, named: bool, fault: str | None = None
+) -> Iterator[DataFile]:
+    base = path.replace(os.sep, "/").rsplit("/", 1)[-1]
+    match = _NAMES.fullmatch(base)
     if match is None:
         if named:
             raise InputError(f"{name!r} is no file that a batch reads; expected one ending in {', '.join(SUFFIXES)}")
+        noted.note_file(name)
+        return
+    if base.startswith((".", "_")) and not named:
         return
     codec: Any = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", None: None}[match[2] and match[2].lower()]
     kind: Kind = "parquet" if match[1] else "lines"
-    yield DataFile(name=name, path=path, root=root, size=size, modified_ns=modified_ns, kind=kind, codec=codec)
-
-
-def _is_data(name: str) -> bool:
-    return not name.startswith((".", "_")) and _NAMES.fullmatch(name) is not None
+    yield DataFile(name=name, path=path, root=root, size=size, modified_ns=modified_ns, kind=kind, codec=codec, fault=fault)
 
 
 def _cut_before_wildcard(place: str) -> str:
@@ -175,10 +256,13 @@ def open_store(address: str) -> tuple[Any, str]:
     if parts.scheme not in SCHEMES:
         raise InputError(f"{parts.scheme}:// cannot be read; expected a path, or an address of {', '.join(f'{s}://' for s in SCHEMES)}")
     named = any(re.search("key|secret|token|password|credential", name, re.IGNORECASE) for name, _ in parse_qsl(parts.query))
-    if parts.username is not None or parts.password is not None or named:
+    # What stands before the `@` is a container of Azure, or says that a bucket is open to everybody.
+    known = parts.scheme in azure_store.SCHEMES or (parts.scheme in ("gs", "gcs") and parts.username == "anonymous")
+    if (parts.username is not None and not known) or parts.password is not None or named:
         # What stands in a command stands in its manifest and in the history of a shell, too.
         raise InputError(f"a key does not belong into an address ({parts.scheme}://…); set it in the environment")
     try:
-        return import_arrow("pyarrow.fs").FileSystem.from_uri(address)
+        arrow = import_arrow("pyarrow.fs")
+        return azure_store.open_azure(arrow, parts) if parts.scheme in azure_store.SCHEMES else arrow.FileSystem.from_uri(address)
     except (OSError, ValueError) as error:
         raise InputError(f"cannot open {address!r}: {error}") from error

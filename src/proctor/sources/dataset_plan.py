@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
-from proctor.sources.dataset_columns import choose_columns
+from proctor.sources.dataset_columns import NoSpansHere, choose_columns
 from proctor.sources.dataset_files import DataFile, import_arrow, open_file
 from proctor.sources.dataset_rows import require_names
-from proctor.sources.records import SPAN_FORMATS, begins_with_spans
 from proctor.sources.row_filter import Condition
+from proctor.sources.span_lines import SPAN_FORMATS, begins_with_spans
 
 PARTITION_BYTES = 64 * 1024 * 1024
 """About how many bytes a partition has: some seconds of work, and little to repeat where a process dies."""
@@ -37,6 +37,8 @@ _GROWTH = {"": 1, "parquet": 6, "gzip": 8, "zstd": 8}
 """About how many bytes of spans come of one byte of a file."""
 _HEAD_BYTES = 64 * 1024
 """How much of a file of lines is looked at to see whether its records are spans."""
+_LONG_HEAD_BYTES = 4 * 1024 * 1024
+"""How much of it where the first line is longer: what tells of a span may stand at its end."""
 AT_ONCE = 8
 """Footers that are read at the same time: of an object store each takes a round trip or two."""
 
@@ -77,7 +79,7 @@ def plan_partitions(
 
     `where` is what is asked of their rows: a file that has not its columns cannot be read.
     """
-    wanted = _Wanted(column, evidence_format, partition_bytes, where)
+    wanted = _Wanted(column, evidence_format, partition_bytes, where, set(), set())
 
     def plan(file: DataFile) -> Sequence[Partition]:
         return (known or {}).get(file) or list(_plan_file(file, wanted))
@@ -88,7 +90,14 @@ def plan_partitions(
         first = planned[0]
         more = f" (and {len(planned) - 1:,} more files)" if len(planned) > 1 else ""
         raise InputError(f"{first.file.name}: {first.broken}{more}")
-    return planned
+    return [_gather_unread(part, wanted) for part in planned] if any(part.spans for part in planned) else planned
+
+
+def _gather_unread(part: Partition, wanted: _Wanted) -> Partition:
+    """Return a part of a file of which nothing was understood as one with spans: among files of spans it may hold some of any trace."""
+    if part.spans or part.file in wanted.beside or (part.broken is None and part.file not in wanted.unread):
+        return part
+    return _make_partition(part.file, part.start, part.end, part.first_row, broken=part.broken, spans=True)
 
 
 def plan_shares(sources: Sequence[Partition], partition_bytes: int, count: int | None = None) -> list[Partition]:
@@ -113,9 +122,16 @@ class _Wanted(NamedTuple):
     evidence_format: str | None
     partition_bytes: int
     where: Condition | None
+    unread: set[DataFile]
+    """Files of lines of whose beginning nothing could be read."""
+    beside: set[DataFile]
+    """Files that can be read and hold no spans."""
 
 
 def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
+    if file.fault is not None:
+        yield _make_partition(file, broken=file.fault)
+        return
     if file.kind == "parquet":
         yield from _plan_parquet(file, wanted)
         return
@@ -126,19 +142,21 @@ def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
         spans = begins_with_spans(_read_head(file), wanted.evidence_format)
     except (OSError, ValueError):
         # Whoever reads the file says what is wrong with it.
-        spans = wanted.evidence_format in SPAN_FORMATS
+        spans = None if wanted.evidence_format is None else wanted.evidence_format in SPAN_FORMATS
+    if spans is None:
+        wanted.unread.add(file)
     if file.codec is not None:
-        yield _make_partition(file, 0, file.size, spans=spans)
+        yield _make_partition(file, 0, file.size, spans=bool(spans))
         return
     for start in range(0, file.size, wanted.partition_bytes):
-        yield _make_partition(file, start, min(start + wanted.partition_bytes, file.size), spans=spans)
+        yield _make_partition(file, start, min(start + wanted.partition_bytes, file.size), spans=bool(spans))
 
 
 def _read_head(file: DataFile) -> bytes:
     with open_file(file.root, file.path) as source:
-        if file.codec is None:
-            return source.read(_HEAD_BYTES)
-        return import_arrow("pyarrow").CompressedInputStream(source, file.codec).read(_HEAD_BYTES)
+        blocks = source if file.codec is None else import_arrow("pyarrow").CompressedInputStream(source, file.codec)
+        head: bytes = blocks.read(_HEAD_BYTES)
+        return head if b"\n" in head or len(head) < _HEAD_BYTES else head + blocks.read(_LONG_HEAD_BYTES)
 
 
 def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
@@ -149,6 +167,8 @@ def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
             require_names(wanted.where, opened.schema_arrow, file.path)
             groups = list(_list_groups(opened.metadata))
     except EvidenceError as error:
+        if isinstance(error, NoSpansHere):
+            wanted.beside.add(file)
         yield _make_partition(file, broken=error.message)
         return
     except (OSError, ValueError) as error:

@@ -8,13 +8,15 @@ there as an empty record.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
 from proctor.model.evidence import Json
+from proctor.sources.arrow_values import list_values
 from proctor.sources.dataset_columns import Cell, cut_nanoseconds
 from proctor.sources.dataset_files import DataFile, import_arrow
 from proctor.sources.folder_keys import read_folder_keys
@@ -25,13 +27,15 @@ from proctor.sources.row_filter import (
     Either,
     IsNull,
     Not,
-    Value,
     decide_row,
     describe_unknown,
     find_member,
     has_member,
+    is_unlike,
+    list_comparisons,
     list_names,
     may_hold,
+    name_kind,
 )
 
 _decode = msgspec.json.Decoder().decode
@@ -50,10 +54,20 @@ class AskedNames:
         self.missing = {name for name in list_names(where) if name not in folder}
         self.keys: dict[str, None] = {}
         self.lines = 0
+        self.unlike: dict[str, int] = {}
+        """How many lines have something else under a name than it is compared with."""
+        self._comparisons = [one for one in dict.fromkeys(list_comparisons(where)) if one.name not in folder]
 
     def look_at(self, record: Json) -> None:
         """Note what one line has."""
         self.lines += 1
+        unlike = {
+            f"{one.name!r} with the {name_kind(one.value)} {one.value!r}"
+            for one in self._comparisons
+            if is_unlike(one, find_member(record, one.name))
+        }
+        for told in sorted(unlike):
+            self.unlike[told] = self.unlike.get(told, 0) + 1
         if self.missing:
             self.missing = {name for name in self.missing if not has_member(record, name)}
             if self.lines <= _LOOKED_AT:
@@ -94,7 +108,7 @@ def read_beside(batch: Any, names: Sequence[str]) -> Sequence[tuple[Json, ...]] 
         return None
     there = set(batch.schema.names)
     found = cut_nanoseconds(batch.select([name for name in dict.fromkeys(names) if name in there]))
-    return list(zip(*(found.column(name).to_pylist() if name in there else [None] * batch.num_rows for name in names), strict=True))
+    return list(zip(*(list_values(found.column(name)) if name in there else [None] * batch.num_rows for name in names), strict=True))
 
 
 def read_beside_lines(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[tuple[Json, ...]] | None:
@@ -107,6 +121,7 @@ def read_beside_lines(lines: Sequence[bytes], names: Sequence[str]) -> Sequence[
 
 def list_fitting_files(files: Sequence[DataFile], where: Condition) -> list[DataFile]:
     """Return the files whose folders do not rule them out; raises `InputError` where none is left."""
+    _refuse_unlike_keys(files, where)
     fitting = [file for file in files if may_hold(where, read_folder_keys(file.path))]
     if files and not fitting:
         keys = sorted({key for file in files for key in read_folder_keys(file.path)})
@@ -114,10 +129,26 @@ def list_fitting_files(files: Sequence[DataFile], where: Condition) -> list[Data
     return fitting
 
 
+def _refuse_unlike_keys(files: Sequence[DataFile], where: Condition) -> None:
+    """Raise `InputError` where a key of folders is compared with what none of them is: no row could ever be read."""
+    found = [read_folder_keys(file.path) for file in files]
+    for one in list_comparisons(where):
+        values = [value for keys in found if (value := keys.get(one.name)) is not None]
+        if values and all(is_unlike(one, value) for value in values):
+            raise InputError(
+                f"--where: the folders have {one.name}={values[0]}, which cannot be compared with the {name_kind(one.value)} {one.value!r}"
+            )
+
+
 def require_names(where: Condition | None, schema: Any, path: str) -> None:
     """Raise `EvidenceError` where a Parquet file has not what a condition asks for, or has it in another type."""
-    if where is not None:
-        make_expression(where, schema, read_folder_keys(path))
+    if where is None:
+        return
+    expression = make_expression(where, schema, read_folder_keys(path))
+    try:
+        schema.empty_table().filter(expression)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise EvidenceError(f"--where: this cannot be asked of its columns: {error}", code="wrong_column_type") from error
 
 
 class GroupFilter:
@@ -126,7 +157,8 @@ class GroupFilter:
     def __init__(self, source: Any, schema: Any, where: Condition, path: str) -> None:
         dataset = import_arrow("pyarrow.dataset")
         self._expression = make_expression(where, schema, read_folder_keys(path))
-        self._fragment = dataset.ParquetFileFormat().make_fragment(source)
+        options = dataset.ParquetFragmentScanOptions(page_checksum_verification=True)
+        self._fragment = dataset.ParquetFileFormat(default_fragment_scan_options=options).make_fragment(source)
         fitting = self._fragment.subset(self._expression, schema=schema).row_groups
         self._fitting = frozenset(group.id for group in fitting)
 
@@ -150,7 +182,7 @@ def drop_lines(lines: Sequence[bytes], where: Condition, path: str, asked: Asked
     return [line if not line or _fits_line(line, where, keys, asked) else LEFT_OUT for line in lines]
 
 
-def _fits_line(line: bytes, where: Condition, keys: dict[str, str], asked: AskedNames | None) -> bool:
+def _fits_line(line: bytes, where: Condition, keys: dict[str, str | None], asked: AskedNames | None) -> bool:
     record = _decode_line(line)
     if asked is not None and record is not None:
         asked.look_at(record)
@@ -165,7 +197,7 @@ def _decode_line(line: bytes) -> Json:
         return None
 
 
-def make_expression(where: Condition, schema: Any, keys: dict[str, str]) -> Any:
+def make_expression(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
     """Return a condition as pyarrow has it. Raises `EvidenceError` for a column that is not there, or of another type."""
     for name in list_names(where):
         if name not in keys:
@@ -173,7 +205,7 @@ def make_expression(where: Condition, schema: Any, keys: dict[str, str]) -> Any:
     return _write(where, schema, keys)
 
 
-def _write(where: Condition, schema: Any, keys: dict[str, str]) -> Any:
+def _write(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
     arrow, compute = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
     if isinstance(where, (Compare, IsNull)):
         if where.name in keys:
@@ -197,7 +229,7 @@ def _write_comparison(where: Compare, field: Any, kind: Any) -> Any:
     return getattr(field, signs[where.sign])(value)
 
 
-def _find_field(schema: Any, name: str, keys: dict[str, str]) -> tuple[tuple[str, ...], Any]:
+def _find_field(schema: Any, name: str, keys: dict[str, str | None]) -> tuple[tuple[str, ...], Any]:
     """Return the way to a column, dots going into structs, and its type."""
     if name in schema.names:
         return (name,), schema.field(name).type
@@ -231,25 +263,25 @@ def _fit_value(where: Compare, kind: Any) -> Any:
         else:
             fits = text if isinstance(value, str) else number
         if fits:
-            return arrow.scalar(value)
+            # As a decimal number of its own digits: one with as many as the column has may not be enough for both.
+            return arrow.scalar(Decimal(repr(value)) if types.is_decimal(kind) else value)
     except (ValueError, TypeError) as error:
         raise EvidenceError(
             f"--where: the column {where.name!r} is {kind}, and {value!r} is none: {error}", code="wrong_column_type"
         ) from error
     raise EvidenceError(
-        f"--where: the column {where.name!r} is {kind}, which cannot be compared with {_name_kind(value)} {value!r}",
+        f"--where: the column {where.name!r} is {kind}, which cannot be compared with the {name_kind(value)} {value!r}",
         code="wrong_column_type",
     )
 
 
 def _read_moment(text: str, kind: Any) -> Any:
-    if import_arrow("pyarrow").types.is_date(kind):
+    types = import_arrow("pyarrow").types
+    if types.is_date(kind):
         return date.fromisoformat(text)
+    if types.is_time(kind):
+        return time.fromisoformat(text)
     moment = datetime.fromisoformat(text)
     if getattr(kind, "tz", None) is not None:
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return moment if moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
-
-
-def _name_kind(value: Value) -> str:
-    return "the text" if isinstance(value, str) else "the value" if isinstance(value, bool) else "the number"

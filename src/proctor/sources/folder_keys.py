@@ -8,11 +8,11 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 """What stands in the place of null."""
 
 
-def read_folder_keys(path: str) -> dict[str, str]:
-    """Return the keys of the folders that a file lies in; the innermost of two with one name."""
-    found: dict[str, str] = {}
+def read_folder_keys(path: str) -> dict[str, str | None]:
+    """Return the keys of the folders that a file lies in, None for one that is null; the innermost of two with one name."""
+    found: dict[str, str | None] = {}
     for part in path.replace("\\", "/").split("/")[:-1]:
         key, equals, value = part.partition("=")
-        if equals and key and value != _NULL:
-            found[unquote(key)] = unquote(value)
+        if equals and key:
+            found[unquote(key)] = None if value == _NULL else unquote(value)
     return found

@@ -6,7 +6,6 @@ a trace may be spread over several of them, so their spans wait in a window.
 """
 
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
 from proctor.model.show import nearest
 from proctor.model.typed import decode_json
+from proctor.sources.span_lines import OTLP_WORDS, SPAN_FORMATS, may_hold_rows
 from proctor.sources.texts import check_path
 
 if TYPE_CHECKING:
@@ -42,12 +42,6 @@ _SPANS_APART = (
     "it may hold a part of a trace, whose other parts may lie anywhere; name the format with --evidence-format (otlp, phoenix, ...), "
     "and they are put together"
 )
-_ROW_WORDS = (b'"context.trace_id"', b'"span_kind"', b'"run_type"', b'"traceId"', b'"parent_observation_id"')
-"""What stands in rows of spans, and hardly in any other record."""
-SPAN_FORMATS = frozenset(("otlp", "phoenix", "langfuse", "langsmith", "spans"))
-"""Formats in which a record may be a part of a trace."""
-_OTLP_BEGINNING = re.compile(rb'\s*\{\s*"resource_?(?:Spans|spans|Logs|logs)"')
-_OTLP_WORDS = (b"resourceSpans", b"resource_spans", b"resourceLogs", b"resource_logs")
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -97,22 +91,6 @@ def read_records(
         else:
             yield from reader.read_path(Path(path))
     yield from reader.flush()
-
-
-def begins_with_spans(head: bytes, format: str | None) -> bool:
-    """Return whether the records of a file are parts of traces, by its beginning and the format that was named."""
-    if format is not None:
-        return format in SPAN_FORMATS
-    line, found, _ = head.partition(b"\n")
-    if _OTLP_BEGINNING.match(head):
-        return True
-    if not _may_hold_rows(line):
-        return False
-    try:
-        return RecordReader(None).find_spans(line) is not None
-    except EvidenceError:
-        # A line of which this is only the beginning, or a row that is broken among others.
-        return not found or any(word in line for word in _ROW_WORDS)
 
 
 def require_format(name: str) -> None:
@@ -265,12 +243,12 @@ class RecordReader:
         """Return the spans of a request of OTLP or a row, perhaps a part of a trace; None for any other. Raises `EvidenceError`."""
         if self._format is not None and self._format not in SPAN_FORMATS:
             return None
-        if self._format not in (None, "otlp") or (self._format is None and _may_hold_rows(data)):
+        if self._format not in (None, "otlp") or (self._format is None and may_hold_rows(data)):
             from proctor.evidence.json_bytes import decode  # only tables of spans come here
 
             return find_spans(decode(data), format=self._format)
         # A search for four words is far cheaper than decoding; where they stand by chance in other evidence, `find_spans` says so.
-        if any(word in data for word in _OTLP_WORDS):
+        if any(word in data for word in OTLP_WORDS):
             from proctor.evidence.json_bytes import decode  # only traces of spans come here
 
             return find_spans(decode(data))
@@ -314,15 +292,6 @@ class RecordReader:
             return
         for evidence in found:
             yield Record(evidence, source)
-
-
-def _may_hold_rows(data: bytes) -> bool:
-    if data[:64].lstrip()[:1] not in (b"{", b"["):
-        return False
-    if any(word in data for word in _ROW_WORDS):
-        return True
-    # Spans in the words of OTLP: alone, not in a body that holds them all.
-    return (b'"span_id"' in data or b'"spanId"' in data) and b'"spans"' not in data and not any(word in data for word in _OTLP_WORDS)
 
 
 def _decode_nothing(line: bytes) -> Evidence | None:

@@ -124,12 +124,31 @@ def decide_row(condition: Condition, find: Lookup) -> bool | None:
     return None if unknown else not decisive
 
 
-def may_hold(condition: Condition, known: dict[str, str]) -> bool:
+def list_comparisons(condition: Condition) -> Iterator[Compare]:
+    """Return the comparisons that a condition is put together from."""
+    if isinstance(condition, Compare):
+        yield condition
+    elif not isinstance(condition, IsNull):
+        for part in (condition.part,) if isinstance(condition, Not) else condition.parts:
+            yield from list_comparisons(part)
+
+
+def is_unlike(comparison: Compare, found: Json) -> bool:
+    """Return whether there is a value, but of another kind than it is compared with: neither true nor false, whatever it is."""
+    return found is not None and _compare(comparison, found) is None
+
+
+def name_kind(value: Value) -> str:
+    """Return what kind of value something is compared with."""
+    return "text" if isinstance(value, str) else "value" if isinstance(value, bool) else "number"
+
+
+def may_hold(condition: Condition, known: dict[str, str | None]) -> bool:
     """Return whether a condition can be true of any row of a file of which only the keys of its folders are known."""
     return _decide_file(condition, known) is not False
 
 
-def _decide_file(condition: Condition, known: dict[str, str]) -> bool | None:
+def _decide_file(condition: Condition, known: dict[str, str | None]) -> bool | None:
     if isinstance(condition, IsNull) and condition.name not in known:
         return None
     if isinstance(condition, (Compare, IsNull)):

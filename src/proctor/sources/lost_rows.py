@@ -1,0 +1,46 @@
+"""Rows of a table of spans that cannot be read: the column with the ids of traces is often whole, and tells whose they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.errors import EvidenceError
+
+TRACE_COLUMNS = ("context.trace_id", "trace_id", "traceId")
+"""What the id of a trace is called in tables of spans."""
+
+
+class LostRows(EvidenceError):
+    """Rows that cannot be read, with the traces whose spans they are; None where nobody knows."""
+
+    def __init__(self, message: str, *, code: str, traces: frozenset[str] | None) -> None:
+        super().__init__(message, code=code)
+        self.traces = traces
+
+
+def read_lost_traces(opened: Any, group: int, first: int) -> frozenset[str] | None:
+    """Return the traces of the rows of a row group from `first` on; None where their ids cannot be read, or one is missing."""
+    name = _find_column(opened.schema_arrow.names)
+    if name is None:
+        return None
+    try:
+        return find_traces(opened.read_row_group(group, columns=[name], use_threads=False).slice(first))
+    except OSError:
+        return None
+
+
+def find_traces(rows: Any) -> frozenset[str] | None:
+    """Return the traces of some rows; None where their ids cannot be read, or one is missing."""
+    name = _find_column(rows.schema.names)
+    if name is None:
+        return None
+    try:
+        ids = rows.column(name).to_pylist()
+    except ValueError:
+        return None
+    found = [id.decode("utf-8", "replace") if isinstance(id, bytes) else str(id) for id in ids if id]
+    return frozenset(found) if len(found) == len(ids) else None
+
+
+def _find_column(names: list[str]) -> str | None:
+    return next((name for name in TRACE_COLUMNS if name in names), None)

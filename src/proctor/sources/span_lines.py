@@ -1,0 +1,72 @@
+"""Tells from the beginning of a file of JSON lines whether its records are parts of traces."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from proctor.errors import EvidenceError
+
+SPAN_FORMATS = frozenset(("otlp", "phoenix", "langfuse", "langsmith", "spans"))
+"""Formats in which a record may be a part of a trace."""
+OTLP_WORDS = (b"resourceSpans", b"resource_spans", b"resourceLogs", b"resource_logs")
+_ROW_WORDS = (b'"context.trace_id"', b'"span_kind"', b'"run_type"', b'"traceId"', b'"parent_observation_id"')
+"""What stands in rows of spans, and hardly in any other record."""
+# One file of a collector may hold all three.
+_BOM = b"\xef\xbb\xbf"
+_OTLP_BEGINNING = re.compile(rb'\s*\{\s*"resource_?(?:Spans|spans|Logs|logs|Metrics|metrics)"')
+_METRICS_BEGINNING = re.compile(rb'\s*\{\s*"resource_?(?:Metrics|metrics)"')
+
+
+def is_metrics(record: bytes) -> bool:
+    """Return whether a record is a request of OTLP with metrics, which tell of no trace."""
+    return _METRICS_BEGINNING.match(record) is not None and not any(word in record for word in OTLP_WORDS)
+
+
+def may_hold_rows(data: bytes) -> bool:
+    """Return whether a record may be a row of spans, by the words in it."""
+    if data[:64].removeprefix(_BOM).lstrip()[:1] not in (b"{", b"["):
+        return False
+    if any(word in data for word in _ROW_WORDS):
+        return True
+    # Spans in the words of OTLP: alone, not in a body that holds them all.
+    return (b'"span_id"' in data or b'"spanId"' in data) and b'"spans"' not in data and not any(word in data for word in OTLP_WORDS)
+
+
+def begins_with_spans(head: bytes, format: str | None) -> bool | None:
+    """Return whether the records of a file are parts of traces, by its beginning and the format that was named.
+
+    Returns None where no line of the beginning can be read.
+    """
+    if format is not None:
+        return format in SPAN_FORMATS
+    head = head.removeprefix(_BOM)
+    if not head.strip():
+        return False
+    return next((told for line, is_whole in _list_lines(head) if (told := _is_line_of_spans(line, is_whole=is_whole)) is not None), None)
+
+
+def _list_lines(head: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Yield each line that is not blank, and whether all of it is there."""
+    for line in head.splitlines(keepends=True):
+        if not line.isspace():
+            yield line, line.endswith(b"\n")
+
+
+def _is_line_of_spans(line: bytes, *, is_whole: bool) -> bool | None:
+    from proctor.evidence.json_bytes import decode  # only the first lines of a file come here
+    from proctor.evidence.reading import find_spans
+
+    if _OTLP_BEGINNING.match(line):
+        return True
+    if may_hold_rows(line):
+        try:
+            return find_spans(decode(line)) is not None
+        except EvidenceError:
+            # A line of which this is only the beginning, or a row that is broken among others.
+            return True if not is_whole or any(word in line for word in _ROW_WORDS) else None
+    try:
+        decode(line)
+    except EvidenceError:
+        return False if not is_whole and line.lstrip()[:1] in (b"{", b"[") else None
+    return False
