@@ -234,8 +234,13 @@ def _answer_token(request: Request) -> Response:
 def _ask(method: str, given: dict[str, Json]) -> Request:
     resource: Json = given.get("resource") if isinstance(given.get("resource"), dict) else {}
     kind, key = given.get("resource_type", resource.get("resourceType", "")), given.get("id", resource.get("id", ""))
+    if not kind:
+        raise SpecError("the resource needs its resourceType, such as Appointment", field="resource")
+    if method != "POST" and not key:
+        # Without it the address would be that of all resources of the type.
+        raise SpecError(f"{'the resource' if method == 'PUT' else 'id'}: expected an id, found none", field="id")
     path = f"/{encode_percent(str(kind))}" + ("" if method == "POST" else f"/{encode_percent(str(key))}")
-    return Request(method=method, path=path, body=msgspec.json.encode(resource) if resource else b"")
+    return Request(method=method, path=path, body=msgspec.json.encode(resource) if method in ("POST", "PUT") else b"")
 
 
 SIMULATOR = FhirSimulator()
