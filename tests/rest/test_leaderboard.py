@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.scoring.intervals import Counts, wilson
+from proctor.service.verification import leaderboard
 from tests.rest.services import Service
 from tests.rest.verial import Author, booked
 
@@ -62,6 +63,7 @@ def test_repeats_of_an_agent_are_one_place_with_the_mean_the_spread_and_an_inter
     assert {name: board[name] for name in ("slug", "version", "name", "reference")} == {
         "slug": "booking", "version": 1, "name": "Booking", "reference": "booking@1",
     }  # fmt: skip
+    assert (board["whole"], board["places_in_all"]) == (True, 2)
     first, second = board["places"]
     assert (first["rank"], first["name"], first["agent_version"], first["runs"]) == (1, "Ann & Co", "2.1", 2)
     assert (second["rank"], second["name"], second["agent_version"], second["runs"]) == (2, "bob", None, 1)
@@ -137,3 +139,17 @@ def test_one_run_alone_can_be_kept_off_the_board(author: Author) -> None:
     author.post(f"/benchmark-runs/{hidden}/publish", status=409)
     assert author.get(f"/benchmark-runs/{hidden}")["unlisted"] is True
     assert [(place["runs"], place["score"]) for place in author.get("/leaderboard/booking")["places"]] == [(1, 1.0)]
+
+
+def test_a_board_says_what_it_did_not_look_at(author: Author, monkeypatch: pytest.MonkeyPatch) -> None:
+    author.published(tasks=1)
+    for alias in ("ann", "bob", "cid"):
+        run_once(author, make_solver(author, alias)[1], GOOD)
+    monkeypatch.setattr(leaderboard, "MOST_RUNS", 3)
+    assert author.get("/leaderboard/booking")["whole"] is True
+    monkeypatch.setattr(leaderboard, "MOST_RUNS", 2)
+    monkeypatch.setattr(leaderboard, "MOST_PLACES", 1)
+    board = author.get("/leaderboard/booking")
+    assert (board["whole"], board["places_in_all"], len(board["places"])) == (False, 2, 1)
+    own = author.get(f"/benchmarks/{author.get('/benchmarks')['data'][0]['id']}/leaderboard")
+    assert (own["whole"], own["places_in_all"]) == (False, 2)

@@ -32,6 +32,12 @@ def appointment(patient: str = "ann") -> dict[str, Any]:
     return {"resourceType": "Appointment", "status": "booked", "start": "2026-11-20T09:00:00Z", "participant": actors}
 
 
+def tell(outcome: Any, code: str) -> str:
+    """What an OperationOutcome says."""
+    assert (outcome["resourceType"], outcome["issue"][0]["code"]) == ("OperationOutcome", code)
+    return outcome["issue"][0]["diagnostics"]
+
+
 @pytest.fixture
 def author(service: Service) -> Author:
     return Author(service, service.keys()["organization"])
@@ -108,7 +114,7 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
     }
     assert {sandbox["type"]: sandbox["status"] for sandbox in agent.run["sandboxes"]} == {"FHIR": "provisioning", "Files": "provisioning"}
     assert agent.sandbox("FHIR")["credentials"]["fhir_base_url"] == agent.at("fhir")
-    assert "start one first" in agent.ask("GET", agent.at("fhir", "/Patient"), status=409)["error"]["message"]
+    assert "start one first" in tell(agent.ask("GET", agent.at("fhir", "/Patient"), status=409), "conflict")
 
     assert agent.start()["task_item"] == {"instruction": "Book it."}
     assert agent.ask("GET", agent.at("fhir", "/Patient?family=Smith"))["total"] == 1
@@ -123,7 +129,7 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
 
     held = agent.complete()
     assert held.pop("verdict") == "pass" and set(held.values()) == {True}
-    assert "start one first" in agent.ask("GET", agent.at("fhir", "/Patient"), status=409)["error"]["message"]
+    assert "start one first" in tell(agent.ask("GET", agent.at("fhir", "/Patient"), status=409), "conflict")
     # Torn down with its task, and readable all the same.
     events = author.get(f"/sandboxes/{files}/events")["data"]
     assert [(event["type"], event["method"], event["path"], event["status"]) for event in reversed(events)] == [
@@ -151,6 +157,26 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
     assert (place["score"], place["runs"], place["passed"], place["decided"]) == (1.0, 1, 1, 1)
     link = author.post(f"/benchmark-runs/{run}/shares")
     assert author.service.get(link["json_path"]).json()["verdict"] == "pass"
+
+
+def test_who_serves_a_fhir_server_refuses_in_its_words(author: Author) -> None:
+    agent = Agent(author, benchmark(author, environment(author)))
+    agent.start()
+    patients, foreign = agent.at("fhir", "/Patient"), f"/sandboxes/{agent.sandbox('FHIR')['id']}/fhir/Patient"
+    assert "not known" in tell(author.service.ask("GET", patients, key="vrl_slv_nobody").json(), "login")
+    assert "token of the run" in tell(author.service.ask("GET", patients, key=author.key).json(), "forbidden")
+    assert "no sandbox" in tell(author.service.ask("GET", "/sandboxes/nope/fhir/Patient", key=author.key).json(), "not-found")
+    tell(agent.ask("GET", foreign, status=403), "forbidden")
+    deep = b"[" * 300 + b"]" * 300
+    answer = author.service.ask("POST", patients, key=agent.token, content=deep)
+    assert answer.headers["content-type"].startswith("application/fhir+json")
+    assert "--deepest-body" in tell(answer.json(), "structure")
+    # What other systems refuse is refused as ever.
+    assert (
+        "the started task has no system 'hl7'; its environment has"
+        in agent.ask("GET", patients.replace("fhir", "hl7"), status=409)["error"]["message"]
+    )
+    assert "there are cds, fax, fhir" in agent.ask("GET", patients.replace("fhir", "hl8"), status=404)["error"]["message"]
 
 
 SABOTAGES = {
@@ -227,7 +253,7 @@ def test_a_token_of_another_run_finds_nothing(author: Author) -> None:
     one.start()
     other.start()
     other.ask("GET", one.at("fhir", "/Patient"), status=404)
-    assert "token of the run" in author.get(one.at("fhir", "/Patient"), status=403)["error"]["message"]
+    assert "token of the run" in tell(author.get(one.at("fhir", "/Patient"), status=403), "forbidden")
     one.ask("POST", f"/v1/task-runs/{other.task}/start", status=404)
 
 

@@ -34,11 +34,13 @@ from proctor.checks._fields import (
 )
 from proctor.checks.registry import Decide, check
 from proctor.codecs.fhir import Found, Search, compile_search
+from proctor.codecs.fhir_index import ServedResources
+from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.scope import Scope
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Evidence, FhirState, Json
 from proctor.model.missing import MISSING
-from proctor.model.show import show
+from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted
 from proctor.work import spend
@@ -104,7 +106,7 @@ def _locate(spec: FhirResource, evidence: Evidence) -> Iterator[TextRange]:
     plain = tuple((field.path, field.comparison) for field in fields if field.fhirpath is None)
     if store is None or not plain:
         return
-    found = _make_search(spec)(store.resources)
+    found = _make_search(spec)(store)
     scope = Scope.read_from(evidence)
     if spec.match == "any":
         found = [entry for entry in found if all(field.look(entry.resource, scope).passed for field in fields)]
@@ -131,16 +133,21 @@ def fhir_resource(spec: FhirResource) -> Decide:
         raise SpecError("absent: true takes no count", field="absent")
     refuse_fields_when_absent(spec.absent, spec.fields)
     fields = tuple(_prepare_field(field, f"fields.{index}") for index, field in enumerate(spec.fields))
+    _refuse_blind_counts(spec)
     find = _make_search(spec)
     # FHIRPath has a clock of its own (`today()`), so the scope is read for it, too.
     scope = Scope.read_from if any(field.fhirpath for field in fields) else choose_scope_builder([field.comparison for field in fields])
     what = _describe_search(spec)
 
+    strange = _describe_strange_type(spec.resource_type) if spec.absent or spec.count == 0 else None
+
     def decide(evidence: Evidence) -> Verdict:
         store = evidence.state.fhir if evidence.state is not None else None
         if store is None:
             return missing("FHIR state")
-        found = find(store.resources)
+        if strange is not None:
+            raise CheckFault("unknown_resource_type", strange)
+        found = find(store)
         if spec.absent:
             return decide_absence(_name_resource(found) if found else None, what, pointers=tuple(_point_at(entry) for entry in found[:10]))
         return _decide_verdict(spec, fields, found, scope(evidence), what)
@@ -165,19 +172,43 @@ def _prepare_field(field: FhirField, at: str) -> _Field:
     )
 
 
-def _make_search(spec: FhirResource) -> Callable[[Sequence[Json]], list[Found]]:
+def _describe_strange_type(resource_type: str) -> str | None:
+    """Return why nothing of a type can be there; None for one that R4 has."""
+    if resource_type in RESOURCE_TYPES:
+        return None
+    near = nearest(resource_type, RESOURCE_TYPES)
+    more = f"; nearest: {', '.join(near)}" if near else ""
+    return f"resource_type: {show(resource_type, 80)} is no resource type of FHIR R4, so that there is none says nothing{more}"
+
+
+def _refuse_blind_counts(spec: FhirResource) -> None:
+    """Refuse a number of results that `_count` decides before anything is looked at: the search would never find one more."""
+    text = spec.search.get("_count", "")
+    most = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    if most is None:
+        return
+    if most == 0:
+        raise SpecError("_count: 0 looks at no result; leave it out", field="search._count")
+    if (spec.count is not None and spec.count >= most) or (spec.match == "exactly_one" and most == 1):
+        claim = "match: exactly_one" if spec.count is None else f"count: {spec.count}"
+        raise SpecError(
+            f"{claim} cannot be told beside _count: {most}, which hides further results; leave out _count", field="search._count"
+        )
+
+
+def _make_search(spec: FhirResource) -> Callable[[FhirState], list[Found]]:
     try:
         search: Search = compile_search(spec.resource_type, spec.search)
     except CheckFault as fault:
         # Not a mistake of the author but a limit of ours: an `error` of this claim alone.
         code, message = fault.code, fault.message
 
-        def refuse(resources: Sequence[Json]) -> list[Found]:
+        def refuse(store: FhirState) -> list[Found]:
             # Made anew each time: a fault that is raised again would carry the traceback of earlier evidence along.
             raise CheckFault(code, message)
 
         return refuse
-    return search.find
+    return lambda store: search.find(ServedResources(store.resources) if store.served else store.resources)
 
 
 def _describe_search(spec: FhirResource) -> str:

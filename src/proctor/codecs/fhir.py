@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.codecs.fhir_dates import iterate_ranges
 from proctor.codecs.fhir_elements import Found, iterate_reference_names, iterate_values, open_store
-from proctor.codecs.fhir_index import Clue, IndexedStore, find_clue
+from proctor.codecs.fhir_index import Clue, IndexedStore, find_clue, make_reference_clue
 from proctor.codecs.fhir_links import Include, compile_include, find_included
 from proctor.codecs.fhir_matching import (
     MODIFIERS,
@@ -52,18 +52,19 @@ class Search(msgspec.Struct, frozen=True):
     clues: tuple[Clue, ...] = ()
     """What an index can go by; the filters say the same and more."""
 
-    def find(self, resources: Iterable[Json]) -> list[Found]:
+    def find(self, resources: Iterable[Json] | IndexedStore) -> list[Found]:
         """Return the resources that fit, in order, as many as the search asks for."""
         found = self.list_matches(resources)
         return found if self.most is None else found[: self.most]
 
-    def list_matches(self, resources: Iterable[Json]) -> list[Found]:
+    def list_matches(self, resources: Iterable[Json] | IndexedStore) -> list[Found]:
         """Return all resources that fit, in order; of an indexed store only those are looked at that may."""
         held = resources if not self.chains or isinstance(resources, (Sequence, IndexedStore)) else tuple(resources)
         linked = [(chain, chain.find_names(held)) for chain in self.chains]
+        clues = (*self.clues, *(make_reference_clue(chain.parameter, names) for chain, names in linked))
         found = [
             entry
-            for entry in (held.pick(self.resource_type, self.clues) if isinstance(held, IndexedStore) else open_store(held))
+            for entry in (held.pick(self.resource_type, clues) if isinstance(held, IndexedStore) else open_store(held))
             if entry.resource.get("resourceType") == self.resource_type
             and all(fits(entry.resource) for fits in self.filters)
             and all(chain.fits(entry.resource, names) for chain, names in linked)
@@ -73,7 +74,7 @@ class Search(msgspec.Struct, frozen=True):
             found = _sort_found(found, parameter, descending)
         return found
 
-    def find_included(self, matches: Sequence[Found], resources: Iterable[Json]) -> list[Found]:
+    def find_included(self, matches: Sequence[Found], resources: Iterable[Json] | IndexedStore) -> list[Found]:
         """Return what `_include` and `_revinclude` bring along beside these matches."""
         return find_included(self.includes, matches, resources) if self.includes else []
 
@@ -85,7 +86,7 @@ class Chain(msgspec.Struct, frozen=True):
     inner: tuple[Search, ...]
     """One search for each type that the reference may point at."""
 
-    def find_names(self, resources: Iterable[Json]) -> frozenset[str]:
+    def find_names(self, resources: Iterable[Json] | IndexedStore) -> frozenset[str]:
         """Return the resources that the reference must point at."""
         return frozenset(entry.name for search in self.inner for entry in search.list_matches(resources))
 
@@ -167,6 +168,9 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
             "unsupported_search", f"modifier {':' + modifier!r} of search parameter {name!r} is not supported; there are {allowed}"
         )
     parts = split_unescaped(value, ",")
+    if not all(parts):
+        # An empty text begins every text: it would find what nobody asked for.
+        raise SpecError(f"{name}: expected a value, found {'nothing' if not value else f'an empty one in {show(value)}'}", field=field)
     fits: list[Test] = [compile_value(parameter.kind, modifier, part, field=field) for part in parts]
     # FHIR's `:not` also finds resources without any value there.
     negated = modifier == "not"

@@ -8,7 +8,7 @@ at always, and once that is much, whoever holds the index drops it and makes ano
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -132,13 +132,35 @@ def _find_last_part(reference: str) -> str:
     return _SEPARATOR.split(reference)[-1]
 
 
+def make_reference_clue(parameter: Parameter, names: Iterable[str]) -> Clue:
+    """Return the clue that a reference points at one of these resources (`Patient/17`)."""
+    return Clue(parameter, tuple(dict.fromkeys(_find_last_part(name) for name in names)))
+
+
 class IndexedStore:
-    """Resources by type, of which a search can ask for those that may fit; iterated, all of them."""
+    """The rows of a server: resources by type, of which a search can ask for those that may fit. A Bundle is a resource like any other."""
 
     def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
         """Yield all resources of a type that may fit, in the order of the store."""
         raise NotImplementedError
 
-    def __iter__(self) -> Iterator[Json]:
-        """Yield all resources."""
+    def get(self, resource_type: str, key: str) -> Found | None:
+        """Return the resource with this id."""
         raise NotImplementedError
+
+
+class ServedResources(IndexedStore):
+    """The rows of a server as evidence keeps them: a list, in which nothing is looked up by anything but its type."""
+
+    def __init__(self, resources: Sequence[dict[str, Json]]) -> None:
+        self._resources = resources
+
+    def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
+        """Yield all resources of a type."""
+        for index, resource in enumerate(self._resources):
+            if resource.get("resourceType") == resource_type:
+                yield Found(f"resources[{index}]", resource)
+
+    def get(self, resource_type: str, key: str) -> Found | None:
+        """Return the resource with this id."""
+        return next((found for found in self.pick(resource_type, ()) if found.resource.get("id") == key), None)

@@ -37,7 +37,7 @@ from proctor.model.typed import convert_to
 
 _T = TypeVar("_T", StateRequest, StateChange)
 
-FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12", "fax", "messages", "cds", "records", "requests", "changes")
+FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12", "fax", "messages", "cds", "records", "requests", "changes", "systems")
 
 _BUNDLE_DEPTH = 16
 """Bundles inside each other; they are opened by recursion."""
@@ -70,6 +70,7 @@ def read_state(value: Json, path: str, doubts: Doubts) -> tuple[State, dict[str,
         records=_read_tables(given["records"], f"{path}.records", doubts) if "records" in given else None,
         requests=_read_entries(given["requests"], StateRequest, f"{path}.requests") if "requests" in given else None,
         changes=_read_entries(given["changes"], StateChange, f"{path}.changes") if "changes" in given else None,
+        systems=_read_texts(given["systems"], "systems", f"{path}.systems", doubts) if "systems" in given else None,
     )
     for key in list_unknown_members(document, FAMILIES):
         doubts.note(describe_unknown_member(path, key, FAMILIES))
@@ -140,9 +141,12 @@ def _read_fhir(value: Json, path: str, doubts: Doubts) -> FhirState | None:
     document = read_object(value, path)
     if "resourceType" in document:
         return FhirState(resources=flatten_resources([document], path, doubts))
-    resources = _find_content(document, "resources", path, doubts)
+    resources = _find_content(document, "resources", path, doubts, beside=("served",))
     if resources is None:
         return None
+    if document.get("served") is True:
+        rows = list_at(resources, f"{path}.resources")
+        return FhirState(resources=tuple(read_object(row, f"{path}.resources[{index}]") for index, row in enumerate(rows)), served=True)
     # One resource or one bundle may stand where the list would be.
     listed = [resources] if isinstance(resources, dict) else list_at(resources, f"{path}.resources")
     return FhirState(resources=flatten_resources(listed, f"{path}.resources", doubts))

@@ -185,6 +185,8 @@ class FhirState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The resources in the record system after the run, in store order."""
 
     resources: tuple[dict[str, Json], ...] = ()
+    served: bool = False
+    """Whether these are the rows of a server, where a Bundle is a resource like any other; elsewhere one stands for what it holds."""
 
 
 class Hl7State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -241,6 +243,14 @@ class CdsState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Each with `hook`, `service`, `summary`, `detail`, `indicator`, `source`, `suggestions` and whatever else was recorded."""
 
 
+class RequestInside(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A request that was made inside of another one, such as an entry of a FHIR batch."""
+
+    method: str
+    path: str
+    status: int
+
+
 class StateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One request that was made to a simulated system, and how it was answered."""
 
@@ -255,6 +265,8 @@ class StateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     response: Json = None
     at: str | None = None
     duration_ms: float | None = None
+    inside: tuple[RequestInside, ...] = ()
+    """The requests that it holds: the entries of a FHIR batch or transaction."""
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -286,6 +298,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Every request to the systems, oldest first."""
     changes: tuple[StateChange, ...] | None = None
     """Everything in which the systems differ from what they were before."""
+    systems: tuple[str, ...] | None = None
+    """The names of the simulated systems; `None`: nobody tells."""
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

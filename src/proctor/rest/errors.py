@@ -4,6 +4,7 @@
     /v1/...         OpenTelemetry: a google.rpc.Status, in the encoding of the request
     /api/...        ours: {error: {code, message, details: {field: [text]}, hint?, problems?}}
     /ui/...         a page that says what happened and what to do
+    .../{id}/fhir/  below a sandbox or a run: a FHIR OperationOutcome
     the rest        Verial: the same without `hint`
 
 Whatever goes wrong ends here: refusals of the verbs, bodies that do not fit their model, addresses that do not exist, a database that
@@ -13,6 +14,7 @@ cannot be used, and bugs, which are answered with the request id and nothing els
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -33,9 +35,11 @@ from proctor.model.show import nearest
 from proctor.pages.error_page import make_error_page
 from proctor.service.hub import stamp
 from proctor.service.refusals import Place, Refusal
+from proctor.simulators.refusals import refuse_for
 
 PROTOBUF = "application/x-protobuf"
 _OTLP = ("/v1/traces", "/v1/logs")
+_FHIR = re.compile(r"/(?:sandboxes|v1/benchmark-runs)/[^/]+/fhir(?:/|$)")
 RETRY_UNAVAILABLE_S = 2.0
 _MIBO_CODES = {
     "BAD_REQUEST": "VALIDATION_ERROR",
@@ -55,13 +59,15 @@ _PLACES: dict[str, Place] = {"header": "headers", "query": "query", "path": "par
 
 
 def find_dialect(path: str) -> str:
-    """Return whose words an answer on this path is written in: `mibo`, `otlp`, `ours`, `pages` or `verial`."""
+    """Return whose words an answer on this path is written in: `mibo`, `otlp`, `ours`, `pages`, `fhir` or `verial`."""
     if path.startswith("/public/"):
         return "mibo"
     if path in _OTLP:
         return "otlp"
     if path == "/ui" or path.startswith("/ui/"):
         return "pages"
+    if _FHIR.match(path):
+        return "fhir"
     return "ours" if path.startswith("/api/") else "verial"
 
 
@@ -171,10 +177,17 @@ def _make_response(scope: Scope, status: int, code: str, refusal: Refusal, heade
             return _write_otlp(scope, status, refusal, headers)
         case "ours":
             return JSONResponse(_write_verial(code, refusal, ours=True), status, headers)
+        case "fhir":
+            told = refuse_for("fhir", status, code, _join_message(refusal))
+            return Response(told.body, status, {**told.headers, **headers})
         case "pages":
             return make_error_page(scope, status, code, refusal, headers)
         case _:
             return JSONResponse(_write_verial(code, refusal, ours=False), status, headers)
+
+
+def _join_message(refusal: Refusal) -> str:
+    return refusal.message if refusal.hint is None else f"{refusal.message}; {refusal.hint}"
 
 
 def _write_verial(code: str, refusal: Refusal, *, ours: bool) -> Json:
@@ -194,14 +207,14 @@ def _write_mibo(scope: Scope, code: str, refusal: Refusal) -> Json:
         for name, texts in refusal.fields.items()
         for text in texts
     ]
-    message = refusal.message if refusal.hint is None else f"{refusal.message}; {refusal.hint}"
+    message = _join_message(refusal)
     error = {"code": _MIBO_CODES.get(code, code), "message": message, "details": details}
     return {"success": False, "error": error, "timestamp": stamp(time.time())}
 
 
 def _write_otlp(scope: Scope, status: int, refusal: Refusal, headers: dict[str, str]) -> Response:
     number = _RPC_CODES.get(status, 2)
-    message = refusal.message if refusal.hint is None else f"{refusal.message}; {refusal.hint}"
+    message = _join_message(refusal)
     if Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower() != PROTOBUF:
         return JSONResponse({"code": number, "message": message}, status, headers)
     text = message.encode("utf-8", errors="replace")[:10_000]

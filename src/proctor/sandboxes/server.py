@@ -229,7 +229,7 @@ class LoopbackServer:
             name, rest = match[2], match[3] or "/"
             known = name in served.systems
             if not (known and served.sandbox.is_open(name, rest)) and not _has_token(headers, served.token):
-                told = refuse(401, "unauthorized", "send the token of the sandbox as `Authorization: Bearer TOKEN`").response
+                told = served.sandbox.refuse(name, 401, "unauthorized", "send the token of the sandbox as `Authorization: Bearer TOKEN`")
                 return msgspec.structs.replace(told, headers={**told.headers, "www-authenticate": "Bearer"})
             if not known:
                 return refuse(404, "not_found", f"there is no system {name!r} in this sandbox").response

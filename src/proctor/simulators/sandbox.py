@@ -14,8 +14,9 @@ from proctor.errors import SpecError, StoreError
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.model.show import exception_text, nearest, show
 from proctor.model.system import System
-from proctor.simulators.exchange import Errand, Fetched, Request, Response, answer_json
+from proctor.simulators.exchange import Errand, Fetched, Request, Response
 from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool
+from proctor.simulators.refusals import refuse_for
 from proctor.simulators.registry import find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, list_differences
 from proctor.simulators.store import SandboxStore
@@ -127,7 +128,7 @@ class Sandbox:
                 continue
             except Exception as error:  # a bug in a simulator is an answer of its own, and nothing of its work is kept
                 told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
-                response = answer_json(500, {"error": {"code": "internal_error", "message": told}})
+                response = refuse_for(simulator.kind, 500, "internal_error", told)
             event = StateRequest(
                 system=system,
                 method=request.method,
@@ -137,6 +138,7 @@ class Sandbox:
                 response=_read_body(_mask(response.body, request.token)),
                 at=self._around.now(),
                 duration_ms=round((self._around.seconds() - began) * 1000, 3),
+                inside=response.inside,
             )
             if await self._store.commit(self.name, snapshot.revision, changes, event):
                 return response
@@ -181,11 +183,17 @@ class Sandbox:
             families.update({field: value for field in state.__struct_fields__ if (value := getattr(state, field)) is not None})
         families["requests"] = await self._store.list_events(self.name)
         families["changes"] = await self.find_differences()
+        families["systems"] = tuple(self._simulators)
         return State(**families)
 
     def is_open(self, system: str, path: str) -> bool:
         """Return whether a path is answered without the token."""
         return is_open_path(self._simulators[system], path)
+
+    def refuse(self, system: str, status: int, code: str, message: str) -> Response:
+        """Return a refusal by whoever serves a system, in the words of the system where there is one."""
+        simulator = self._simulators.get(system)
+        return refuse_for("" if simulator is None else simulator.kind, status, code, message)
 
     def list_tools(self) -> dict[str, tuple[Tool, ...]]:
         """Return what a model can do, by the name of the system."""

@@ -3,7 +3,7 @@
 A place is one agent in one version, on one version of the benchmark; its published runs are repeats of the same examination. They are
 counted together, so that nobody leads by the luckiest of many: the score is their mean, with the lowest and the highest beside it, and the
 pass rate of their tasks has Wilson's interval. Who opted out, with a run or as a solver, is not there. Looked at are the newest `MOST_RUNS`
-runs of the benchmark.
+runs of the benchmark, and the board says where there are more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import fsum
 
+import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
@@ -26,7 +27,7 @@ from proctor.service.verification.resources import authorize, require_record
 from proctor.service.verification.run_nouns import RUN, TASK_RUN
 from proctor.service.verification.solvers import UNLISTED
 from proctor.store.pages import Row
-from proctor.store.records import children, find_marked, newest_children
+from proctor.store.records import children, count_children, find_marked, newest_children
 
 MOST_RUNS = 1_000
 MOST_PLACES = 100
@@ -65,6 +66,11 @@ _OWN_PLACE = _PLACE.extend(
         "benchmark_run_id": read_only_id("benchmark_run", "its best run"),
     },
 )
+_BOUNDS = {
+    "places_in_all": read_only("integer", "places there are, also those that are not shown"),
+    # How many runs there are is nothing that strangers are told.
+    "whole": read_only("boolean", f"whether all runs were looked at; else the newest {MOST_RUNS} alone"),
+}
 _BOARD = Shape(
     "Leaderboard",
     "The published runs of one version of a benchmark, the best agent first.",
@@ -74,12 +80,13 @@ _BOARD = Shape(
         "name": read_only("string", "of the benchmark"),
         "reference": read_only("string", "slug@version"),
         "places": nested_field(_PLACE, f"at most {MOST_PLACES}"),
+        **_BOUNDS,
     },
 )
 _OWN_BOARD = Shape(
     "BenchmarkLeaderboard",
     "The published runs of a benchmark, of all its versions, the best agent first.",
-    {"benchmark_id": read_only_id("benchmark"), "places": nested_field(_OWN_PLACE, f"at most {MOST_PLACES}")},
+    {"benchmark_id": read_only_id("benchmark"), "places": nested_field(_OWN_PLACE, f"at most {MOST_PLACES}"), **_BOUNDS},
 )
 Who = tuple[Json, Json, Json, Json]
 """Solver, agent, version of the agent, version of the benchmark."""
@@ -91,8 +98,8 @@ async def get_leaderboard(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     authorize(caller)
     async with hub.database.reading() as connection:
         await require_record(connection, caller, BENCHMARK.kind, id)
-        places = await _rank_places(connection, caller.organization_id, id)
-    return {"benchmark_id": id, "places": [{name: place[name] for name in _OWN_PLACE.fields} for place in places]}
+        board = await _rank_places(connection, caller.organization_id, id)
+    return {"benchmark_id": id, **_show_board(board, _OWN_PLACE)}
 
 
 @Operation(BENCHMARK, "GET /leaderboard/{slug}", gives=_BOARD, tool="leaderboard")
@@ -102,21 +109,34 @@ async def get_public_leaderboard(hub: Hub, caller: Caller, slug: str) -> dict[st
     async with hub.database.reading() as connection:
         version = await find_published_version(connection, caller, slug)
         number: int = version["body"]["version"]
-        places = await _rank_places(connection, version["organization_id"], version["parent_id"], number)
+        board = await _rank_places(connection, version["organization_id"], version["parent_id"], number)
     return {
         "slug": version["slug"].partition("@")[0],
         "version": number,
         "name": version["body"]["name"],
         "reference": version["slug"],
-        "places": [{name: place[name] for name in _PLACE.fields} for place in places],
+        **_show_board(board, _PLACE),
     }
 
 
-async def _rank_places(
-    connection: AsyncConnection, organization_id: str, benchmark_id: str, version: int | None = None
-) -> list[dict[str, Json]]:
-    """Return every place, the best first; with `version` of the runs of that version alone."""
-    runs = await _list_listed_runs(connection, organization_id, benchmark_id, version)
+class _Ranked(msgspec.Struct, frozen=True, kw_only=True):
+    """The places of a leaderboard, and how much was looked at for them."""
+
+    places: list[dict[str, Json]]
+    places_in_all: int
+    whole: bool
+
+
+def _show_board(board: _Ranked, place: Shape) -> dict[str, Json]:
+    shown = [{name: each[name] for name in place.fields} for each in board.places]
+    return {"places": shown, **{name: getattr(board, name) for name in _BOUNDS}}
+
+
+async def _rank_places(connection: AsyncConnection, organization_id: str, benchmark_id: str, version: int | None = None) -> _Ranked:
+    """Return the places, the best first; with `version` of the runs of that version alone."""
+    newest = await newest_children(connection, organization_id, RUN.kind, benchmark_id, MOST_RUNS)
+    whole = len(newest) < MOST_RUNS or await count_children(connection, organization_id, RUN.kind, benchmark_id) == MOST_RUNS
+    runs = await _choose_listed_runs(connection, newest, version)
     repeats: dict[Who, list[Row]] = {}
     for run in runs:
         repeats.setdefault(_find_who(run), []).append(run)
@@ -130,15 +150,15 @@ async def _rank_places(
         for task in await children(connection, organization_id, TASK_RUN.kind, ids[start : start + _RUNS_AT_ONCE]):
             tasks[task["parent_id"]].append(task)
     rates = [_rate(some) for some in shown]
-    return [
+    places = [
         {"rank": rates.index(rate) + 1, **_show_place(some, [task for run in some for task in tasks[run["id"]]])}
         for some, rate in zip(shown, rates, strict=True)
     ]
+    return _Ranked(places=places, places_in_all=len(counted), whole=whole)
 
 
-async def _list_listed_runs(connection: AsyncConnection, organization_id: str, benchmark_id: str, version: int | None) -> list[Row]:
-    """Return the published runs whose solver has not opted out, newest first."""
-    newest = await newest_children(connection, organization_id, RUN.kind, benchmark_id, MOST_RUNS)
+async def _choose_listed_runs(connection: AsyncConnection, newest: Sequence[Row], version: int | None) -> list[Row]:
+    """Return those runs that are published and whose solver has not opted out."""
     runs = [row for row in newest if row["body"].get("published") and not row["body"].get("unlisted")]
     if version is not None:
         runs = [row for row in runs if _find_version(row) == version]

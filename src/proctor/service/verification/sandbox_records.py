@@ -54,6 +54,7 @@ EVENT = Resource(
         "status": read_only("integer", "of the answer", null=True),
         "body": read_only_json("what was sent: JSON as it is, else text; cut where it is long"),
         "response": read_only_json("what was answered, likewise"),
+        "inside": read_only_json("of a request that holds others (a FHIR batch): method, path and status of each"),
         "duration_ms": read_only("number", "how long the answer took", null=True),
         "step": read_only("string", "of a step: its name", null=True),
         "given": read_only_json("of a step: what was given to it"),

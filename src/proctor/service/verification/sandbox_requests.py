@@ -25,7 +25,7 @@ from proctor.service.verification.sandbox_life import open_store, perform_step
 from proctor.service.verification.seeding import make_surroundings
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
 from proctor.simulators.ports import Desk, Simulator, Surroundings
-from proctor.simulators.registry import find_simulator
+from proctor.simulators.registry import find_simulator, list_kinds
 from proctor.simulators.sandbox import Sandbox, answer_here, is_open_path
 from proctor.simulators.store import SandboxClosed, SandboxFull
 from proctor.store.pages import Row
@@ -71,8 +71,14 @@ async def find_sandbox_of_run(hub: Hub, caller: Caller | None, run_id: str, syst
     """Return the sandbox in which the started task of a run works. Raises `Refusal`: 409 where no task is started."""
     async with hub.database.reading() as connection:
         head = await find_open_of_run(connection, run_id, system)
+        others = [] if head is not None else await list_open_of_run(connection, run_id)
     if head is None or not is_open(head, system, path):
         _require_run(caller, run_id)
+    if head is None and system not in list_kinds():
+        raise not_found(f"kind of system (there are {', '.join(list_kinds())})", system)
+    if head is None and others:
+        kinds = ", ".join(other["kind"] for other in others)
+        raise Refusal("CONFLICT", f"the started task has no system {system!r}; its environment has {kinds}")
     if head is None or _is_over(hub, head):
         raise Refusal("CONFLICT", f"no task of the run is started that has a system {system!r}; start one first")
     return head
@@ -256,6 +262,7 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
         families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})
     families["requests"] = tuple(sorted(requests, key=lambda request: request.at or ""))
     families["changes"] = tuple(changes)
+    families["systems"] = tuple(dict.fromkeys(head["kind"] for head in heads))
     return Ended(State(**families), tuple(stamps))
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.system import System
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification.fields import invalid
@@ -106,3 +107,8 @@ async def check_config(hub: Hub, body: Mapping[str, Json]) -> None:
         find_simulator(kind).seed(seed, Desk(Draft(NO_ROWS, kind), make_surroundings(hub)))
     except SpecError as error:
         raise invalid("simulator", {"config": [describe_spec_error(error)]}) from None
+    system = System(name=kind, kind=kind, seed=seed)
+    for name, wanted in (("mllp", system.wants_mllp), ("sftp", system.wants_sftp)):
+        if wanted:
+            told = f"{name}: the service opens no port for {name.upper()}, only `proctor run` does; leave it out, and let agents use HTTP"
+            raise invalid("simulator", {"config": [told]})

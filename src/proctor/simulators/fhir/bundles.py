@@ -13,8 +13,9 @@ from typing import cast
 
 import msgspec
 
+from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.codecs.query import decode_query
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, RequestInside
 from proctor.model.show import kind_of, show
 from proctor.simulators.exchange import Refused, Request, Response, answer_json
 from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
@@ -61,13 +62,26 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
             if entry.response.status < 400:
                 desk.rows.absorb(branch)
     answered = [_write_entry(entry) for entry in entries]
-    return answer_json(200, {"resourceType": "Bundle", "type": f"{kind}-response", "entry": answered}, kind=FHIR_JSON)
+    response = answer_json(200, {"resourceType": "Bundle", "type": f"{kind}-response", "entry": answered}, kind=FHIR_JSON)
+    return msgspec.structs.replace(response, inside=_list_inside(entries))
+
+
+def _list_inside(entries: list[_Entry]) -> tuple[RequestInside, ...]:
+    """Return the requests that the entries are, so that claims about requests see them."""
+    found: list[RequestInside] = []
+    for entry in entries:
+        if entry.response is not None:
+            found.append(RequestInside(method=entry.request.method, path=entry.request.target, status=entry.response.status))
+            found += entry.response.inside
+    return tuple(found)
 
 
 def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
     asked = given.get("request") if isinstance(given, dict) else None
-    if not isinstance(asked, dict) or asked.get("method") not in _ORDER or not isinstance(asked.get("url"), str):
-        raise refuse_fhir(400, "required", f"{place}.request: expected method and url, found {show(asked)}", expression=f"{place}.request")
+    method = asked.get("method") if isinstance(asked, dict) else None
+    if not isinstance(asked, dict) or not isinstance(method, str) or method not in _ORDER or not isinstance(asked.get("url"), str):
+        told = f"{place}.request: expected method ({', '.join(_ORDER)}) and url, found {show(asked)}"
+        raise refuse_fhir(400, "required", told, expression=f"{place}.request")
     address = asked["url"].removeprefix(outer.base).lstrip("/")
     path, _, query = address.partition("?")
     headers: dict[str, str] = {"prefer": "return=representation", "content-type": "application/fhir+json"}
@@ -75,10 +89,10 @@ def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
         if isinstance(asked.get(name), str):
             headers[header] = asked[name]
     resource = given.get("resource")
-    if asked["method"] == "PATCH" and isinstance(resource, dict) and resource.get("resourceType") == "Binary":
+    if method == "PATCH" and isinstance(resource, dict) and resource.get("resourceType") == "Binary":
         headers["content-type"] = str(resource.get("contentType", ""))
     full_url = given.get("fullUrl")
-    request = Request(method=asked["method"], path=f"/{path}", query=decode_query(query), headers=headers, base=outer.base)
+    request = Request(method=method, path=f"/{path}", query=decode_query(query), headers=headers, base=outer.base)
     return _Entry(place, request, full_url if isinstance(full_url, str) else None, resource)
 
 
@@ -90,7 +104,7 @@ def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
         for entry in entries:
             _assign_id(entry, inside, links)
         for entry in entries:
-            entry.resource = _resolve(entry.resource, links, inside)
+            entry.resource = _resolve(entry.resource, _Links(links, _find_root(entry.full_url), entry.place), inside)
         _refuse_doubles(entries)
     except Refused as refused:
         raise refuse_fhir(refused.response.status, "processing", describe_refusal(refused)) from None
@@ -116,16 +130,52 @@ def _assign_id(entry: _Entry, desk: Desk, links: dict[str, str]) -> None:
         name = f"{resource_type}/{entry.new_id}"
     elif entry.request.method == "PUT" and entry.request.query:
         found = find_matches(check_type(resource_type), entry.request.query, desk.rows)
-        if len(found) != 1:
+        if len(found) > 1:
             return
-        name = f"{resource_type}/{found[0]['id']}"
+        name = f"{resource_type}/{found[0]['id'] if found else _name_new(entry, desk)}"
     else:
         name = entry.request.path.strip("/")
-    if entry.full_url is not None:
+    if entry.full_url is not None and entry.request.method not in ("GET", "HEAD"):
+        if links.get(entry.full_url, name) != name:
+            raise refuse_fhir(400, "invariant", f"{entry.place}.fullUrl: {show(entry.full_url, 200)} stands twice in the transaction")
         links[entry.full_url] = name
 
 
-def _resolve(value: Json, links: dict[str, str], desk: Desk) -> Json:
+def _name_new(entry: _Entry, desk: Desk) -> str:
+    """Return the id under which a conditional update will make what its condition does not find: its own, or one that it is given here."""
+    resource = entry.resource
+    if not isinstance(resource, dict):
+        return ""
+    if not isinstance(resource.get("id"), str):
+        entry.resource = {**resource, "id": desk.around.new_id()}
+    return entry.resource["id"]
+
+
+class _Links(msgspec.Struct, frozen=True):
+    """What references in an entry of a transaction mean."""
+
+    names: dict[str, str]
+    """Of the entries by their `fullUrl`."""
+    root: str
+    """What relative references of this entry begin with."""
+    place: str
+
+    def find(self, reference: str) -> str | None:
+        """Return the resource that a reference to an entry means; None for one to anything else."""
+        found = self.names.get(reference) or (self.names.get(f"{self.root}{reference}") if self.root else None)
+        if found is None and reference.startswith(("urn:uuid:", "urn:oid:")):
+            told = f"{self.place}: the reference {show(reference, 200)} is the fullUrl of no entry that is written"
+            raise refuse_fhir(400, "not-found", told)
+        return found
+
+
+def _find_root(full_url: str | None) -> str:
+    """Return what stands before `Patient/17` in the address of an entry."""
+    parts = full_url.rsplit("/", 2) if full_url is not None and "://" in full_url else []
+    return f"{parts[0]}/" if len(parts) == 3 and parts[1] in RESOURCE_TYPES else ""
+
+
+def _resolve(value: Json, links: _Links, desk: Desk) -> Json:
     """Return a value with the references inside replaced."""
     if isinstance(value, list):
         return [_resolve(item, links, desk) for item in cast("list[Json]", value)]
@@ -134,8 +184,9 @@ def _resolve(value: Json, links: dict[str, str], desk: Desk) -> Json:
     resolved = {name: _resolve(member, links, desk) for name, member in cast("dict[str, Json]", value).items()}
     reference = resolved.get("reference")
     if isinstance(reference, str):
-        if reference in links:
-            resolved["reference"] = links[reference]
+        named = links.find(reference)
+        if named is not None:
+            resolved["reference"] = named
         elif "?" in reference and "://" not in reference:
             resource_type, _, query = reference.partition("?")
             found = find_matches(check_type(resource_type), decode_query(query), desk.rows)

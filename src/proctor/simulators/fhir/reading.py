@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from proctor.codecs.fhir_dates import read_date
+from proctor.codecs.query import encode_query
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.simulators.exchange import Request, Response, answer_json
+from proctor.simulators.fhir.answer_options import (
+    MOST_PER_PAGE,
+    OPTIONS,
+    make_link,
+    make_warning,
+    read_number,
+    read_options,
+    shape_resource,
+)
 from proctor.simulators.fhir.outcomes import FHIR_JSON, answer_resource, refuse_fhir
 from proctor.simulators.fhir.resources import DELETED, HISTORY, Resource, check_id
 from proctor.simulators.rows import Draft
+
+_HISTORY = ("_count", "_since")
 
 
 def read_resource(resource_type: str, key: str, rows: Draft) -> Resource:
@@ -23,9 +36,17 @@ def read_resource(resource_type: str, key: str, rows: Draft) -> Resource:
 def answer_read(request: Request, resource_type: str, key: str, rows: Draft) -> Response:
     """Answer a read; 304 where the client has this version already."""
     found = read_resource(resource_type, key, rows)
-    if request.headers.get("if-none-match") == f'W/"{found["meta"]["versionId"]}"':
+    known = request.headers.get("if-none-match")
+    if known is not None and names_version(known, found["meta"]["versionId"]):
         return Response(status=304)
-    return answer_resource(200, found)
+    strange = [f"a read has no parameter {show(name, 80)}" for name, _ in request.query if name not in OPTIONS]
+    return answer_resource(200, shape_resource(found, read_options(request, request.query, strange)))
+
+
+def names_version(header: str, version: str) -> bool:
+    """Return whether `If-Match` or `If-None-Match` names a version: by its tag, as one of several, or as any."""
+    tags = [tag.strip() for tag in header.split(",")]
+    return "*" in tags or version in (tag.removeprefix("W/").strip('"') for tag in tags)
 
 
 def answer_version(resource_type: str, key: str, version: str, rows: Draft) -> Response:
@@ -48,19 +69,35 @@ def answer_history(request: Request, resource_type: str, key: str | None, rows: 
     if key is not None and not kept and not current:
         raise refuse_fhir(404, "not-found", f"there is no {resource_type}/{key}")
     kept += [{"resource": row, "version": int(row["meta"]["versionId"]), "id": row["id"]} for row in current]
+    used = [pair for pair in request.query if pair[1] and (pair[0] in OPTIONS or pair[0] in _HISTORY)]
+    options = read_options(request, used, [f"history has no parameter {show(pair[0], 80)}" for pair in request.query if pair not in used])
+    given = dict(used)
+    since = _read_since(given["_since"]) if "_since" in given else None
+    kept = [row for row in kept if since is None or _is_since(row, since)]
     kept.sort(key=lambda row: (_find_time(row), row["version"]), reverse=True)
-    entries = [_make_entry(request, resource_type, row) for row in kept]
-    return answer_json(
-        200,
-        {
-            "resourceType": "Bundle",
-            "type": "history",
-            "total": len(entries),
-            "link": [{"relation": "self", "url": f"{request.base}{request.target}"}],
-            "entry": entries,
-        },
-        kind=FHIR_JSON,
-    )
+    size = min(read_number("_count", given["_count"]) if "_count" in given else MOST_PER_PAGE, MOST_PER_PAGE)
+    page = kept[options.offset : options.offset + size]
+    links = [make_link(request, request.path, "self", encode_query(used))]
+    if size and options.offset + size < len(kept):
+        following = [*(pair for pair in used if pair[0] != "_offset"), ("_offset", str(options.offset + size))]
+        links.append(make_link(request, request.path, "next", encode_query(following)))
+    entries = [*(_make_entry(request, resource_type, row) for row in page), *make_warning(options)]
+    bundle: dict[str, Json] = {"resourceType": "Bundle", "type": "history", "total": len(kept), "link": links}
+    if entries:
+        bundle["entry"] = entries
+    return answer_json(200, bundle, kind=FHIR_JSON)
+
+
+def _read_since(text: str) -> float:
+    found = read_date(text)
+    if found is None:
+        raise refuse_fhir(400, "value", f"_since: expected an instant such as 2026-11-16T09:30:00Z, found {show(text, 80)}")
+    return found.start
+
+
+def _is_since(row: Json, since: float) -> bool:
+    found = read_date(_find_time(row))
+    return found is not None and found.start >= since
 
 
 def _find_time(row: Json) -> str:

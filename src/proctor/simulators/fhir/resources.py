@@ -20,11 +20,11 @@ import msgspec
 from proctor.codecs.fhir_dates import read_date
 from proctor.codecs.fhir_elements import iterate_values
 from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters
+from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
 from proctor.simulators.exchange import Request
 from proctor.simulators.fhir.outcomes import refuse_fhir
-from proctor.simulators.fhir.types import RESOURCE_TYPES
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
 
@@ -73,6 +73,8 @@ def check_resource(value: Json, resource_type: str) -> Resource:
             f"resourceType: expected {resource_type}, found {show(resource.get('resourceType'))}",
             expression="resourceType",
         )
+    if not isinstance(resource.get("meta", {}), dict):
+        raise refuse_fhir(422, "value", f"meta: expected an object, found {kind_of(resource['meta'])}", expression=f"{resource_type}.meta")
     if "id" in resource and not isinstance(resource["id"], str):
         raise refuse_fhir(400, "value", f"id: expected text, found {kind_of(resource['id'])}", expression=f"{resource_type}.id")
     for path, why in _iterate_faults(resource, resource_type) if _has_fault(resource) else _iterate_wrong_dates(resource, resource_type):

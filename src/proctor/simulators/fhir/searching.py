@@ -1,14 +1,13 @@
 """Search on a FHIR server: the very search that `fhir_resource` makes, answered as a bundle in pages.
 
-Parameters about the answer (`_format`, `_elements`, `_summary`, `_total`) are read here; `_offset` is how our own `next` links go on. A
-parameter that begins with an underscore and is not known is passed over, or refused where the client says `Prefer: handling=strict`; any
-other unknown parameter is always refused, as it would find too much.
+A parameter that begins with an underscore and is not known is passed over, and so is one without a value; the answer says so, and where the
+client says `Prefer: handling=strict` they are refused. Any other unknown parameter is always refused, as it would find too much.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 
 from proctor.codecs.fhir import Search, compile_search
 from proctor.codecs.fhir_elements import Found
@@ -16,8 +15,18 @@ from proctor.codecs.fhir_parameters import list_parameters
 from proctor.codecs.query import encode_query
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
-from proctor.model.show import show
+from proctor.model.show import nearest, show
 from proctor.simulators.exchange import Request, Response, answer_json
+from proctor.simulators.fhir.answer_options import (
+    MOST_PER_PAGE,
+    OPTIONS,
+    AnswerOptions,
+    Pairs,
+    make_link,
+    make_warning,
+    read_options,
+    shape_resource,
+)
 from proctor.simulators.fhir.outcomes import FHIR_JSON, refuse_fhir
 from proctor.simulators.fhir.resources import Resource
 from proctor.simulators.fhir.shelves import Shelves
@@ -25,39 +34,41 @@ from proctor.simulators.rows import Draft
 
 PAGE = 50
 """Matches on one page, where the client does not say how many."""
-MOST_PER_PAGE = 1_000
-_ANSWER = ("_format", "_pretty", "_total", "_summary", "_elements", "_offset")
 _SEARCHED = ("_count", "_sort", "_include", "_revinclude")
-Pairs = Sequence[tuple[str, str]]
 
 
 def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draft) -> Response:
     """Answer a search with a page of its matches and what they bring along."""
-    strict = "handling=strict" in request.headers.get("prefer", "")
-    used = [(name, value) for name, value in pairs if value and not _is_passed_over(name, resource_type, strict)]
-    given = dict(used)
-    search = compile_pairs(resource_type, [(name, value) for name, value in used if name not in _ANSWER])
+    told = {pair: _find_passed_over(pair, resource_type) for pair in pairs}
+    used = [pair for pair in pairs if told[pair] is None]
+    options = read_options(request, used, [words for words in told.values() if words is not None])
+    search = compile_pairs(resource_type, [(name, value) for name, value in used if name not in OPTIONS])
     shelves = Shelves(rows)
     with _refuse_costly_search():
         matches = search.list_matches(shelves)
-    counted = given.get("_summary") == "count"
-    size = 0 if counted else min(PAGE if search.most is None else search.most, MOST_PER_PAGE)
-    offset = _read_offset(given.get("_offset", "0"))
-    page = matches[offset : offset + size]
-    elements = [name for name in given.get("_elements", "").split(",") if name]
-    entries = [_make_entry(request, found, "match", elements) for found in page]
+    size = 0 if options.summary == "count" else min(PAGE if search.most is None else search.most, MOST_PER_PAGE)
+    page = matches[options.offset : options.offset + size]
+    entries = [_make_entry(request, found, "match", options) for found in page]
     with _refuse_costly_search():
-        entries += [_make_entry(request, found, "include", []) for found in search.find_included(page, shelves)]
-    kept = [(name, value) for name, value in used if name != "_offset"]
-    links = [{"relation": "self", "url": _make_link(request, resource_type, used)}]
-    if size and offset + size < len(matches):
-        links.append({"relation": "next", "url": _make_link(request, resource_type, [*kept, ("_offset", str(offset + size))])})
-    if size and offset:
-        links.append({"relation": "previous", "url": _make_link(request, resource_type, [*kept, ("_offset", str(max(0, offset - size)))])})
+        entries += [_make_entry(request, found, "include", AnswerOptions()) for found in search.find_included(page, shelves)]
+    links = _make_links(request, resource_type, used, (options.offset, size, len(matches)))
     bundle: dict[str, Json] = {"resourceType": "Bundle", "type": "searchset", "total": len(matches), "link": links}
+    entries += make_warning(options)
     if entries:
         bundle["entry"] = entries
     return answer_json(200, bundle, kind=FHIR_JSON)
+
+
+def _make_links(request: Request, resource_type: str, used: Pairs, place: tuple[int, int, int]) -> list[dict[str, str]]:
+    """Return the links of a page: to itself, and to the pages beside it."""
+    offset, size, total = place
+    kept = [(name, value) for name, value in used if name != "_offset"]
+    starts = {"next": offset + size if offset + size < total else None, "previous": max(0, offset - size) if offset else None}
+    links = [make_link(request, f"/{resource_type}", "self", encode_query(used))]
+    for relation, start in starts.items() if size else ():
+        if start is not None:
+            links.append(make_link(request, f"/{resource_type}", relation, encode_query([*kept, ("_offset", str(start))])))
+    return links
 
 
 def compile_pairs(resource_type: str, pairs: Pairs) -> Search:
@@ -67,7 +78,14 @@ def compile_pairs(resource_type: str, pairs: Pairs) -> Search:
     except CheckFault as fault:
         raise refuse_fhir(400, "not-supported", fault.message) from None
     except SpecError as error:
-        raise refuse_fhir(400, "value", error.message) from None
+        raise refuse_fhir(400, "value", _describe_value(error)) from None
+
+
+def _describe_value(error: SpecError) -> str:
+    """Return what is wrong with a value, and of which parameter it is."""
+    name = (error.field or "").removeprefix("search.")
+    told = error.message if not name or error.message.startswith(name) else f"{name}: {error.message}"
+    return f"{told}; {error.hint}" if error.hint else told
 
 
 def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource]:
@@ -88,31 +106,19 @@ def _refuse_costly_search() -> Generator[None]:
         raise refuse_fhir(400, "too-costly", fault.message) from None
 
 
-def _is_passed_over(name: str, resource_type: str, strict: bool) -> bool:
-    known = name in _ANSWER or name in _SEARCHED or name.partition(":")[0].partition(".")[0] in list_parameters(resource_type)
-    if known or not name.startswith("_"):
-        return False
-    if strict:
-        raise refuse_fhir(400, "not-supported", f"unknown search parameter {show(name, 80)}")
-    return True
+def _find_passed_over(pair: tuple[str, str], resource_type: str) -> str | None:
+    """Return why a parameter is passed over, or None where it is not. Raises `Refused` for one that nobody knows."""
+    name, value = pair
+    known = list_parameters(resource_type)
+    head = name.partition(":")[0].partition(".")[0]
+    if name in OPTIONS or name in _SEARCHED or head in known:
+        return None if value else f"{show(name, 80)} has no value, and is passed over"
+    if name.startswith("_"):
+        return f"unknown search parameter {show(name, 80)} is passed over"
+    near = nearest(head, known)
+    more = f"; nearest: {', '.join(near)}" if near else ""
+    raise refuse_fhir(400, "not-supported", f"search parameter {show(name, 80)} of {resource_type} is not supported{more}")
 
 
-def _read_offset(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise refuse_fhir(400, "value", f"_offset: expected a whole number, found {show(text, 80)}")
-    return int(text)
-
-
-def _make_link(request: Request, resource_type: str, pairs: Pairs) -> str:
-    query = encode_query(pairs)
-    return f"{request.base}/{resource_type}?{query}" if query else f"{request.base}/{resource_type}"
-
-
-def _make_entry(request: Request, found: Found, mode: str, elements: list[str]) -> dict[str, Json]:
-    resource: Resource = found.resource
-    if elements:
-        kept = ("resourceType", "id", "meta", *elements)
-        tag = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}
-        resource = {name: value for name, value in resource.items() if name in kept}
-        resource["meta"] = {**resource.get("meta", {}), "tag": [*resource.get("meta", {}).get("tag", []), tag]}
-    return {"fullUrl": f"{request.base}/{found.name}", "resource": resource, "search": {"mode": mode}}
+def _make_entry(request: Request, found: Found, mode: str, options: AnswerOptions) -> dict[str, Json]:
+    return {"fullUrl": f"{request.base}/{found.name}", "resource": shape_resource(found.resource, options), "search": {"mode": mode}}

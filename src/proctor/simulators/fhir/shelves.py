@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proctor.codecs.fhir_elements import Found, open_store
+from proctor.codecs.fhir_elements import Found
 from proctor.codecs.fhir_index import Clue, IndexedStore, ResourceIndex
-from proctor.model.evidence import Json
-from proctor.simulators.fhir.resources import list_resources
-from proctor.simulators.rows import Draft
+from proctor.simulators.rows import HIDDEN, Draft
 
 _FEW = 32
 """Resources of a type up to which looking at all of them takes no longer than an index."""
@@ -23,13 +21,14 @@ class Shelves(IndexedStore):
     def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
         """Yield all resources of a type that may fit, in the order of the store."""
         held = self._rows.list(resource_type)
-        # Bundles are opened, and what is inside them has no key here.
-        if clues and len(held) > _FEW and resource_type != "Bundle":
+        if clues and len(held) > _FEW:
             index = self._rows.find_index(resource_type, ResourceIndex)
             if isinstance(index, ResourceIndex):
                 return (Found("", held[key]) for key in index.list_keys(clues))
-        return open_store(held.values())
+        return (Found("", resource) for resource in held.values())
 
-    def __iter__(self) -> Iterator[Json]:
-        """Yield all resources."""
-        return iter(list_resources(self._rows))
+    def get(self, resource_type: str, key: str) -> Found | None:
+        """Return the resource with this id."""
+        # What begins with an underscore is bookkeeping, whatever a reference calls a type.
+        held = None if resource_type.startswith(HIDDEN) else self._rows.get(resource_type, key)
+        return None if held is None else Found("", held)

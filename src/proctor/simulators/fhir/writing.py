@@ -8,10 +8,11 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.simulators.exchange import Request, Response
+from proctor.simulators.fhir.answer_options import Pairs
 from proctor.simulators.fhir.outcomes import answer_resource, answer_write, refuse_fhir
-from proctor.simulators.fhir.reading import read_resource
+from proctor.simulators.fhir.reading import names_version, read_resource
 from proctor.simulators.fhir.resources import DELETED, Resource, check_id, check_resource, put_resource, read_body, remove_resource
-from proctor.simulators.fhir.searching import Pairs, find_matches
+from proctor.simulators.fhir.searching import find_matches
 from proctor.simulators.ports import Desk
 
 _JSON_PATCH, _MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
@@ -36,6 +37,7 @@ def update(request: Request, resource_type: str, key: str, desk: Desk) -> Respon
     if resource.get("id") != key:
         raise refuse_fhir(400, "invariant", f"the id in the body ({show(resource.get('id'))}) is not that of the address ({key})")
     old: Json = desk.rows.get(resource_type, key)
+    _refuse_taken(request, old, f"{resource_type}/{key}")
     _check_match(request, old, f"{resource_type}/{key}")
     return answer_write(request, 200 if old is not None else 201, put_resource(resource, key, desk))
 
@@ -53,6 +55,7 @@ def update_by_condition(request: Request, resource_type: str, pairs: Pairs, desk
     key: str = found[0]["id"]
     if given not in (None, key):
         raise refuse_fhir(400, "invariant", f"the id in the body ({show(given)}) is not that of the resource found ({key})")
+    _refuse_taken(request, found[0], f"{resource_type}/{key}")
     _check_match(request, found[0], f"{resource_type}/{key}")
     return answer_write(request, 200, put_resource(resource, key, desk))
 
@@ -100,11 +103,18 @@ def _refuse_several(found: list[Resource], condition: str) -> None:
         raise refuse_fhir(412, "multiple-matches", f"{len(found)} resources fit {show(condition, 200)}; a condition finds one at most")
 
 
+def _refuse_taken(request: Request, old: Resource | None, name: str) -> None:
+    """Refuse an update whose client means to make something new (`If-None-Match: *`), where it is there already."""
+    wanted = request.headers.get("if-none-match")
+    if wanted is not None and old is not None and names_version(wanted, old["meta"]["versionId"]):
+        raise refuse_fhir(412, "conflict", f"{name} is there already, and If-None-Match is {show(wanted, 80)}")
+
+
 def _check_match(request: Request, old: Resource | None, name: str) -> None:
     """Refuse a write whose client has seen another version (`If-Match`)."""
     wanted = request.headers.get("if-match")
     if wanted is None:
         return
     version = None if old is None else old["meta"]["versionId"]
-    if wanted.removeprefix("W/").strip('"') != version:
+    if version is None or not names_version(wanted, version):
         raise refuse_fhir(412, "conflict", f"{name} is version {version}, not {wanted}" if version else f"there is no {name}")

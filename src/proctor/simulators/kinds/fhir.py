@@ -21,6 +21,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import FhirState, Json, State
 from proctor.model.show import show
 from proctor.simulators.exchange import Refused, Request, Response, answer_json
+from proctor.simulators.fhir.answer_options import check_format
 from proctor.simulators.fhir.bundles import answer_bundle
 from proctor.simulators.fhir.capability import build_capability, build_smart_configuration
 from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
@@ -32,6 +33,7 @@ from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.tools import make_query
 
 _METADATA, _SMART, _TOKEN = "/metadata", "/.well-known/smart-configuration", "/token"
+_FORM = "application/x-www-form-urlencoded"
 _TYPE: dict[str, Json] = {"type": "string", "description": "The FHIR resource type, such as Appointment."}
 _ID: dict[str, Json] = {"type": "string", "description": "The id of the resource."}
 _RESOURCE: dict[str, Json] = {"type": "object", "description": "The resource as FHIR R4 JSON, with its resourceType."}
@@ -83,6 +85,9 @@ class FhirSimulator:
             return refused.response
 
     def _route(self, request: Request, desk: Desk) -> Response:
+        if request.method == "HEAD":
+            # What GET is, without what it answers.
+            return msgspec.structs.replace(self._route(msgspec.structs.replace(request, method="GET"), desk), body=b"")
         path = request.path.rstrip("/")
         if path == _TOKEN and request.method == "POST":
             return _answer_token(request)
@@ -94,6 +99,7 @@ class FhirSimulator:
             if request.method == "POST":
                 return answer_bundle(request, desk, self._route)
             raise _refuse_method(request, "POST with a Bundle")
+        check_format(request)
         parts = [decode_percent(part) for part in path.lstrip("/").split("/")]
         if any(part.startswith("$") for part in parts):
             raise refuse_fhir(404, "not-supported", f"the operation {show(parts[-1], 80)} is not simulated")
@@ -104,7 +110,7 @@ class FhirSimulator:
             case ["_search"]:
                 if request.method != "POST":
                     raise _refuse_method(request, "POST")
-                form = decode_query(request.body.decode("utf-8", "replace"))
+                form = decode_query(_read_form(request))
                 return answer_search(request, resource_type, (*request.query, *form), desk.rows)
             case ["_history"] | [_, "_history"] | [_, "_history", _] if request.method != "GET":
                 raise _refuse_method(request, "GET")
@@ -121,7 +127,7 @@ class FhirSimulator:
 
     def read_state(self, desk: Desk) -> State:
         """Return all resources."""
-        return State(fhir=FhirState(resources=tuple(list_resources(desk.rows))))
+        return State(fhir=FhirState(resources=tuple(list_resources(desk.rows)), served=True))
 
     def list_tools(self) -> tuple[Tool, ...]:
         """Return what a model can do with the server."""
@@ -156,6 +162,14 @@ class FhirSimulator:
             ),
             Tool(name="fhir_delete", description="Delete a resource.", schema=named, make_request=lambda given: _ask("DELETE", given)),
         )
+
+
+def _read_form(request: Request) -> str:
+    """Return the parameters of `POST _search`. Raises `Refused` with 415 for a body that is no form: its conditions would be lost."""
+    kind = request.headers.get("content-type", _FORM).partition(";")[0].strip().lower()
+    if request.body and kind != _FORM:
+        raise refuse_fhir(415, "not-supported", f"the parameters of _search are sent as {_FORM}, found {show(kind, 80)}")
+    return request.body.decode("utf-8", "replace")
 
 
 def _write_field(place: str) -> str:
@@ -220,8 +234,13 @@ def _answer_token(request: Request) -> Response:
 def _ask(method: str, given: dict[str, Json]) -> Request:
     resource: Json = given.get("resource") if isinstance(given.get("resource"), dict) else {}
     kind, key = given.get("resource_type", resource.get("resourceType", "")), given.get("id", resource.get("id", ""))
+    if not kind:
+        raise SpecError("the resource needs its resourceType, such as Appointment", field="resource")
+    if method != "POST" and not key:
+        # Without it the address would be that of all resources of the type.
+        raise SpecError(f"{'the resource' if method == 'PUT' else 'id'}: expected an id, found none", field="id")
     path = f"/{encode_percent(str(kind))}" + ("" if method == "POST" else f"/{encode_percent(str(key))}")
-    return Request(method=method, path=path, body=msgspec.json.encode(resource) if resource else b"")
+    return Request(method=method, path=path, body=msgspec.json.encode(resource) if method in ("POST", "PUT") else b"")
 
 
 SIMULATOR = FhirSimulator()

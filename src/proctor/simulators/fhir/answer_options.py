@@ -1,0 +1,114 @@
+"""What a client says about the answer it wants: its format, its page, and how much of each resource.
+
+    _format, Accept     JSON is written, and nothing else: who takes no JSON is refused with 406
+    _elements           these members of each resource beside its id
+    _summary            `data` leaves out the text, `text` all but it, `count` the resources; `true` is not simulated
+    _offset             where a page begins: how our own `next` links go on
+
+What is passed over is told in the answer, and refused where the client says `Prefer: handling=strict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.show import show
+from proctor.simulators.exchange import Request
+from proctor.simulators.fhir.outcomes import refuse_fhir
+from proctor.simulators.fhir.resources import Resource
+
+OPTIONS = ("_format", "_pretty", "_total", "_summary", "_elements", "_offset")
+MOST_PER_PAGE = 1_000
+_JSON = ("json", "application/json", "application/fhir+json", "text/json", "application/*", "text/*", "*/*")
+_TOTALS = ("none", "estimate", "accurate")
+_SUMMARIES = ("true", "text", "data", "count", "false")
+_TEXT = ("text", "implicitRules", "language")
+Pairs = Sequence[tuple[str, str]]
+
+
+class AnswerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client wants of an answer."""
+
+    offset: int = 0
+    summary: str = "false"
+    elements: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
+    """What the client said and the server does not do, in words."""
+
+
+def is_strict(request: Request) -> bool:
+    """Return whether a client wants everything refused that the server does not do."""
+    return "handling=strict" in request.headers.get("prefer", "").lower().replace(" ", "")
+
+
+def check_format(request: Request) -> None:
+    """Refuse with 406 a client that takes no JSON; `_format` says more than `Accept`."""
+    stated = next((value for name, value in request.query if name == "_format" and value), None)
+    wanted = [stated] if stated is not None else request.headers.get("accept", "").split(",")
+    # A plus that nobody encoded is a space.
+    words = [word.partition(";")[0].strip().lower().replace(" ", "+") for word in wanted]
+    if any(words) and not any(word in _JSON for word in words):
+        raise refuse_fhir(
+            406, "not-supported", f"this server writes JSON only (application/fhir+json), found {show(', '.join(words), 200)}"
+        )
+
+
+def read_options(request: Request, pairs: Pairs, passed_over: Sequence[str] = ()) -> AnswerOptions:
+    """Return what the parameters about the answer say. Raises `Refused` with 400 for a value that none of them has."""
+    given = dict(pairs)
+    told = list(passed_over)
+    summary = _choose("_summary", given.get("_summary", "false"), _SUMMARIES)
+    _choose("_total", given.get("_total", "accurate"), _TOTALS)
+    if summary == "true":
+        told.append("_summary=true: whole resources are answered; _elements chooses members")
+    if told and is_strict(request):
+        raise refuse_fhir(400, "not-supported", "; ".join(told))
+    elements = tuple(name.strip() for name in given.get("_elements", "").split(",") if name.strip())
+    return AnswerOptions(
+        offset=read_number("_offset", given.get("_offset", "0")), summary=summary, elements=elements, passed_over=tuple(told)
+    )
+
+
+def _choose(name: str, value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise refuse_fhir(400, "value", f"{name}: expected one of {', '.join(known)}, found {show(value, 80)}")
+    return value
+
+
+def read_number(name: str, text: str) -> int:
+    """Return a whole number that a parameter says. Raises `Refused` with 400 for anything else."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise refuse_fhir(400, "value", f"{name}: expected a whole number, found {show(text, 80)}")
+    return int(text)
+
+
+def shape_resource(resource: Resource, options: AnswerOptions) -> Resource:
+    """Return as much of a resource as the client wants, marked as a part where it is one."""
+    if options.elements:
+        kept = {name: value for name, value in resource.items() if name in options.elements}
+    elif options.summary == "text":
+        kept = {name: value for name, value in resource.items() if name in _TEXT}
+    elif options.summary == "data":
+        kept = {name: value for name, value in resource.items() if name != "text"}
+    else:
+        return resource
+    tag = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}
+    meta: dict[str, Json] = resource.get("meta", {})
+    shaped = {"resourceType": resource["resourceType"], "id": resource.get("id"), **kept}
+    return {**shaped, "meta": {**meta, "tag": [*meta.get("tag", []), tag]}}
+
+
+def make_warning(options: AnswerOptions) -> list[Resource]:
+    """Return the entry of a bundle that tells what was passed over; none where nothing was."""
+    if not options.passed_over:
+        return []
+    issues = [{"severity": "warning", "code": "not-supported", "diagnostics": told} for told in options.passed_over]
+    return [{"resource": {"resourceType": "OperationOutcome", "issue": issues}, "search": {"mode": "outcome"}}]
+
+
+def make_link(request: Request, path: str, relation: str, query: str) -> dict[str, str]:
+    """Return a link of a bundle, absolute."""
+    return {"relation": relation, "url": f"{request.base}{path}?{query}" if query else f"{request.base}{path}"}

@@ -1,0 +1,208 @@
+"""What a FHIR server answers to what it does not do: it refuses or it tells, and never finds more than was asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.checks.registry import default_registry
+from proctor.evidence.reading import read_document
+from proctor.model.evidence import Evidence
+from tests.simulators.workplace import BASE, Workplace, read
+
+SEED: list[dict[str, Any]] = [
+    {
+        "resourceType": "Patient",
+        "id": "ann",
+        "text": {"status": "generated", "div": "<div/>"},
+        "name": [{"family": "Smith"}],
+        "birthDate": "1980-05-01",
+    },
+    {"resourceType": "Patient", "id": "bob", "gender": "male"},
+    {"resourceType": "Observation", "id": "o1", "status": "final", "code": {"text": "x"}, "subject": {"reference": "Patient/ann"}},
+]
+FORM = "application/x-www-form-urlencoded"
+BOOKED = {"resourceType": "Appointment", "id": "a1", "status": "booked"}
+
+
+@pytest.fixture
+def clinic() -> Workplace:
+    return Workplace("fhir", SEED)
+
+
+def list_ids(bundle: Any) -> list[str]:
+    return [entry["resource"]["id"] for entry in bundle.get("entry", []) if entry["search"]["mode"] == "match"]
+
+
+def tell(response: Any) -> str:
+    body = read(response)
+    assert body["resourceType"] == "OperationOutcome"
+    return body["issue"][0]["diagnostics"]
+
+
+def decide(clinic: Workplace, evidence: Evidence | None = None, **spec: Any) -> str:
+    entry = default_registry().get("fhir_resource")
+    return entry.prepare(msgspec.convert(spec, entry.spec))(evidence or Evidence(state=clinic.state())).outcome
+
+
+# --- a Bundle is a resource like any other -----------------------------------------------------------------------------
+
+
+def test_what_a_posted_bundle_holds_is_found_by_nobody(clinic: Workplace) -> None:
+    bundle = {"resourceType": "Bundle", "type": "transaction", "entry": [{"resource": BOOKED}]}
+    made = clinic.ask("POST", "/Bundle", bundle)
+    assert made.status == 201
+    assert clinic.get("/Appointment?status=booked")["total"] == 0
+    assert decide(clinic, resource_type="Appointment", search={"status": "booked"}) == "fail", "the check finds what the server finds"
+    assert list_ids(clinic.get("/Bundle?_lastUpdated=ge2026")) == [read(made)["id"]]
+    assert decide(clinic, resource_type="Bundle", search={"_id": read(made)["id"]}) == "pass"
+
+
+def test_the_state_of_a_server_reads_the_same_when_it_was_recorded(clinic: Workplace) -> None:
+    clinic.ask("POST", "/Bundle", {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": BOOKED}]})
+    state = msgspec.to_builtins(clinic.state())
+    (evidence,) = read_document({"text": "ok", "state": state}, format="plain")
+    assert evidence.state == clinic.state()
+    assert decide(clinic, evidence, resource_type="Appointment") == "fail"
+    (uploaded,) = read_document({"text": "ok", "state": {"fhir": {"resources": state["fhir"]["resources"]}}}, format="plain")
+    assert decide(clinic, uploaded, resource_type="Appointment") == "pass", "what was uploaded is opened, as ever"
+
+
+# --- conditions without a value ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["/Patient?name=", "/Patient?name=Zed,", "/Patient?name=,"])
+@pytest.mark.parametrize("method", ["DELETE", "PATCH"])
+def test_a_condition_without_a_value_changes_nothing(clinic: Workplace, method: str, target: str) -> None:
+    answer = clinic.ask(method, target, {"gender": "other"}, content_type="application/merge-patch+json")
+    assert answer.status == 400
+    assert "name: expected a value" in tell(answer)
+    assert clinic.get("/Patient")["total"] == 2
+    assert not clinic.state().changes
+
+
+@pytest.mark.parametrize("target", ["/Patient?name=Zed,", "/Patient?bogus", "/Patient?nam=Smith"])
+def test_a_search_that_cannot_be_meant_is_refused(clinic: Workplace, target: str) -> None:
+    assert clinic.ask("GET", target).status == 400
+
+
+def test_an_unknown_parameter_is_told_with_the_nearest_one(clinic: Workplace) -> None:
+    assert tell(clinic.ask("GET", "/Patient?famly=Smith")).endswith("nearest: family")
+
+
+def test_a_form_is_a_form(clinic: Workplace) -> None:
+    answer = clinic.ask("POST", "/Patient/_search", {"name": "Zed"}, content_type="application/json")
+    assert (answer.status, FORM in tell(answer)) == (415, True)
+    assert read(clinic.ask("POST", "/Patient/_search", b"name=Zed", content_type=FORM))["total"] == 0
+    assert read(clinic.ask("POST", "/Patient/_search", b"name=Smith", content_type=f"{FORM}; charset=utf-8"))["total"] == 1
+
+
+@pytest.mark.parametrize("query", ["_has:Observation:patient:code=9", "name=", "_summary=true", "_include:iterate=Observation:subject"])
+def test_what_is_passed_over_is_told_or_refused(clinic: Workplace, query: str) -> None:
+    bundle = clinic.get(f"/Patient?{query}")
+    (outcome,) = [entry["resource"] for entry in bundle["entry"] if entry["search"]["mode"] == "outcome"]
+    assert outcome["issue"][0]["severity"] == "warning"
+    assert query.partition("=")[0] in outcome["issue"][0]["diagnostics"]
+    assert len(list_ids(bundle)) == bundle["total"] == 2
+    assert clinic.ask("GET", f"/Patient?{query}", prefer="handling=strict").status == 400
+
+
+def test_a_wrong_value_is_told_with_its_parameter_and_what_would_be_right(clinic: Workplace) -> None:
+    told = tell(clinic.ask("GET", "/Patient?birthdate=xx2020"))
+    assert told == 'birthdate: not a FHIR date: "xx2020"; write 2026, 2026-11, 2026-11-15 or 2026-11-15T09:00:00Z'
+
+
+# --- what is asked of an answer ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["/Patient?_format=xml", "/Patient/ann?_format=application/fhir%2Bxml"])
+def test_who_takes_no_json_is_told_so(clinic: Workplace, target: str) -> None:
+    assert clinic.ask("GET", target).status == 406
+    assert clinic.ask("GET", "/Patient/ann", accept="application/fhir+xml").status == 406
+    assert clinic.ask("GET", "/Patient/ann?_format=json", accept="application/fhir+xml").status == 200
+    assert clinic.ask("GET", "/Patient/ann", accept="application/fhir+xml;q=0.5, */*;q=0.1").status == 200
+
+
+@pytest.mark.parametrize("query", ["_summary=nonsense", "_total=nonsense", "_offset=x"])
+def test_an_option_has_one_of_its_values(clinic: Workplace, query: str) -> None:
+    assert clinic.ask("GET", f"/Patient?{query}").status == 400
+    assert clinic.ask("GET", f"/Patient/ann?{query}").status == 400
+
+
+def test_a_part_of_a_resource_is_marked_as_one(clinic: Workplace) -> None:
+    whole = {"resourceType", "id", "meta", "text", "name", "birthDate"}
+    for query, members in (("_summary=data", whole - {"text"}), ("_summary=text", whole - {"name", "birthDate"}), ("_elements=name", None)):
+        found = clinic.get(f"/Patient/ann?{query}")
+        assert set(found) == (members or {"resourceType", "id", "meta", "name"})
+        assert found["meta"]["tag"][0]["code"] == "SUBSETTED"
+    assert set(clinic.get("/Patient/ann?_summary=false")) == whole
+
+
+def test_a_head_is_a_get_without_its_answer(clinic: Workplace) -> None:
+    answer = clinic.ask("HEAD", "/Patient/ann")
+    assert (answer.status, answer.body, answer.headers["etag"]) == (200, b"", 'W/"1"')
+    assert clinic.ask("HEAD", "/Patient/nobody").status == 404
+
+
+def test_history_is_answered_in_pages_and_since_a_moment(clinic: Workplace) -> None:
+    for family in ("Jones", "Brown"):
+        clinic.ask("PUT", "/Patient/ann", {"resourceType": "Patient", "id": "ann", "name": [{"family": family}]})
+    first = clinic.get("/Patient/ann/_history?_count=2")
+    assert ([entry["response"]["etag"] for entry in first["entry"]], first["total"]) == (['W/"3"', 'W/"2"'], 3)
+    (link,) = [link["url"] for link in first["link"] if link["relation"] == "next"]
+    second = clinic.get(link.removeprefix(BASE))
+    assert [entry["response"]["etag"] for entry in second["entry"]] == ['W/"1"']
+    assert [link["relation"] for link in second["link"]] == ["self"]
+    assert clinic.get("/Patient/ann/_history?_since=2099-01-01T00:00:00Z")["total"] == 0
+    assert clinic.get("/Patient/ann/_history?_since=2026")["total"] == 3
+    assert clinic.ask("GET", "/Patient/ann/_history?_since=soon").status == 400
+    assert clinic.get("/Patient/ann/_history?_at=2026")["entry"][-1]["search"]["mode"] == "outcome"
+    assert clinic.ask("GET", "/Patient/ann/_history?_at=2026", prefer="handling=strict").status == 400
+
+
+# --- versions ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_update_that_means_to_create_replaces_nothing(clinic: Workplace) -> None:
+    ann = {"resourceType": "Patient", "id": "ann"}
+    assert clinic.ask("PUT", "/Patient/ann", ann, if_none_match="*").status == 412
+    assert clinic.ask("PUT", "/Patient?name=Smith", ann, if_none_match="*").status == 412
+    assert clinic.ask("PUT", "/Patient/new", {**ann, "id": "new"}, if_none_match="*").status == 201
+    assert clinic.ask("PUT", "/Patient/ann", ann, if_match="*").status == 200
+    assert clinic.ask("PUT", "/Patient/ann", ann, if_match='W/"9", W/"2"').status == 200
+    assert clinic.ask("PUT", "/Patient/nobody", {**ann, "id": "nobody"}, if_match="*").status == 412
+
+
+def test_a_meta_that_is_no_object_is_refused(clinic: Workplace) -> None:
+    assert clinic.ask("PUT", "/Patient/ann", {"resourceType": "Patient", "id": "ann", "meta": "x"}).status == 422
+
+
+# --- claims that would hold whatever was found --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"search": {"_count": "1"}, "count": 1},
+        {"search": {"_count": "1"}, "match": "exactly_one"},
+        {"search": {"_count": "0"}, "absent": True},
+    ],
+)
+def test_a_number_that_count_decides_is_refused(clinic: Workplace, spec: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match="_count"):
+        decide(clinic, resource_type="Patient", **spec)
+    assert decide(clinic, resource_type="Patient", search={"_sort": "-_id", "_count": "1"}) == "pass", "the last one alone may be looked at"
+
+
+def test_a_condition_of_a_check_has_a_value(clinic: Workplace) -> None:
+    with pytest.raises(Exception, match="name: expected a value, found nothing"):
+        decide(clinic, resource_type="Patient", search={"name": ""})
+
+
+@pytest.mark.parametrize("claim", [{"absent": True}, {"count": 0}])
+def test_nothing_of_a_type_that_r4_does_not_have_says_nothing(clinic: Workplace, claim: dict[str, Any]) -> None:
+    with pytest.raises(Exception, match="nearest: Appointment"):
+        decide(clinic, resource_type="Apointment", **claim)
+    assert decide(clinic, resource_type="Appointment", **claim) == "pass"
