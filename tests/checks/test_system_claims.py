@@ -84,3 +84,9 @@ def test_verial_criteria_are_read(assertion: dict[str, Any], check: str, spec: d
 )
 def test_a_criterion_that_is_not_understood_fails(assertion: dict[str, Any]) -> None:
     assert read_criterion(assertion).check == "unsupported"
+
+
+def test_a_path_that_is_too_long_to_look_at_is_not_known() -> None:
+    request = {"system": "shop", "method": "DELETE", "path": "/orders/" + "a" * 2_000, "status": 204}
+    row = {"spec": {"path": "/*/a"}, "state": {"requests": [request]}, "expect": {"outcome": "fail", "code": "missing_evidence"}}
+    verify("request_not_made", row)

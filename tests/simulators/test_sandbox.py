@@ -10,14 +10,15 @@ import msgspec
 import pytest
 
 from proctor.errors import SpecError
-from proctor.model.evidence import StateChange, StateRequest
+from proctor.model.evidence import FaxState, State, StateChange, StateRequest
 from proctor.model.system import Step, System
 from proctor.simulators.exchange import Request
 from proctor.simulators.kinds import records
+from proctor.simulators.kinds.files import FilesSimulator
 from proctor.simulators.ports import Desk, Simulator
 from proctor.simulators.registry import find_simulator, list_kinds
 from proctor.simulators.rows import Change
-from proctor.simulators.sandbox import MOST_BODY, Sandbox, provision_rows
+from proctor.simulators.sandbox import MOST_BODY, Sandbox, join_state, provision_rows
 from proctor.simulators.store import MemoryStore
 from tests.simulators.workplace import NOW, Workplace, make_surroundings, read
 
@@ -218,3 +219,34 @@ def test_datasets_are_added_to_the_seed() -> None:
     assert (caught.value.field or "").startswith("a.datasets.1")
     rows = provision_rows((msgspec.structs.replace(system, datasets=({"b": "2"},)),), make_surroundings())
     assert list(rows["a/"]) == ["a", "b"]
+
+
+def test_a_late_step_that_a_bug_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(self: object, step: str, given: object, desk: object) -> None:
+        raise ZeroDivisionError("by mistake")
+
+    late = LateDrop(drop("a", 5))
+    monkeypatch.setattr(FilesSimulator, "perform", break_down)
+    late.seconds += 10
+    assert late.list_files() == []
+    assert late.sandbox.failed_steps == ["drop: drop_file_inbox: a bug in the simulated system: ZeroDivisionError: by mistake"]
+
+
+@pytest.mark.parametrize(("was", "now"), [(True, 1), (0, False), (1, 1.0), ([{"a": True}], [{"a": 1}])])
+def test_a_value_of_another_type_is_a_change(was: object, now: object) -> None:
+    shop = Workplace("records", {"orders": [{"id": 7, "paid": was, "item": "lamp"}]})
+    shop.ask("PUT", "/orders/7", {"paid": now, "item": "lamp"})
+    assert [change.change for change in shop.state().changes or ()] == ["changed"]
+    shop.ask("PUT", "/orders/7", {"item": "lamp", "paid": was})
+    assert shop.state().changes == ()
+
+
+def test_systems_whose_state_is_of_one_family_keep_all_of_it() -> None:
+    families: dict[str, object] = {}
+    join_state(families, State(records={"rings": [{"who": "ann"}], "notes": [{"id": 1}]}, fax=FaxState(documents=({"id": "1"},))))
+    join_state(families, State(records={"orders": [], "notes": [{"id": 2}]}, fax=FaxState(documents=({"id": "2"},)), files=()))
+    assert families == {
+        "records": {"rings": [{"who": "ann"}], "orders": [], "notes": [{"id": 1}, {"id": 2}]},
+        "fax": FaxState(documents=({"id": "1"}, {"id": "2"})),
+        "files": (),
+    }

@@ -241,6 +241,14 @@ class CdsState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Each with `hook`, `service`, `summary`, `detail`, `indicator`, `source`, `suggestions` and whatever else was recorded."""
 
 
+class InnerRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One request inside of another one: an entry of a batch or a transaction."""
+
+    method: str
+    path: str
+    status: int
+
+
 class StateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One request that was made to a simulated system, and how it was answered."""
 
@@ -255,6 +263,8 @@ class StateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     response: Json = None
     at: str | None = None
     duration_ms: float | None = None
+    inside: tuple[InnerRequest, ...] = ()
+    """What was asked inside of it, of a batch or a transaction."""
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -286,6 +296,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Every request to the systems, oldest first."""
     changes: tuple[StateChange, ...] | None = None
     """Everything in which the systems differ from what they were before."""
+    systems: tuple[str, ...] | None = None
+    """The names of the systems that requests and changes are of, also of those that nobody asked."""
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -14,7 +14,7 @@ from proctor.work import Spend
 
 _LONGEST = 500
 """Characters of a pattern."""
-_LONGEST_PATH = 2_000
+LONGEST_PATH = 2_000
 """Characters of a path that is matched."""
 _MOST_WILDCARDS = 20
 """Wildcards in a pattern: the time to match grows with their number and the length of the path."""
@@ -55,7 +55,7 @@ def compile_glob(pattern: str) -> tuple[str, ...]:
 def matches_glob(parts: tuple[str, ...], path: str, spend: Spend = lambda steps: None) -> bool:
     """Return whether a path fits a compiled pattern."""
     text = strip_leading_marks(path)
-    if len(text) > _LONGEST_PATH:
+    if len(text) > LONGEST_PATH:
         return False
     # All places the pattern can be at, moved on together by one character: never tried again, so never exponential.
     current: set[int] = set()

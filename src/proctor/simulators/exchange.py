@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.codecs.query import encode_query
-from proctor.model.evidence import Json
+from proctor.model.evidence import InnerRequest, Json
 
 _TYPE_JSON = "application/json"
 GO_ON = "WEBHOOK"
@@ -44,6 +44,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     then: str = ""
     """What the system has left to do: a path that whoever serves it asks with `GO_ON` when this response is on its way."""
+    inside: tuple[InnerRequest, ...] = ()
+    """What was asked inside of the request, where it held several; kept with its event."""
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import StoreError
 from proctor.model.evidence import Json, StateRequest
+from proctor.model.typed import convert_to
 from proctor.simulators.rows import Change, Rows, apply_changes, count_rows
 from proctor.simulators.store import SandboxClosed, SandboxFull, Snapshot
 from proctor.store.bodies import pack, unpack
@@ -269,7 +270,7 @@ class DatabaseStore:
             await self._find_head(connection, sandbox)
             query = sa.select(sandbox_events.c.body).where(sandbox_events.c.sandbox_id == sandbox, sa.not_(sandbox_events.c.by_itself))
             bodies = list((await connection.execute(query.order_by(sandbox_events.c.number))).scalars())
-        return tuple(StateRequest(**unpack(body)) for body in bodies)
+        return tuple(convert_to(unpack(body), StateRequest) for body in bodies)
 
     async def remove(self, sandbox: str) -> None:
         """Forget the sandbox."""

@@ -256,6 +256,7 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
         families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})
     families["requests"] = tuple(sorted(requests, key=lambda request: request.at or ""))
     families["changes"] = tuple(changes)
+    families["systems"] = tuple(head["kind"] for head in heads)
     return Ended(State(**families), tuple(stamps))
 
 
