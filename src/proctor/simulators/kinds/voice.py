@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.codecs.addresses import fold_address
 from proctor.codecs.query import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, VoiceState, VoiceTurn
 from proctor.model.show import show
 from proctor.simulators.bodies import read_object, require_method, split_path, take_text
 from proctor.simulators.exchange import GO_ON, Refused, Request, Response, answer_json, refuse
-from proctor.simulators.messages.people import fold_address, is_address
+from proctor.simulators.messages.people import is_address
 from proctor.simulators.messages.twilio import VERSION
 from proctor.simulators.persona import read_script
 from proctor.simulators.ports import Desk, Tool
