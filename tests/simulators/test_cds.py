@@ -175,7 +175,7 @@ def test_a_seed_that_cannot_be_used_is_refused_with_its_place(service: Any, told
 
 def test_two_services_of_a_suite_have_two_names() -> None:
     service = {"id": "a", "hook": "patient-view"}
-    with pytest.raises(SpecError, match="already") as caught:
+    with pytest.raises(SpecError, match="twice") as caught:
         Workplace("cds", {"services": [service, service]})
     assert caught.value.field == "cds.seed.services.1.id"
 

@@ -167,6 +167,10 @@ class Sandbox:
             else:
                 self.failed_steps.append(f"{system}: {step.name}: the systems changed {_MOST_TRIES} times meanwhile")
 
+    def list_unplayed(self) -> tuple[str, ...]:
+        """Return the steps of the scenario whose time has not come."""
+        return tuple(describe_unplayed(system, step.name, after_s) for after_s, system, step in self._late)
+
     async def look(self, system: str, request: Request) -> Response:
         """Return what a system answers at this moment, for whoever serves it; there is no event, and nothing that it writes is kept."""
         rows = (await self._store.load(self.name)).rows
@@ -215,6 +219,11 @@ class Sandbox:
     async def remove(self) -> None:
         """Forget everything."""
         await self._store.remove(self.name)
+
+
+def describe_unplayed(system: str, step: str, after_s: float) -> str:
+    """Return a step of a scenario that did not happen, in a sentence."""
+    return f"the step {step} of {system}, due after {after_s:g} s, did not happen: the agent was done before"
 
 
 def join_state(families: dict[str, Json], state: State) -> None:

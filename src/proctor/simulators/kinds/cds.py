@@ -21,7 +21,6 @@ import uuid
 import msgspec
 
 from proctor.codecs.query import encode_percent
-from proctor.errors import SpecError
 from proctor.model.evidence import CdsState, Json, State
 from proctor.model.show import kind_of, show
 from proctor.simulators.bodies import read_object, require_method, split_path, take_text
@@ -29,7 +28,7 @@ from proctor.simulators.cds.cards import HOOK, READ_SERVICE, Service, choose_car
 from proctor.simulators.exchange import Errand, Fetched, Refused, Request, Response, answer_json, refuse
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
-from proctor.simulators.seeds import read_items, read_members, read_word
+from proctor.simulators.seeds import read_items, read_members, read_word, refuse_doubles
 
 OUTCOMES = ("accepted", "overridden", "ignored")
 _CONFIG, _SERVICES = "_config", "_services"
@@ -54,10 +53,9 @@ class CdsSimulator:
         given = read_members(seed, self.config_names)
         if given.get("fhir_server") is not None:
             desk.rows.put(_CONFIG, "fhir_server", read_word(given["fhir_server"], "fhir_server", default=""))
-        for at, item in read_items(given.get("services"), "services"):
-            service = read_service(item, at)
-            if desk.rows.get(_SERVICES, service.id) is not None:
-                raise SpecError(f"there is a service {show(service.id)} already", field=f"{at}.id")
+        services = [(at, read_service(item, at)) for at, item in read_items(given.get("services"), "services")]
+        refuse_doubles(((f"{at}.id", service.id) for at, service in services), "the service")
+        for _, service in services:
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:

@@ -32,7 +32,7 @@ from proctor.simulators.messages.people import is_address
 from proctor.simulators.messages.twilio import VERSION
 from proctor.simulators.persona import read_script
 from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.seeds import join_place, read_items, read_members, read_word
+from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
 from proctor.simulators.voice.calls import (
     CALLS,
     MOST_TEXT,
@@ -78,9 +78,12 @@ class VoiceSimulator:
         bare = {name: given[name] for name in _LINE_NAMES if name in given}
         if bare:
             add_line(fold_address(find_own_number(desk.rows)), _read_line(bare, ""), desk.rows)
+        numbers = [("phone", fold_address(find_own_number(desk.rows)))] if bare else []
         for at, item in read_items(given.get("lines"), "lines"):
             line = read_members(item, ("number", *_LINE_NAMES), at, required=("number",))
-            add_line(fold_address(_read_number(line["number"], join_place(at, "number"))), _read_line(line, at), desk.rows)
+            numbers.append((f"{at}.number", fold_address(_read_number(line["number"], join_place(at, "number")))))
+            add_line(numbers[-1][1], _read_line(line, at), desk.rows)
+        refuse_doubles(numbers, "the number")
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Let somebody call: `{from, opening, answers}`, or with `ivr` in place of the script."""

@@ -12,7 +12,7 @@ from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.persona import Script, read_script
-from proctor.simulators.seeds import join_place, read_items, read_members, read_word
+from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
 
 CHANNELS = ("sms", "email", "chat")
 _EMAIL = re.compile(r"[^@\s,;<>]{1,64}@[^@\s,;<>]{1,255}")
@@ -65,7 +65,11 @@ def is_address(channel: str, address: str) -> bool:
 
 def read_book(given: dict[str, Json], before: Book) -> Book:
     """Return who is who, as a suite writes it, added to who was known before. Raises `SpecError` for what cannot be used."""
-    people = before.people + tuple(_read_person(item, at) for at, item in read_items(given.get("people"), "people"))
+    more = [(at, _read_person(item, at)) for at, item in read_items(given.get("people"), "people")]
+    for name in ("id", "phone", "email"):
+        found = ((f"{at}.{name}", fold_address(getattr(person, name))) for at, person in more if getattr(person, name))
+        refuse_doubles(found, f"the {name}")
+    people = before.people + tuple(person for _, person in more)
     return Book(
         phone=_read_address(given.get("phone"), "phone", "sms", before.phone),
         email=_read_address(given.get("email"), "email", "email", before.email),
