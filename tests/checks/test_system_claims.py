@@ -11,6 +11,7 @@ import pytest
 from proctor.checks.registry import default_registry
 from proctor.evidence.reading import read_document
 from proctor.formats.suites import read_suite
+from proctor.model.account import Account
 from proctor.model.evidence import Evidence, State, StateChange, StateRequest
 from tests.checks.state_tables import verify
 from tests.tables import rows
@@ -84,3 +85,31 @@ def test_verial_criteria_are_read(assertion: dict[str, Any], check: str, spec: d
 )
 def test_a_criterion_that_is_not_understood_fails(assertion: dict[str, Any]) -> None:
     assert read_criterion(assertion).check == "unsupported"
+
+
+def test_a_path_that_is_too_long_to_look_at_is_not_known() -> None:
+    request = {"system": "shop", "method": "DELETE", "path": "/orders/" + "a" * 2_000, "status": 204}
+    row = {"spec": {"path": "/*/a"}, "state": {"requests": [request]}, "expect": {"outcome": "fail", "code": "missing_evidence"}}
+    verify("request_not_made", row)
+
+
+@pytest.mark.parametrize(
+    ("check", "given", "outcome"),
+    [
+        ("unchanged", {}, "error"),
+        ("request_not_made", {"method": "DELETE"}, "error"),
+        ("records_match", {"collection": "orders", "where": {"id": 8}, "absent": True}, "error"),
+        ("records_match", {"collection": "orders", "where": {"id": 8}, "count": 0}, "error"),
+        ("records_match", {"collection": "orders", "where": {"id": 7}}, "pass"),
+        ("request_made", {"method": "GET"}, "pass"),
+        ("request_not_made", {"method": "GET"}, "fail"),
+    ],
+)
+def test_nothing_is_ruled_out_where_the_scenario_was_not_played_to_its_end(check: str, given: dict[str, Any], outcome: str) -> None:
+    request = StateRequest(system="shop", method="GET", path="/orders", status=200)
+    state = State(requests=(request,), changes=(), records={"orders": [{"id": 7}]}, systems=("shop",))
+    evidence = Evidence(state=state, account=Account(unplayed=("the step add_row of shop, due after 60 s, did not happen",)))
+    registry = default_registry()
+    verdict = registry.prepare(check, msgspec.convert(given, registry.get(check).spec))(evidence)
+    assert verdict.outcome == outcome
+    assert outcome != "error" or "due after 60 s" in verdict.reason

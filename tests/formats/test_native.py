@@ -282,3 +282,20 @@ cases:
 def test_systems_that_cannot_be_made_are_refused(system: str, told: str) -> None:
     with pytest.raises(proctor.InputError, match=told):
         proctor.parse_suite(f"proctor: 1\nsystems: {{files: {system}}}\ncases: [{{id: a, input: hello, expect: [response_exists]}}]")
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "request_not_made: {method: DELETE, system: shp}",
+        "request_made: {path: /orders, then: [{system: shp}]}",
+        "unchanged: [shp/orders/*]",
+        "unchanged: {allowed: [{place: /shp/orders/*}]}",
+    ],
+)
+def test_a_claim_about_a_system_that_a_case_does_not_have_is_refused(claim: str) -> None:
+    suite = "proctor: 1\nsystems: {{shop: {{kind: records}}}}\ncases: [{{id: a, input: hello, expect: [{claim}]}}]"
+    with pytest.raises(proctor.InputError, match="'shp', and the case has none of that name; there are shop"):
+        proctor.parse_suite(suite.format(claim=claim))
+    proctor.parse_suite(suite.format(claim=claim.replace("shp", "shop")))
+    proctor.parse_suite(suite.format(claim="unchanged: ['**', '*/orders/*', 's?op/x']"))

@@ -147,3 +147,9 @@ def test_closing_leaves_no_thread_behind() -> None:
         if thread.name.startswith("Thread-") and "process_request" in thread.name:
             thread.join(5)
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("method", ["PROPFIND", "MOVE", "TRACE", "WEBHOOK", "get"])
+def test_a_method_that_no_system_takes_is_refused(site: Site, method: str) -> None:
+    status, body, _ = site.ask(method, "/drop/a?to=b")
+    assert (status, json.loads(body)["error"]["code"]) == (405, "method_not_allowed")

@@ -161,6 +161,7 @@ def test_a_service_that_answers_no_cards_is_told_and_the_others_are_heard(ehr: W
     ("service", "told", "place"),
     [
         ({"id": "a"}, "hook is missing", "services.0"),
+        ({"id": "a", "hook": "patient view"}, "the name of a hook", "services.0.hook"),
         ({"id": "a", "hook": "b", "cards": [{"summary": "x" * 141}]}, "140", "services.0.cards.0"),
         ({"id": "a", "hook": "b", "cards": [{"summary": "x", "indicator": "bad"}]}, "indicator", "services.0.cards.0"),
         ({"id": "a", "hook": "b", "cards": [{"when": [], "summary": "x"}, {"when": 1}]}, "paths", "services.0.cards.1.when"),
@@ -170,3 +171,39 @@ def test_a_seed_that_cannot_be_used_is_refused_with_its_place(service: Any, told
     with pytest.raises(SpecError, match=told) as caught:
         Workplace("cds", {"services": [service]})
     assert caught.value.field == f"cds.seed.{place}"
+
+
+def test_two_services_of_a_suite_have_two_names() -> None:
+    service = {"id": "a", "hook": "patient-view"}
+    with pytest.raises(SpecError, match="twice") as caught:
+        Workplace("cds", {"services": [service, service]})
+    assert caught.value.field == "cds.seed.services.1.id"
+
+
+def test_an_agent_cannot_put_its_service_in_the_place_of_one_of_the_suite(ehr: Workplace) -> None:
+    place = "http://a.example/cds-services"
+    agent = Agent({place: {"services": [{"id": "greeter", "hook": "patient-view"}]}})
+    assert refusal(agent.ask(ehr, "/services", {"discovery_url": place})) == (409, "name_taken")
+    assert [card["summary"] for card in read(agent.ask(ehr, "/hooks/patient-view", {}))["cards"]] == ["Hello"]
+
+
+def test_a_card_that_is_answered_again_does_not_take_the_place_of_the_one_before(ehr: Workplace) -> None:
+    place = "http://a.example/cds-services"
+    services = {"services": [{"id": "mine", "hook": "order-sign"}]}
+    for summary in ("Critical", "Harmless"):
+        agent = Agent({place: services, f"{place}/mine": {"cards": [{**CARD, "summary": summary, "uuid": "same"}]}})
+        agent.ask(ehr, "/services", {"discovery_url": place})
+        agent.ask(ehr, "/hooks/order-sign", {})
+    assert read(ehr.ask("POST", "/feedback", {"card": "same", "outcome": "ignored"}))["summary"] == "Harmless"
+    assert [summary for _, _, summary in summaries(ehr)] == ["Critical", "Harmless"]
+
+
+def test_more_services_than_one_request_asks_are_told_and_the_others_are_heard(ehr: Workplace) -> None:
+    place = "http://a.example/cds-services"
+    names = [f"s{number}" for number in range(25)]
+    answers: dict[str, Any] = {f"{place}/{name}": {"cards": [CARD] * 101} for name in names}
+    agent = Agent({place: {"services": [{"id": name, "hook": "order-sign"} for name in names]}, **answers})
+    assert agent.ask(ehr, "/services", {"discovery_url": place}).status == 201
+    told = read(agent.ask(ehr, "/hooks/order-sign", {}))
+    assert (len(told["cards"]), len(told["problems"])) == (20 * 101, 5)
+    assert "one request asks at most 20" in told["problems"][0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import struct
 import sys
 from typing import Any
@@ -143,3 +144,18 @@ def test_a_seed_that_cannot_be_used_is_refused_with_its_place(seed: Any, told: s
     with pytest.raises(SpecError, match=told) as caught:
         Workplace("fax", seed)
     assert caught.value.field == place
+
+
+def test_pages_of_a_pdf_that_nobody_can_read_are_told(line: Workplace) -> None:
+    pypdf = pytest.importorskip("pypdf", reason="an extra, which not every environment has")
+    drawn = write_pdf("x").replace(b"(x) Tj", b"0 0 m ")
+    writer = pypdf.PdfWriter()
+    for document in (write_pdf("cover"), drawn, drawn):
+        writer.append(io.BytesIO(document))
+    writer.add_blank_page()
+    held = io.BytesIO()
+    writer.write(held)
+    row = read(line.ask("POST", "/faxes?to=%2B15550199", held.getvalue(), content_type="application/pdf"))
+    assert (row["pages"], row["unread"]) == (4, "2 pages have no text layer") and "cover" in row["text"]
+    again = read(line.ask("POST", "/faxes", {"to": "+15550199", "content_reference": row["id"]}))
+    assert again["unread"] == row["unread"]

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from proctor.checks.registry import default_registry
-from proctor.errors import CheckFault
 from proctor.model.evidence import Evidence
 from tests.simulators.workplace import Workplace, read
 
@@ -127,18 +126,16 @@ def test_a_path_is_the_same_however_it_is_written(clinic: Workplace, path: str) 
 
 def test_a_path_that_is_too_long_to_be_compared_is_no_pass(clinic: Workplace) -> None:
     clinic.ask("GET", "/Patient/" + "a" * 5_000)
-    with pytest.raises(CheckFault, match="5009 characters"):
-        decide(clinic, "request_not_made", path="/Patient/*")
+    assert decide(clinic, "request_not_made", path="/Patient/*") == "fail"
     assert decide(clinic, "request_not_made", method="DELETE") == "pass"
 
 
 def test_what_is_said_of_a_system_that_is_not_there_is_no_pass(clinic: Workplace) -> None:
-    with pytest.raises(CheckFault, match='there is no system "fhri"; there are fhir; nearest: fhir'):
-        decide(clinic, "request_not_made", method="DELETE", system="fhri")
+    assert decide(clinic, "request_not_made", method="DELETE", system="fhri") == "fail"
     assert decide(clinic, "request_not_made", method="DELETE", system="fhir") == "pass"
 
 
 def test_a_method_that_nobody_can_send_is_refused(clinic: Workplace) -> None:
-    with pytest.raises(Exception, match='unknown method "POSTT"'):
+    with pytest.raises(Exception, match='method: expected one of .*, found "POSTT"'):
         decide(clinic, "request_not_made", method="POSTT")
     assert decide(clinic, "request_not_made", method="delete") == "pass"

@@ -119,3 +119,11 @@ def test_a_bundle_with_a_patch(clinic: Workplace) -> None:
     patch = {"resourceType": "Binary", "contentType": "application/json-patch+json", "data": data}
     assert statuses(send(clinic, "transaction", entry("PATCH", "Patient/ann", patch))) == ["200"]
     assert clinic.get("/Patient/ann")["active"] is True
+
+
+def test_what_is_asked_inside_of_a_bundle_is_told_with_its_request(clinic: Workplace) -> None:
+    send(clinic, "batch", entry("DELETE", "Patient/ann"), entry("GET", "Patient/nobody"))
+    send(clinic, "transaction", entry("POST", "Encounter", visit("Patient/ann")), entry("DELETE", "Patient?_id="))
+    first, second = (request.inside for request in clinic.state().requests or ())
+    assert [(one.method, one.path, one.status) for one in first] == [("DELETE", "/Patient/ann", 204), ("GET", "/Patient/nobody", 404)]
+    assert [(one.method, one.path) for one in second] == [("POST", "/Encounter"), ("DELETE", "/Patient?_id=")]

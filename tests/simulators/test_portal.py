@@ -241,3 +241,16 @@ def test_a_seed_that_cannot_be_used_is_refused_with_its_place(seed: Any, told: s
     with pytest.raises(SpecError, match=told) as caught:
         Workplace("portal", seed)
     assert caught.value.field == place
+
+
+def test_a_new_request_takes_no_number_that_the_seed_has() -> None:
+    portal = Workplace("portal", {"requests": [{"request_id": "REQ-0002", "auth_number": "PA-000003", "status": "approved"}]})
+    rows = {
+        "patient_member_id": "A1",
+        "provider_npi": "1234567890",
+        "procedure_code": "70551",
+        "diagnosis_code": "M54.5",
+        "urgency": "urgent",
+    }
+    assert read(portal.ask("POST", "/api/prior-auths", rows))["request_id"] == "REQ-0004"
+    assert [change.change for change in portal.state().changes or ()] == ["added"]

@@ -123,3 +123,8 @@ def test_collections_are_listed(shop: Workplace) -> None:
         {"name": "prices", "rows": 1},
         {"name": "notes", "rows": 0},
     ]
+
+
+@pytest.mark.parametrize(("path", "id"), [("None", None), ("True", True), ("1.0", 1.0)])
+def test_a_row_that_is_put_has_an_id_that_is_one(shop: Workplace, path: str, id: Any) -> None:
+    assert refusal(shop.ask("PUT", f"/notes/{path}", {"id": id})) == (422, "wrong_id")

@@ -10,15 +10,17 @@ import msgspec
 import pytest
 
 from proctor.errors import SpecError
-from proctor.model.evidence import StateChange, StateRequest
+from proctor.model.evidence import FaxState, State, StateChange, StateRequest
 from proctor.model.system import Step, System
 from proctor.simulators.exchange import Request
 from proctor.simulators.kinds import records
+from proctor.simulators.kinds.files import FilesSimulator
 from proctor.simulators.ports import Desk, Simulator
 from proctor.simulators.registry import find_simulator, list_kinds
 from proctor.simulators.rows import Change
-from proctor.simulators.sandbox import MOST_BODY, Sandbox, provision_rows
+from proctor.simulators.sandbox import MOST_BODY, Sandbox, join_state, provision_rows
 from proctor.simulators.store import MemoryStore
+from proctor.simulators.type_names import join_config
 from tests.simulators.workplace import NOW, Workplace, make_surroundings, read
 
 SHOP: dict[str, Any] = {"orders": [{"id": "1", "status": "open"}, {"id": "2", "status": "paid"}]}
@@ -151,7 +153,7 @@ def test_tools_do_what_requests_do() -> None:
         (System(name="a", kind="records", seed={"x": {"rowz": []}}), "a.seed.x.rowz", "unknown key"),
         (System(name="a", kind="records", seed={"x": [{"id": 1}, {"id": "1"}]}), "a.seed.x.1", "already"),
         (System(name="a", kind="records", seed={"x": {"schema": {"type": "obj"}}}), "a.seed.x.schema", "schema"),
-        (System(name="a", kind="records", seed={"x": {"rules": [{"on": "creation"}]}}), "a.seed.x", "creation"),
+        (System(name="a", kind="records", seed={"x": {"rules": [{"on": "creation"}]}}), "a.seed.x.rules.0.on", "creation"),
         (System(name="a", kind="files", seed={"../x": ""}), "a.seed.../x", "inside the drop"),
         (System(name="a", kind="files", scenario=(Step(name="drop"),)), "a.scenario.0", "drop_file_inbox"),
         (System(name="a", kind="files", scenario=(Step(name="drop_file_inbox"),)), "a.scenario.0.drop_file_inbox", "path"),
@@ -218,3 +220,75 @@ def test_datasets_are_added_to_the_seed() -> None:
     assert (caught.value.field or "").startswith("a.datasets.1")
     rows = provision_rows((msgspec.structs.replace(system, datasets=({"b": "2"},)),), make_surroundings())
     assert list(rows["a/"]) == ["a", "b"]
+
+
+def test_a_late_step_that_a_bug_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(self: object, step: str, given: object, desk: object) -> None:
+        raise ZeroDivisionError("by mistake")
+
+    late = LateDrop(drop("a", 5))
+    monkeypatch.setattr(FilesSimulator, "perform", break_down)
+    late.seconds += 10
+    assert late.list_files() == []
+    assert late.sandbox.failed_steps == ["drop: drop_file_inbox: a bug in the simulated system: ZeroDivisionError: by mistake"]
+
+
+@pytest.mark.parametrize(("was", "now"), [(True, 1), (0, False), (1, 1.0), ([{"a": True}], [{"a": 1}])])
+def test_a_value_of_another_type_is_a_change(was: object, now: object) -> None:
+    shop = Workplace("records", {"orders": [{"id": 7, "paid": was, "item": "lamp"}]})
+    shop.ask("PUT", "/orders/7", {"paid": now, "item": "lamp"})
+    assert [change.change for change in shop.state().changes or ()] == ["changed"]
+    shop.ask("PUT", "/orders/7", {"item": "lamp", "paid": was})
+    assert shop.state().changes == ()
+
+
+def test_systems_whose_state_is_of_one_family_keep_all_of_it() -> None:
+    families: dict[str, object] = {}
+    join_state(families, State(records={"rings": [{"who": "ann"}], "notes": [{"id": 1}]}, fax=FaxState(documents=({"id": "1"},))))
+    join_state(families, State(records={"orders": [], "notes": [{"id": 2}]}, fax=FaxState(documents=({"id": "2"},)), files=()))
+    assert families == {
+        "records": {"rings": [{"who": "ann"}], "orders": [], "notes": [{"id": 1}, {"id": 2}]},
+        "fax": FaxState(documents=({"id": "1"}, {"id": "2"})),
+        "files": (),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "seed", "place", "told"),
+    [
+        ("records", {"o": {"rules": 5}}, "o.rules", "expected a list"),
+        ("records", {"o": {"rules": [{"on": "updte", "refuse": "x"}]}}, "o.rules.0.on", "one of create, update, delete"),
+        ("records", {"o": {"rules": [{"on": "update"}]}}, "o.rules.0", "does nothing"),
+        ("records", {"o": {"rules": [{"on": "create", "was": {"a": 1}, "refuse": "x"}]}}, "o.rules.0.was", "never holds"),
+        ("records", {"o": {"rules": [{"on": [], "refuse": "x"}]}}, "o.rules.0.on", "never holds"),
+        ("records", {"o": {"rules": [{"set": {"id": 5}}]}}, "o.rules.0.set.id", "stays"),
+        ("records", {"o": {"unique": "number"}}, "o.unique", "expected a list"),
+        ("records", {"o": {"schema": True}}, "o.schema", "expected an object"),
+        ("records", {"o": {"read_only": "yes"}}, "o.read_only", "true or false"),
+        ("portal", {"patients": [{"member_id": "a"}, {"member_id": "a"}]}, "patients.1.member_id", "twice"),
+        ("portal", {"requests": [{"status": "aproved"}]}, "requests.0.status", "approved"),
+        ("portal", {"requests": [{"request_id": "1"}, {"request_id": "1"}]}, "requests.1.request_id", "already"),
+        ("x12", {"members": [{"member_id": "a"}, {"member_id": "a"}]}, "members.1.member_id", "twice"),
+        ("messages", {"people": [{"id": "a"}, {"id": "a"}]}, "people.1.id", "twice"),
+        ("messages", {"people": [{"id": "a", "phone": "+15550101"}, {"id": "b", "phone": "+1 5550101"}]}, "people.1.phone", "twice"),
+        ("voice", {"lines": [{"number": "+1555", "answers": []}, {"number": "+1 555", "answers": []}]}, "lines.1.number", "twice"),
+        ("hl7", {"accepts": ["ORM^O01", "orm"]}, "accepts.1", "a type such as"),
+    ],
+)
+def test_a_seed_of_which_something_would_be_left_out_is_refused(kind: str, seed: Any, place: str, told: str) -> None:
+    with pytest.raises(SpecError, match=told) as caught:
+        provision_rows((System(name="a", kind=kind, seed=seed),), make_surroundings())
+    assert caught.value.field == f"a.seed.{place}"
+
+
+def test_steps_whose_time_has_not_come_are_told() -> None:
+    late = LateDrop(drop("a.txt", 5), drop("b.txt", 60))
+    late.seconds += 10
+    late.list_files()
+    assert late.sandbox.list_unplayed() == ("the step drop_file_inbox of drop, due after 60 s, did not happen: the agent was done before",)
+
+
+def test_what_the_config_and_a_dataset_both_have_is_kept_of_both() -> None:
+    config, dataset = {"patients": [{"member_id": "a"}], "portal": "radmd"}, {"patients": [{"member_id": "b"}]}
+    assert join_config("portal", config, [dataset]) == [config, dataset]
+    assert join_config("portal", {"portal": "radmd"}, [dataset]) == [{"portal": "radmd", **dataset}]

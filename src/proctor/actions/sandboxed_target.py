@@ -16,6 +16,7 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import MissingExtra, SpecError, TargetError
+from proctor.model.account import Account
 from proctor.model.attempt import Attempt, OwnTool
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
@@ -146,7 +147,9 @@ async def _add_state(evidence: Evidence, sandbox: Sandbox) -> Evidence:
         families: dict[str, Json] = {name: getattr(evidence.state, name) for name in evidence.state.__struct_fields__}
         families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})
         state = type(state)(**families)
-    return msgspec.structs.replace(evidence, state=state)
+    unplayed = sandbox.list_unplayed()
+    account = msgspec.structs.replace(evidence.account or Account(), unplayed=unplayed) if unplayed else evidence.account
+    return msgspec.structs.replace(evidence, state=state, account=account)
 
 
 def fill_case(case: Case, variables: Mapping[str, str]) -> Case:

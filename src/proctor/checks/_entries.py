@@ -26,6 +26,7 @@ from proctor.checks._fields import (
 )
 from proctor.checks._json_places import write_pointer
 from proctor.checks._ranges import locate_text
+from proctor.codecs.addresses import fold_address
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
@@ -40,6 +41,8 @@ _PER_LOOK = 20
 """Steps that comparing one member of one entry counts."""
 _LONGEST = 2_000
 """Characters of a phrase."""
+UNREAD = "unread"
+"""The member by which an entry says what of its text nobody could read."""
 _SHOWN = 3
 """Entries that are pointed to where none may be there."""
 
@@ -82,6 +85,8 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     """What an entry without a member has."""
     needed: tuple[str, ...] = ()
     """Members that every entry has: of one without them nobody knows whether it is meant."""
+    folded: tuple[str, ...] = ()
+    """Members that are addresses or words of a system: how they are written does not matter."""
     is_absent: bool = False
 
     def list_comparisons(self) -> list[Comparison]:
@@ -190,16 +195,23 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             return comparison.expected is None
         # A message may have several recipients.
         several: list[Json] = actual if isinstance(actual, list) else []
+        if path in self.folded and isinstance(comparison.expected, str):
+            wanted = fold_address(comparison.expected)
+            if any(isinstance(one, str) and fold_address(one) == wanted for one in (actual, *several)):
+                return True
         return any(comparison.find_mismatch(one, scope, path) is None for one in (actual, *several))
 
     def _look_for_phrases(self, entry: Entry) -> Iterator[FieldResult]:
         texts = [text for name in self.searched if isinstance(text := entry.get(name), str) and text.strip()]
         spend(sum(map(len, texts)) + 1)
         spoken = [normalize(text) for text in texts]
+        unread = entry.get(UNREAD)
         for phrase in self.phrases:
             spend(1 + sum(map(len, texts)) // 64)
             found = any(speech.contains(phrase.speech, spend) for speech in spoken)
-            yield _record(phrase, found, is_readable=bool(texts))
+            # What is not in the part that was read may be in the rest.
+            blind = "there is no text" if not texts else str(unread) if unread and phrase.is_forbidden and not found else ""
+            yield _record(phrase, found, blind)
 
     def _write_details(self, fields: Sequence[FieldResult], phrases: Sequence[FieldResult], **more: Json) -> dict[str, Json]:
         details: dict[str, Json] = {"field_results": [result.to_record() for result in fields]}
@@ -209,12 +221,12 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         return {**details, "held": held, "total": len(fields) + len(phrases), **more}
 
 
-def _record(phrase: Phrase, found: bool, *, is_readable: bool = True) -> FieldResult:
-    """Return what came of a phrase; its record stands where a field has what is expected."""
+def _record(phrase: Phrase, found: bool, blind: str = "") -> FieldResult:
+    """Return what came of a phrase; its record stands where a field has what is expected. `blind` says why nobody could look."""
     record: dict[str, Json] = {"phrase": phrase.text, "found": found, **({"forbidden": True} if phrase.is_forbidden else {})}
-    holds = is_readable and found != phrase.is_forbidden
-    if not is_readable:
-        why = f"there is no text in which {show(phrase.text)} could be looked for"
+    holds = not blind and found != phrase.is_forbidden
+    if blind:
+        why = f"{blind} in which {show(phrase.text)} could be looked for"
     else:
         why = f"{show(phrase.text)} is there" if phrase.is_forbidden else f"{show(phrase.text)} is not there"
     return FieldResult("text", record, None, holds, "" if holds else why)

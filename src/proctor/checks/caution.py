@@ -82,6 +82,10 @@ def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
             if gaps and (verdict.outcome in ("pass", "fail") or verdict.code == "judge_unavailable"):
                 told = "; ".join(f"{PART_NAMES[part]} not known: {account.unknown[part]}" for part in gaps)
                 return Verdict(uncertain_is, 0.0, told, MISSING, {"not_known": {part: account.unknown[part] for part in gaps}})
+        # That something did not come of it says little where what should have led to it never happened.
+        if account is not None and account.unplayed and verdict.passed and reads.claim == "absence" and "state" in reads.parts:
+            told = f"end state not known: {'; '.join(account.unplayed)}"
+            return Verdict(uncertain_is, 0.0, told, MISSING, {"not_known": {"state": told}})
         # A check writes `missing` for any claim; whether that is a fail or an error depends on the claim, which only its declaration
         # tells.
         if verdict.code == MISSING and verdict.outcome != uncertain_is:

@@ -9,9 +9,14 @@ import msgspec
 from proctor.checks._entries import EntryClaim, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
 from proctor.checks._fields import RowField, choose_scope_builder, declare_state_reads
 from proctor.checks.registry import Decide, check
+from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json
+from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, missing
+
+_INDICATORS = ("info", "warning", "critical")
+"""Those of the specification: a card with any other one is none."""
 
 
 class CdsCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,6 +41,9 @@ class CdsCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def _prepare(spec: CdsCard) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
+    if isinstance(spec.indicator, str) and spec.indicator not in _INDICATORS:
+        told = f"indicator: expected one of {', '.join(_INDICATORS)}, found {show(spec.indicator)}"
+        raise SpecError(told, field="indicator", nearest=nearest(spec.indicator, _INDICATORS))
     chosen_by = prepare_choice(hook=spec.hook, service=spec.service, indicator=spec.indicator, summary=spec.summary)
     phrases = prepare_phrases(spec.contains, spec.not_contains)
     claim = EntryClaim(

@@ -49,6 +49,7 @@ def _prepare(spec: FaxDocument) -> tuple[EntryClaim, Callable[[Evidence], Scope]
         phrases=phrases,
         defaults={"direction": "outbound"},
         needed=("to", "from", "pages"),
+        folded=("to", "from"),
         is_absent=spec.absent,
     )
     return claim, choose_scope_builder(claim.list_comparisons())

@@ -10,9 +10,14 @@ import msgspec
 from proctor.checks._entries import EntryClaim, describe_choice, prepare_choice, prepare_claimed, prepare_phrases
 from proctor.checks._fields import RowField, choose_scope_builder, declare_state_reads
 from proctor.checks.registry import Decide, check
+from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json
+from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, missing
+
+_CHANNELS = ("sms", "email", "chat")
+"""What systems call the channels; others may call theirs otherwise, but hardly by a word that is nearly one of these."""
 
 
 class MessageSent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,6 +44,8 @@ class MessageSent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def _prepare(spec: MessageSent) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
+    if spec.channel is not None and spec.channel.lower() not in _CHANNELS and (near := nearest(spec.channel, _CHANNELS)):
+        raise SpecError(f"channel: expected one of {', '.join(_CHANNELS)}, found {show(spec.channel)}", field="channel", nearest=near)
     chosen_by = prepare_choice(
         channel=spec.channel,
         direction=None if spec.direction == "any" else spec.direction,
@@ -55,6 +62,7 @@ def _prepare(spec: MessageSent) -> tuple[EntryClaim, Callable[[Evidence], Scope]
         phrases=phrases,
         defaults={"direction": "outbound"},
         needed=("channel", "to", "from"),
+        folded=("channel", "to", "from"),
         is_absent=spec.absent,
     )
     return claim, choose_scope_builder(claim.list_comparisons())

@@ -19,15 +19,19 @@ from proctor.checks._fields import (
     build_member_pointer,
     choose_scope_builder,
     decide_fields,
-    declare_state_reads,
+    fail_unreadable,
 )
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing
+from proctor.work import spend
 
+_LOOKED_AT = 100
+"""Rows whose members are names that may have been meant."""
 _POINTED = 10
 """Rows that a verdict points to."""
 Row = dict[str, Json]
@@ -73,6 +77,10 @@ def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope
     return claim, choose_scope_builder(claim.list_comparisons())
 
 
+def _declare_reads(spec: RecordsMatch) -> Reads:
+    return Reads(("state",), "absence" if spec.absent or spec.count == 0 else "presence")
+
+
 def _locate(spec: RecordsMatch, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
     claim, scope_of = _prepare(spec)
     records = evidence.state.records if evidence.state is not None else None
@@ -85,7 +93,7 @@ def _locate(spec: RecordsMatch, evidence: Evidence, verdict: Verdict) -> Iterato
 @check(
     "records_match",
     example="records_match: {collection: orders, where: {id: O-17}, fields: [{path: status, expected: shipped}]}",
-    reads=declare_state_reads,
+    reads=_declare_reads,
     product=True,
     locate_by=_locate,
 )
@@ -100,9 +108,11 @@ def records_match(spec: RecordsMatch) -> Decide:
         if spec.collection not in records:
             return _tell_missing_collection(spec, claim, records)
         rows, scope = records[spec.collection], scope_of(evidence)
+        found = claim.choose(rows, scope)
+        if not found and (spec.absent or spec.count == 0) and (misspelt := _find_misspelt(claim, rows)):
+            return fail_unreadable(claim.what, [misspelt])
         if spec.absent:
             return claim.decide(rows, scope)
-        found = claim.choose(rows, scope)
         if not found and spec.count != 0:
             return claim.fail_without_entry(len(rows))
         if spec.match == "exactly_one" and len(found) > 1:
@@ -118,6 +128,18 @@ def records_match(spec: RecordsMatch) -> Decide:
         return _decide_over(spec, claim, looked, found)
 
     return decide
+
+
+def _find_misspelt(claim: EntryClaim, rows: Sequence[Row]) -> str | None:
+    """Return which member that rows are chosen by none of them has, where one of another name is meant in all likelihood."""
+    for path, _ in claim.chosen_by:
+        first = path.partition(".")[0]
+        if not any(first in row or path in row for row in rows):
+            spend(sum(map(len, rows)))
+            near = nearest(first, dict.fromkeys(name for row in rows[:_LOOKED_AT] for name in row))
+            if near:
+                return f"no row has {first!r}; nearest: {', '.join(near)}"
+    return None
 
 
 def _decide_over(spec: RecordsMatch, claim: EntryClaim, looked: Sequence[Looked], found: Sequence[int]) -> Verdict:

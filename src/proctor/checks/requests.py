@@ -1,32 +1,31 @@
 """Claims about the requests that were made to simulated systems.
 
 A request fits where everything that is named does: its system, its method, its path (a pattern: `*` stays inside a part of it, `**` crosses
-parts; the query is left out) and the status it was answered with. `then` lists what must come after, each later than the one before.
-Requests inside of another one, the entries of a FHIR batch, are requests as well.
+parts; the query is left out) and the status it was answered with. A path is compared as it was sent and as systems read it: `%50atient` is
+`Patient`, and empty parts do not count. What was asked inside of a batch or a transaction counts like any other request. `then` lists what
+must come after, each later than the one before. Of a system that was not there nothing is known.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import msgspec
 
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.codecs.query import decode_percent
-from proctor.errors import CheckFault, SpecError
-from proctor.model.evidence import Evidence, State, StateRequest
+from proctor.errors import SpecError
+from proctor.model.evidence import Evidence, StateRequest
 from proctor.model.show import nearest, show
 from proctor.model.verdict import Verdict, failed, missing, passed
 from proctor.patterns.globs import LONGEST_PATH, compile_glob, matches_glob
 from proctor.work import spend
 
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBHOOK")
-"""Methods of requests; by the last one a system goes on by itself."""
 _PER_REQUEST = 5
 """Steps that looking at one request counts, beside those of its path."""
 _SHOWN = 3
 """Requests that a reason names."""
+_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "MOVE", "WEBHOOK")
+"""What systems are asked with; `MOVE` comes over SFTP, and `WEBHOOK` is what a system asks of the agent."""
 
 
 class RequestPattern(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -74,61 +73,37 @@ class RequestNotMade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The status of the answer; left out: any."""
 
 
-class _Seen(msgspec.Struct, frozen=True, gc=False):
-    """One request that was made, by itself or inside of another."""
-
-    index: int
-    """Of the request that it is, or that holds it."""
-    system: str
-    method: str
-    path: str
-    status: int
-
-    @classmethod
-    def list_all(cls, requests: Sequence[StateRequest]) -> list[_Seen]:
-        """Return all requests in order, what one holds behind it."""
-        return [
-            cls(index, request.system, one.method, one.path, one.status)
-            for index, request in enumerate(requests)
-            for one in (request, *request.inside)
-        ]
-
-
 class _Pattern:
     """A pattern of requests, prepared."""
 
-    def __init__(self, spec: RequestPattern | RequestMade | RequestNotMade, field: str = "") -> None:
+    def __init__(self, spec: RequestPattern | RequestMade | RequestNotMade, at: str = "") -> None:
         self._spec = spec
-        self._method = spec.method.upper() if spec.method is not None else None
-        if self._method is not None and self._method not in _METHODS:
-            near = nearest(self._method, _METHODS)
-            raise SpecError(f"unknown method {show(spec.method)}; there are {', '.join(_METHODS)}", field=f"{field}method", nearest=near)
-        self._glob = None if spec.path is None else compile_glob(_normalize_path(spec.path) if spec.path else "")
+        self._method = _read_method(spec.method, f"{at}method")
+        self._glob = compile_glob(spec.path) if spec.path is not None else None
+        if spec.status is not None and not 100 <= spec.status <= 599:
+            raise SpecError(f"status: expected a number from 100 to 599, found {spec.status}", field=f"{at}status")
 
-    def require_system(self, state: State) -> None:
-        """Refuse to tell of a system that is not there: no request to it was ever made."""
-        name = self._spec.system
-        if name is not None and state.systems is not None and name not in state.systems:
-            near = nearest(name, state.systems)
-            more = f"; nearest: {', '.join(near)}" if near else ""
-            raise CheckFault("unknown_system", f"there is no system {show(name, 80)}; there are {', '.join(state.systems) or 'none'}{more}")
+    @property
+    def system(self) -> str | None:
+        return self._spec.system
 
-    def fits(self, request: _Seen) -> bool:
+    def fits(self, request: StateRequest) -> bool:
         spend(_PER_REQUEST)
-        spec = self._spec
-        return (
-            self._method in (None, request.method)
-            and spec.system in (None, request.system)
-            and spec.status in (None, request.status)
-            and (self._glob is None or self._fits_path(self._glob, request.path.partition("?")[0]))
+        return self._fits_beside_path(request) and (
+            self._glob is None or any(matches_glob(self._glob, path, spend) for path in _list_paths(request.path))
         )
 
-    def _fits_path(self, glob: tuple[str, ...], path: str) -> bool:
-        spend(len(path) // 16)
-        path = _normalize_path(path)
-        if len(path) > LONGEST_PATH:
-            raise CheckFault("path_limit", f"a request has a path of {len(path)} characters, and {LONGEST_PATH} are compared")
-        return matches_glob(glob, path, spend)
+    def is_unclear(self, request: StateRequest) -> bool:
+        """Return whether nobody can say if a request is meant: its path is too long to be held against a pattern."""
+        return self._glob is not None and len(request.path) > LONGEST_PATH and self._fits_beside_path(request)
+
+    def _fits_beside_path(self, request: StateRequest) -> bool:
+        spec = self._spec
+        return (
+            self._method in (None, request.method.upper())
+            and spec.system in (None, request.system)
+            and spec.status in (None, request.status)
+        )
 
     def describe(self) -> str:
         spec = self._spec
@@ -136,19 +111,49 @@ class _Pattern:
         return told + (f" to {spec.system}" if spec.system else "") + (f" answered {spec.status}" if spec.status is not None else "")
 
 
-def _normalize_path(path: str) -> str:
-    """Return a path as all who mean the same write it: `//Patient/%61nn/` is `/Patient/ann`; a slash that was encoded stays so."""
-    parts = (decode_percent(part.replace("%2f", "%2F").replace("%2F", "%252F")) for part in path.split("/"))
-    return "/" + "/".join(part for part in parts if part)
+def _read_method(method: str | None, field: str) -> str | None:
+    word = method.upper() if method is not None else None
+    if word is not None and word not in _METHODS:
+        raise SpecError(
+            f"method: expected one of {', '.join(_METHODS)}, found {show(method)}", field=field, nearest=nearest(word, _METHODS)
+        )
+    return word
 
 
-def _describe(requests: list[_Seen]) -> str:
+def _list_paths(target: str) -> set[str]:
+    """Return a path as it was sent, and as systems read it."""
+    sent = target.partition("?")[0]
+    # A slash that was encoded stays so: it stands inside of a part.
+    parts = (decode_percent(part.replace("%2f", "%2F").replace("%2F", "%252F")) for part in sent.split("/"))
+    read = "/".join(part for part in parts if part)
+    return {sent, read}
+
+
+def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[tuple[int, StateRequest]] | Verdict:
+    """Return all requests, those inside of others behind them, each with its place; a verdict where nobody knows of them."""
+    state = evidence.state
+    if state is None or state.requests is None:
+        return missing("requests to simulated systems")
+    for name in (pattern.system for pattern in patterns):
+        if name is not None and state.systems is not None and name not in state.systems:
+            near = nearest(name, state.systems) or state.systems
+            there = f" (there are {', '.join(map(show, near))})" if near else ""
+            return missing(f"requests to the system {show(name)}, which is none of this run{there},")
+    found: list[tuple[int, StateRequest]] = []
+    for index, request in enumerate(state.requests):
+        found.append((index, request))
+        for one in request.inside:
+            found.append((index, StateRequest(system=request.system, method=one.method, path=one.path, status=one.status)))
+    return found
+
+
+def _describe(requests: list[tuple[int, StateRequest]]) -> str:
     more = f" and {len(requests) - _SHOWN} more" if len(requests) > _SHOWN else ""
-    return ", ".join(f"{one.method} {show(one.path, 80)[1:-1]} ({one.status})" for one in requests[:_SHOWN]) + more
+    return ", ".join(f"{one.method} {show(one.path, 80)[1:-1]} ({one.status})" for _, one in requests[:_SHOWN]) + more
 
 
-def _point_at(requests: list[_Seen]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"$.state.requests[{one.index}]" for one in requests[:10]))
+def _point_at(requests: list[tuple[int, StateRequest]]) -> tuple[str, ...]:
+    return tuple(f"$.state.requests[{index}]" for index, _ in requests[:10])
 
 
 @check(
@@ -163,27 +168,26 @@ def request_made(spec: RequestMade) -> Decide:
     """A request was made to a simulated system, so often and in this order."""
     if spec.at_least < 0 or (spec.at_most is not None and spec.at_most < spec.at_least):
         raise SpecError(f"expected 0 <= at_least <= at_most, found {spec.at_least} and {spec.at_most}", field="at_least")
-    pattern, following = _Pattern(spec), tuple(_Pattern(one, f"then.{index}.") for index, one in enumerate(spec.then))
+    pattern = _Pattern(spec)
+    following = tuple(_Pattern(one, f"then.{index}.") for index, one in enumerate(spec.then))
     what = pattern.describe()
 
     def decide(evidence: Evidence) -> Verdict:
-        state = evidence.state
-        if state is None or state.requests is None:
-            return missing("requests to simulated systems")
-        for one in (pattern, *following):
-            one.require_system(state)
-        requests = _Seen.list_all(state.requests)
-        found = [one for one in requests if pattern.fits(one)]
+        requests = _list_requests(evidence, (pattern, *following))
+        if isinstance(requests, Verdict):
+            return requests
+        positions = [position for position, (_, one) in enumerate(requests) if pattern.fits(one)]
+        found = [requests[position] for position in positions]
         details = {"requests": len(requests), "matches": len(found)}
         if len(found) < spec.at_least or (spec.at_most is not None and len(found) > spec.at_most):
             bound = f"at least {spec.at_least}" if len(found) < spec.at_least else f"at most {spec.at_most}"
             told = f": {_describe(found)}" if found else f" among {len(requests)} requests"
             return failed(f"expected {bound} {what}, found {len(found)}{told}", details=details, pointers=_point_at(found))
-        position = requests.index(found[0]) if found else -1
+        position = positions[0] if positions else -1
         for after in following:
-            later = next((index for index in range(position + 1, len(requests)) if after.fits(requests[index])), None)
+            later = next((index for index in range(position + 1, len(requests)) if after.fits(requests[index][1])), None)
             if later is None:
-                before = f"{requests[position].method} {requests[position].path}" if position >= 0 else "the beginning"
+                before = f"{requests[position][1].method} {requests[position][1].path}" if position >= 0 else "the beginning"
                 return failed(
                     f"expected {after.describe()} after {show(before)[1:-1]}, found none",
                     code="wrong_order",
@@ -209,14 +213,15 @@ def request_not_made(spec: RequestNotMade) -> Decide:
     what = pattern.describe()
 
     def decide(evidence: Evidence) -> Verdict:
-        state = evidence.state
-        if state is None or state.requests is None:
-            return missing("requests to simulated systems")
-        pattern.require_system(state)
-        requests = _Seen.list_all(state.requests)
-        found = [one for one in requests if pattern.fits(one)]
+        requests = _list_requests(evidence, (pattern,))
+        if isinstance(requests, Verdict):
+            return requests
+        found = [entry for entry in requests if pattern.fits(entry[1])]
         if found:
             return failed(f"expected no {what}, found {_describe(found)}", details={"matches": len(found)}, pointers=_point_at(found))
+        unclear = next((index for index, one in requests if pattern.is_unclear(one)), None)
+        if unclear is not None:
+            return missing(f"whether $.state.requests[{unclear}], whose path has more than {LONGEST_PATH} characters, is a {what} is")
         return passed(f"no {what} among {len(requests)} requests")
 
     return decide

@@ -6,6 +6,7 @@ from collections.abc import Container
 
 import msgspec
 
+from proctor.checks.requests import RequestMade
 from proctor.checks.tool_calls import ToolCalled
 from proctor.checks.tool_pairing import ToolCallsMatch
 from proctor.model.case import Scoring
@@ -55,6 +56,8 @@ def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
         )
     if isinstance(spec, ToolCalled) and spec.at_least == 0 and spec.at_most is None and not spec.forbidden_arguments:
         return Vacuous("at_least", f"{check} with at_least: 0 holds whatever is called", "`tool_not_called: NAME` says that it is not")
+    if isinstance(spec, RequestMade) and spec.at_least == 0 and spec.at_most is None and not spec.then:
+        return Vacuous("at_least", f"{check} with at_least: 0 holds whatever is asked", "`request_not_made: {...}` says that it is not")
     always, never = _ALWAYS.get(check), _NEVER.get(check)
     if always is not None and _is_empty(spec, always[0]):
         return Vacuous(always[0], f"{check} {always[1]}", f"`{always[2]}")

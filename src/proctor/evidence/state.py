@@ -70,7 +70,7 @@ def read_state(value: Json, path: str, doubts: Doubts) -> tuple[State, dict[str,
         records=_read_tables(given["records"], f"{path}.records", doubts) if "records" in given else None,
         requests=_read_entries(given["requests"], StateRequest, f"{path}.requests") if "requests" in given else None,
         changes=_read_entries(given["changes"], StateChange, f"{path}.changes") if "changes" in given else None,
-        systems=_read_texts(given["systems"], "systems", f"{path}.systems", doubts) if "systems" in given else None,
+        systems=_read_names(given["systems"], f"{path}.systems") if "systems" in given else None,
     )
     for key in list_unknown_members(document, FAMILIES):
         doubts.note(describe_unknown_member(path, key, FAMILIES))
@@ -182,6 +182,11 @@ def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
         except msgspec.ValidationError as error:
             raise EvidenceError(f"{path}[{index}]: {error}") from None
     return tuple(entries)
+
+
+def _read_names(value: Json, path: str) -> tuple[str, ...]:
+    names = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    return tuple(name for name in names if name is not None)
 
 
 def _read_fax(value: Json, path: str, doubts: Doubts) -> FaxState | None:

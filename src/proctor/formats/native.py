@@ -29,7 +29,7 @@ from proctor.formats.foreign_names import find_counterpart
 from proctor.formats.located import Located, Reading
 from proctor.formats.native_cases import CasesReader
 from proctor.formats.native_ports import Shared
-from proctor.formats.native_systems import join_systems, read_systems
+from proctor.formats.native_systems import join_systems, read_systems, refuse_unknown_systems
 from proctor.formats.native_user import UserReader
 from proctor.formats.rows import DataSource
 from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
@@ -131,6 +131,8 @@ class _Reader:
         user, opening = self.users.read(node)
         entries = self.users.complete_claims([*turn_assertions, *self.read_assertions(node.get("expect"), None)], user)
         verify_dependencies(reading, entries)
+        systems = join_systems(shared.systems, node.get("systems"), reading)
+        refuse_unknown_systems(entries, systems, reading)
         return Case(
             id=case_id,
             name=name,
@@ -140,7 +142,7 @@ class _Reader:
             user=user,
             custom_body=member.plain() if (member := node.get("body")) is not None else None,
             context={**shared.context, **self._read_object(node.get("context"), "context")},
-            systems=join_systems(shared.systems, node.get("systems"), reading),
+            systems=systems,
             timezone=self.read_zone(node.get("timezone")) or shared.timezone,
             tags={**shared.tags, **self.read_tags(node.get("tags"))},
             assertions=tuple(assertion for assertion, _ in entries),

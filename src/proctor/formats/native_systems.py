@@ -18,11 +18,17 @@ a kind at most: the state that checks read has one place for each.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from proctor.checks.requests import RequestMade, RequestNotMade
+from proctor.checks.unchanged import Unchanged
 from proctor.errors import SpecError
 from proctor.formats.located import Located, Reading
+from proctor.model.case import Assertion
 from proctor.model.evidence import Json
+from proctor.model.show import nearest
 from proctor.model.system import LONGEST_S, Step, System
+from proctor.patterns.globs import strip_leading_marks
 
 SYSTEM_KEYS = ("kind", "seed", "datasets", "scenario")
 _LATE = "after_s"
@@ -128,6 +134,29 @@ def _refuse_doubles(systems: tuple[System, ...], node: Located, reading: Reading
             told = f"{first!r} and {system.name!r} are both of kind {system.kind}; a case has one system of a kind"
             reading.error_at_key(node, system.name if node.get(system.name) is not None else first, told, code="two_systems")
         kinds.setdefault(system.kind, system.name)
+
+
+def refuse_unknown_systems(entries: Sequence[tuple[Assertion, Located]], systems: tuple[System, ...], reading: Reading) -> None:
+    """Report claims about systems that a case does not have: one that something did *not* happen there would hold without a look."""
+    names = [system.name for system in systems]
+    for assertion, node in entries if systems else ():
+        for name in _list_named(assertion.spec):
+            if name not in names:
+                told = f"{assertion.check} is about a system {name!r}, and the case has none of that name; there are {', '.join(names)}"
+                place = node.get(assertion.check) if node.is_object else None
+                reading.error(place or node, told, nearest=nearest(name, names), code="unknown_system")
+
+
+def _list_named(spec: object) -> list[str]:
+    """Return the names of systems that a claim writes out."""
+    if isinstance(spec, (RequestMade, RequestNotMade)):
+        patterns = (spec, *(spec.then if isinstance(spec, RequestMade) else ()))
+        return [one.system for one in patterns if one.system is not None]
+    if isinstance(spec, Unchanged):
+        places = (*spec.besides, *(entry.place for entry in spec.allowed))
+        firsts = (strip_leading_marks(place).partition("/")[0] for place in places)
+        return [first for first in firsts if not set("*?") & set(first)]
+    return []
 
 
 def write_systems(systems: tuple[System, ...]) -> dict[str, Json]:

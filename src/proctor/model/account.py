@@ -68,3 +68,5 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """What else the reader wants said: an attribute nobody understood, a span that was left out."""
     seen_tools: tuple[str, ...] = ()
     """Tools of which every call is known although `tool_calls` is not: only calls of tools that a model's provider runs may be missing."""
+    unplayed: tuple[str, ...] = ()
+    """Steps of the scenario that did not happen: what the agent would have done to that is not known."""

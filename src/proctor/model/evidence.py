@@ -243,8 +243,8 @@ class CdsState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Each with `hook`, `service`, `summary`, `detail`, `indicator`, `source`, `suggestions` and whatever else was recorded."""
 
 
-class RequestInside(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A request that was made inside of another one, such as an entry of a FHIR batch."""
+class InnerRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One request inside of another one: an entry of a batch or a transaction."""
 
     method: str
     path: str
@@ -265,8 +265,8 @@ class StateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     response: Json = None
     at: str | None = None
     duration_ms: float | None = None
-    inside: tuple[RequestInside, ...] = ()
-    """The requests that it holds: the entries of a FHIR batch or transaction."""
+    inside: tuple[InnerRequest, ...] = ()
+    """What was asked inside of it, of a batch or a transaction."""
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -299,7 +299,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changes: tuple[StateChange, ...] | None = None
     """Everything in which the systems differ from what they were before."""
     systems: tuple[str, ...] | None = None
-    """The names of the simulated systems; `None`: nobody tells."""
+    """The names of the systems that requests and changes are of, also of those that nobody asked."""
 
 
 class Source(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -37,6 +37,7 @@ MOST_BYTES = 64_000_000
 """Bytes of a request's body that are read: more than the largest file that a system takes, so that the system itself can refuse it."""
 _IDLE_S = 30.0
 """How long a connection on which nothing comes stays open."""
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _PATH = re.compile(r"/([A-Za-z0-9_-]+)/([A-Za-z0-9_-]+)((?:/.*)?)")
 
 
@@ -333,6 +334,16 @@ class _Handler(BaseHTTPRequestHandler):
                 return b"".join(parts)
             parts.append(self.rfile.read(length))
             self.rfile.readline(10)
+
+    def __getattr__(self, name: str) -> Any:
+        # Looked up by the name of the method; what no system takes is refused like everything else, and is no fault of the server.
+        if name.startswith("do_"):
+            return self._refuse_method
+        raise AttributeError(name)
+
+    def _refuse_method(self) -> None:
+        self.close_connection = True
+        self._write(refuse(405, "method_not_allowed", f"there are {', '.join(_METHODS)}, not {self.command[:40]}").response)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve
 

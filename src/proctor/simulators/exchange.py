@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.codecs.query import encode_query
-from proctor.model.evidence import Json, RequestInside
+from proctor.model.evidence import InnerRequest, Json
 
 _TYPE_JSON = "application/json"
 GO_ON = "WEBHOOK"
@@ -42,10 +42,10 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     body: bytes = b""
     headers: dict[str, str] = {}
-    inside: tuple[RequestInside, ...] = ()
-    """The requests that the request held; claims about requests see them."""
     then: str = ""
     """What the system has left to do: a path that whoever serves it asks with `GO_ON` when this response is on its way."""
+    inside: tuple[InnerRequest, ...] = ()
+    """What was asked inside of the request, where it held several; kept with its event."""
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,19 +24,20 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, shorten, show
-from proctor.model.typed import convert_to
+from proctor.simulators import seeds
 from proctor.simulators.exchange import refuse
 from proctor.simulators.rows import Draft
 
 CONFIG = "_collections"
 """Where the settings of collections are kept, beside their rows."""
 On = Literal["create", "update", "delete"]
+_ON: tuple[On, ...] = ("create", "update", "delete")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One simple rule of a collection."""
 
-    on: tuple[On, ...] = ("create", "update", "delete")
+    on: tuple[On, ...] = _ON
     was: dict[str, Json] = {}
     when: dict[str, Json] = {}
     refuse: str | None = None
@@ -69,19 +70,46 @@ def read_collection(name: str, given: Json) -> tuple[Collection, list[dict[str, 
     rows = config.get("rows", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SpecError("rows: expected a list of objects", field=f"{name}.rows")
-    rules = [
-        {**rule, "on": [rule["on"]] if isinstance(rule.get("on"), str) else rule.get("on", ["create", "update", "delete"])}
-        if isinstance(rule, dict)
-        else rule
-        for rule in cast("list[Json]", config.get("rules") or [])
-    ]
-    try:
-        collection = convert_to({**config, "rules": rules, "name": name}, Collection)
-    except msgspec.ValidationError as error:
-        raise SpecError(str(error), field=name) from None
-    if collection.schema is not None:
-        _build_validator(msgspec.json.encode(collection.schema), name)
+    places = seeds.read_items(config.get("rules"), f"{name}.rules")
+    collection = Collection(
+        name=name,
+        schema=_read_schema(config.get("schema"), name),
+        unique=tuple(seeds.read_word(item, at) for at, item in seeds.read_items(config.get("unique"), f"{name}.unique")),
+        read_only=seeds.read_flag(config.get("read_only"), f"{name}.read_only"),
+        rules=tuple(_read_rule(item, at) for at, item in places),
+    )
     return collection, rows
+
+
+def _read_schema(value: Json, name: str) -> dict[str, Json] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise SpecError(f"expected an object, found {kind_of(value)}", field=f"{name}.schema")
+    schema = cast("dict[str, Json]", value)
+    _build_validator(msgspec.json.encode(schema), name)
+    return schema
+
+
+def _read_rule(value: Json, at: str) -> Rule:
+    """Return a rule. Raises `SpecError` also for one that would never do anything."""
+    given = seeds.read_members(value, Rule.__struct_fields__, at)
+    on = given.get("on", list(_ON))
+    listed = cast("list[Json]", on) if isinstance(on, list) else [on]
+    words = tuple(seeds.read_word(word, f"{at}.on", among=_ON) for word in listed)
+    parts = {key: _read_members(given.get(key), f"{at}.{key}") for key in ("was", "when", "set")}
+    told = None if given.get("refuse") is None else seeds.read_word(given["refuse"], f"{at}.refuse")
+    if told is None and not parts["set"]:
+        raise SpecError("a rule that neither refuses nor sets anything does nothing; write refuse or set", field=at)
+    if not words or (words == ("create",) and parts["was"]):
+        raise SpecError("a rule that never holds: before a row is made there is none", field=f"{at}.{'was' if words else 'on'}")
+    if "id" in parts["set"]:
+        raise SpecError("the id of a row stays what it is", field=f"{at}.set.id")
+    return Rule(on=cast("tuple[On, ...]", words), refuse=told, **parts)
+
+
+def _read_members(value: Json, at: str) -> dict[str, Json]:
+    return {} if value is None else seeds.read_members(value, value if isinstance(value, dict) else (), at)
 
 
 def apply_rules(collection: Collection, on: On, before: dict[str, Json] | None, row: dict[str, Json]) -> dict[str, Json]:

@@ -144,6 +144,14 @@ class Draft:
         self._changes.append(change)
 
 
+def _are_same(was: Json, now: Json) -> bool:
+    """Return whether two rows are the same JSON; to Python `true` and 1 are, to whoever reads them they are not."""
+    if was != now:
+        return False
+    # Equal ones are rare, and their members may come in another order.
+    return msgspec.json.encode(was, order="sorted") == msgspec.json.encode(now, order="sorted")
+
+
 def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
     """Return what was added, changed and removed, by system; bookkeeping is left out."""
     found: list[StateChange] = []
@@ -154,7 +162,7 @@ def list_differences(before: Rows, after: Rows) -> tuple[StateChange, ...]:
             continue
         for key in dict.fromkeys((*old, *new)):
             was, now = old.get(key), new.get(key)
-            if was is not now and was != now:
+            if was is not now and not _are_same(was, now):
                 kind = "added" if was is None else "removed" if now is None else "changed"
                 place = f"{collection}/{key}" if collection else key
                 found.append(StateChange(system=system, change=kind, place=place, before=was, after=now))

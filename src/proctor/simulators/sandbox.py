@@ -28,6 +28,8 @@ MOST_BODY = 10_000
 """Characters of a request's or response's body that an event keeps."""
 Answer = Callable[[Simulator, Request, Desk], Awaitable[Response]]
 """How a request is handed to a simulator: in place, or in a thread."""
+MOST_ERRANDS = 20
+"""How often somebody outside is asked on behalf of one request."""
 _MOST_TRIES = 20
 """How often a request is handled anew because others changed the rows meanwhile."""
 
@@ -112,7 +114,9 @@ class Sandbox:
         """
         simulator = self._simulators[system]
         await self._perform_due_steps()
-        for _ in range(_MOST_TRIES):
+        tries = 0
+        while tries < _MOST_TRIES:
+            tries += 1
             began = self._around.seconds()
             snapshot = await self._store.load(self.name)
             draft = Draft(snapshot.rows, system)
@@ -122,9 +126,8 @@ class Sandbox:
                 changes = draft.list_changes()
             except Errand as errand:
                 # Nothing of the draft is kept: the request is handled again with what came of it.
-                refused = Fetched(url=errand.url, problem="this sandbox asks nobody outside")
-                fetched = refused if fetch is None else await fetch(errand)
-                request = msgspec.structs.replace(request, fetched=(*request.fetched, fetched))
+                request = msgspec.structs.replace(request, fetched=(*request.fetched, await _go(errand, request, fetch)))
+                tries -= 1
                 continue
             except Exception as error:  # a bug in a simulator is an answer of its own, and nothing of its work is kept
                 told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
@@ -156,8 +159,18 @@ class Sandbox:
                 except SpecError as error:
                     self.failed_steps.append(f"{system}: {step.name}: {error.message}")
                     break
+                except Exception as error:  # as for requests: a bug in a simulator is told, and nothing of its work is kept
+                    told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
+                    self.failed_steps.append(f"{system}: {step.name}: {told}")
+                    break
                 if await self._store.advance(self.name, snapshot.revision, draft.list_changes(), {"system": system, "step": step.name}):
                     break
+            else:
+                self.failed_steps.append(f"{system}: {step.name}: the systems changed {_MOST_TRIES} times meanwhile")
+
+    def list_unplayed(self) -> tuple[str, ...]:
+        """Return the steps of the scenario whose time has not come."""
+        return tuple(describe_unplayed(system, step.name, after_s) for after_s, system, step in self._late)
 
     async def look(self, system: str, request: Request) -> Response:
         """Return what a system answers at this moment, for whoever serves it; there is no event, and nothing that it writes is kept."""
@@ -179,8 +192,7 @@ class Sandbox:
         rows = (await self._store.load(self.name)).rows
         families: dict[str, Json] = {}
         for name, simulator in self._simulators.items():
-            state = simulator.read_state(Desk(Draft(rows, name), self._around))
-            families.update({field: value for field in state.__struct_fields__ if (value := getattr(state, field)) is not None})
+            join_state(families, simulator.read_state(Desk(Draft(rows, name), self._around)))
         families["requests"] = await self._store.list_events(self.name)
         families["changes"] = await self.find_differences()
         families["systems"] = tuple(self._simulators)
@@ -213,6 +225,36 @@ class Sandbox:
     async def remove(self) -> None:
         """Forget everything."""
         await self._store.remove(self.name)
+
+
+def describe_unplayed(system: str, step: str, after_s: float) -> str:
+    """Return a step of a scenario that did not happen, in a sentence."""
+    return f"the step {step} of {system}, due after {after_s:g} s, did not happen: the agent was done before"
+
+
+def join_state(families: dict[str, Json], state: State) -> None:
+    """Add the state of a system to that of others; what several of them have, such as records, is of all of them."""
+    for name in state.__struct_fields__:
+        value = getattr(state, name)
+        if value is not None:
+            families[name] = _join(families[name], value) if name in families else value
+
+
+def _join(before: Json, more: Json) -> Json:
+    if isinstance(before, dict):
+        return {**before, **{name: _join(before[name], rows) if name in before else rows for name, rows in more.items()}}
+    if isinstance(before, msgspec.Struct):
+        return type(before)(**{name: _join(getattr(before, name), getattr(more, name)) for name in before.__struct_fields__})
+    return before + more
+
+
+async def _go(errand: Errand, request: Request, fetch: Fetch | None) -> Fetched:
+    """Ask outside on behalf of a request, which asks so many at most."""
+    if fetch is None:
+        return Fetched(url=errand.url, problem="this sandbox asks nobody outside")
+    if len(request.fetched) >= MOST_ERRANDS:
+        return Fetched(url=errand.url, problem=f"one request asks at most {MOST_ERRANDS} services outside")
+    return await fetch(errand)
 
 
 def _mask(body: bytes, token: str) -> bytes:

@@ -59,6 +59,15 @@ def read_flag(value: Json, at: str, *, default: bool = False) -> bool:
     return value
 
 
+def refuse_doubles(names: Iterable[tuple[str, str]], what: str) -> None:
+    """Refuse a name that comes twice in one seed; each comes with its place. Of two only one would be there."""
+    seen: dict[str, str] = {}
+    for at, name in names:
+        if name in seen:
+            raise SpecError(f"{what} {show(name)} is there twice; the first one is {seen[name]}", field=at)
+        seen[name] = at
+
+
 def join_place(at: str, name: str) -> str:
     """Return the place of a member."""
     return f"{at}.{name}" if at else name

@@ -68,11 +68,15 @@ def find_config_seed(kind: str, config: Mapping[str, Json] | None) -> Json:
 
 
 def join_config(kind: str, config: Mapping[str, Json] | None, seeds: list[Json]) -> list[Json]:
-    """Return what a system of this kind is filled with: its config first; as one with the first seed where the kind takes it so."""
+    """Return what a system of this kind is filled with: its config first; as one with the first seed where the kind takes it so.
+
+    What both have is never put together: the one would take the place of the other, and nothing of the config may get lost.
+    """
     first = find_config_seed(kind, config)
     if first is None:
         return seeds
-    if getattr(find_simulator(kind), "config_names", ()) and isinstance(first, dict) and seeds and isinstance(seeds[0], dict):
+    both = isinstance(first, dict) and seeds and isinstance(seeds[0], dict)
+    if getattr(find_simulator(kind), "config_names", ()) and both and not first.keys() & seeds[0].keys():
         return [{**first, **cast("dict[str, Json]", seeds[0])}, *seeds[1:]]
     return [first, *seeds]
 

@@ -10,6 +10,7 @@ import asyncio
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.model.account import Account
 from proctor.model.evidence import Evidence, State
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
@@ -29,7 +30,8 @@ async def read_live_state(hub: Hub, caller: Caller, task_run: Row) -> Uploaded:
     if not heads:
         return Uploaded(Evidence(), HiddenValues(), ())
     found = await read_end_state(hub, heads)
-    return Uploaded(Evidence(state=found.state), await asyncio.to_thread(_find_hidden, found.state), found.stamps)
+    account = Account(unplayed=found.unplayed) if found.unplayed else None
+    return Uploaded(Evidence(state=found.state, account=account), await asyncio.to_thread(_find_hidden, found.state), found.stamps)
 
 
 async def read_live_stamps(connection: AsyncConnection, caller: Caller, task_run: Row) -> tuple[str, ...]:

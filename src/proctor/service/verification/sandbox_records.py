@@ -101,7 +101,7 @@ async def get_sandbox_state(hub: Hub, caller: Caller, id: str) -> dict[str, Json
     """Read what a sandbox holds; also after it was torn down."""
     row, head = await _find_live(hub, caller, id)
     found = await read_end_state(hub, [head])
-    state = {name: value for name, value in msgspec.to_builtins(found.state).items() if name not in ("requests", "changes")}
+    state = {name: value for name, value in msgspec.to_builtins(found.state).items() if name not in ("requests", "changes", "systems")}
     return {"sandbox_id": id, "status": row["body"]["status"], "state": state}
 
 

@@ -241,6 +241,8 @@ class Ended(msgspec.Struct, frozen=True):
 
     state: State
     stamps: tuple[str, ...]
+    unplayed: tuple[str, ...] = ()
+    """Steps of the scenario whose time had not come."""
 
 
 async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
@@ -249,13 +251,16 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
     requests: list[StateRequest] = []
     changes: list[StateChange] = []
     stamps: list[str] = []
+    unplayed: list[str] = []
     for head in heads:
         store = open_store(hub, head["organization_id"])
         async with hub.sandbox_turns.get(head["id"]):
             if head["closed_at"] is None:
                 await perform_due_steps(hub, store, head)
             async with hub.database.reading() as connection:
-                stamps += make_stamps((await find_heads(connection, [head["id"]])).values())
+                now = (await find_heads(connection, [head["id"]])).values()
+            stamps += make_stamps(now)
+            unplayed += [told for one in now for told in _list_unplayed(one)]
             state = await Sandbox(head["id"], _list_systems(head), store, _make_surroundings_until(hub, head)).read_state()
         requests += state.requests or ()
         changes += state.changes or ()
@@ -263,7 +268,12 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
     families["requests"] = tuple(sorted(requests, key=lambda request: request.at or ""))
     families["changes"] = tuple(changes)
     families["systems"] = tuple(dict.fromkeys(head["kind"] for head in heads))
-    return Ended(State(**families), tuple(stamps))
+    return Ended(State(**families), tuple(stamps), tuple(unplayed))
+
+
+def _list_unplayed(head: Row) -> list[str]:
+    steps = cast("list[dict[str, Json]]", head["steps"] or [])
+    return [f"the step {one['step']} of {head['kind']} did not happen: its time had not come" for one in steps[head["steps_done"] :]]
 
 
 def _make_surroundings_until(hub: Hub, head: Row) -> Surroundings:

@@ -6,6 +6,7 @@ is no card is told and not kept.
 
 from __future__ import annotations
 
+import re
 from typing import cast
 
 import msgspec
@@ -19,8 +20,9 @@ from proctor.simulators.seeds import join_place, read_items, read_members, read_
 
 INDICATORS = ("info", "warning", "critical")
 MOST_SUMMARY = 140
-MOST_CARDS = 100
-"""Cards of one answer that are looked at."""
+MOST_SERVICES = 100
+"""Services of one discovery."""
+HOOK = re.compile(r"[a-z][a-z0-9-]{0,60}")
 
 
 class Canned(msgspec.Struct, frozen=True):
@@ -51,11 +53,19 @@ def read_service(value: Json, at: str) -> Service:
     given = read_members(value, ("id", "hook", "title", "description", "cards"), at, required=("id", "hook"))
     return Service(
         id=read_word(given["id"], join_place(at, "id")),
-        hook=read_word(given["hook"], join_place(at, "hook")),
+        hook=_read_hook(given["hook"], join_place(at, "hook")),
         cards=tuple(_read_canned(item, place) for place, item in read_items(given.get("cards"), join_place(at, "cards"))),
         title=read_word(given.get("title"), join_place(at, "title"), default=""),
         description=read_word(given.get("description"), join_place(at, "description"), default=""),
     )
+
+
+def _read_hook(value: Json, at: str) -> str:
+    hook = read_word(value, at)
+    if not HOOK.fullmatch(hook):
+        # Nobody could ever call it.
+        raise SpecError(f"expected the name of a hook such as patient-view, found {show(hook)}", field=at)
+    return hook
 
 
 def _read_canned(value: Json, at: str) -> Canned:
@@ -97,8 +107,10 @@ def read_services(body: bytes, services_url: str) -> list[Service] | str:
     listed = answered.get("services") if isinstance(answered, dict) else None
     if not isinstance(listed, list):
         return "the discovery answers no list of services"
+    if len(cast("list[Json]", listed)) > MOST_SERVICES:
+        return f"the discovery answers more than {MOST_SERVICES} services"
     found: list[Service] = []
-    for one in cast("list[Json]", listed)[:MOST_CARDS]:
+    for one in cast("list[Json]", listed):
         if not isinstance(one, dict) or not isinstance(one.get("id"), str) or not isinstance(one.get("hook"), str) or not one["id"]:
             return f"a service has an id and a hook, found {show(one)}"
         title, description = (str(one.get(name) or "") for name in ("title", "description"))
@@ -115,7 +127,7 @@ def read_cards(body: bytes) -> tuple[list[dict[str, Json]], list[str]]:
         return [], ["the answer has no list of cards"]
     cards: list[dict[str, Json]] = []
     problems: list[str] = []
-    for index, card in enumerate(cast("list[Json]", listed)[:MOST_CARDS]):
+    for index, card in enumerate(cast("list[Json]", listed)):
         problem = find_problem(card)
         if problem:
             problems.append(f"cards.{index}: {problem}")

@@ -37,6 +37,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     note: str = ""
     """Why there is no text, or no number of pages."""
+    unread: str = ""
+    """What of its text nobody could read, where there is some."""
 
 
 def read_document(data: bytes) -> Document | None:
@@ -60,10 +62,31 @@ def _read_pdf(data: bytes) -> Document:
         pages = pypdf.PdfReader(io.BytesIO(data)).pages
         count = len(pages)
         texts = [pages[index].extract_text() for index in range(min(count, MOST_PAGES))]
+        pictures = [index + 1 for index, text in enumerate(texts) if not text.strip() and _is_drawn(pages[index])]
     except Exception as error:  # pypdf raises whatever a broken document makes of it
         return Document(kind=PDF, note=f"the document cannot be read: {type(error).__name__}: {exception_text(error, 200)}")
     text = "\n".join(texts).encode("utf-8", "replace").decode()
-    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], note="" if text.strip() else "the document has no text layer")
+    if not text.strip():
+        return Document(kind=PDF, pages=count, note="the document has no text layer")
+    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_tell_unread(pictures, count, len(text)))
+
+
+def _is_drawn(page: Any) -> bool:
+    """Return whether something stands on a page, be it a picture."""
+    content = page.get_contents()
+    return content is not None and bool(content.get_data().strip())
+
+
+def _tell_unread(pictures: list[int], count: int, length: int) -> str:
+    """Return what of a document with text nobody could read."""
+    told: list[str] = []
+    if pictures:
+        told.append(f"page {pictures[0]} has no text layer" if len(pictures) == 1 else f"{len(pictures)} pages have no text layer")
+    if count > MOST_PAGES:
+        told.append(f"only the first {MOST_PAGES} of {count} pages are read")
+    if length > MOST_TEXT:
+        told.append(f"only the first {MOST_TEXT} of {length} characters are kept")
+    return "; ".join(told)
 
 
 def _read_tiff(data: bytes) -> Document:

@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.codecs.query import decode_query
-from proctor.model.evidence import Json, RequestInside
+from proctor.model.evidence import InnerRequest, Json
 from proctor.model.show import kind_of, show
 from proctor.simulators.exchange import Refused, Request, Response, answer_json
 from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
@@ -54,7 +54,13 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
         raise refuse_fhir(400, "structure", f"entry: expected a list of at most {MOST_ENTRIES} entries")
     entries = [_read_entry(entry, f"Bundle.entry[{index}]", request) for index, entry in enumerate(cast("list[Json]", given))]
     if kind == "transaction":
-        _run_transaction(entries, desk, handle)
+        try:
+            _run_transaction(entries, desk, handle)
+        except Refused as refused:
+            # Nothing of it is kept, and it was asked for all the same.
+            status = refused.response.status
+            inside = tuple(InnerRequest(method=one.request.method, path=one.request.target, status=status) for one in entries)
+            raise Refused(msgspec.structs.replace(refused.response, inside=inside)) from None
     else:
         for entry in entries:
             branch = desk.rows.branch()
@@ -63,17 +69,7 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
                 desk.rows.absorb(branch)
     answered = [_write_entry(entry) for entry in entries]
     response = answer_json(200, {"resourceType": "Bundle", "type": f"{kind}-response", "entry": answered}, kind=FHIR_JSON)
-    return msgspec.structs.replace(response, inside=_list_inside(entries))
-
-
-def _list_inside(entries: list[_Entry]) -> tuple[RequestInside, ...]:
-    """Return the requests that the entries are, so that claims about requests see them."""
-    found: list[RequestInside] = []
-    for entry in entries:
-        if entry.response is not None:
-            found.append(RequestInside(method=entry.request.method, path=entry.request.target, status=entry.response.status))
-            found += entry.response.inside
-    return tuple(found)
+    return msgspec.structs.replace(response, inside=tuple(_tell_entry(entry) for entry in entries))
 
 
 def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
@@ -233,6 +229,12 @@ def _find_body(entry: _Entry) -> bytes:
         except ValueError:
             raise refuse_fhir(400, "value", f"{entry.place}: the data of the patch is no base64") from None
     return msgspec.json.encode(resource)
+
+
+def _tell_entry(entry: _Entry) -> InnerRequest:
+    """Return an entry as a request like any other: who counts requests counts these, too."""
+    assert entry.response is not None, "every entry was handled"
+    return InnerRequest(method=entry.request.method, path=entry.request.target, status=entry.response.status)
 
 
 def _write_entry(entry: _Entry) -> dict[str, Json]:

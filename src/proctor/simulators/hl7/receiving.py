@@ -24,6 +24,7 @@ from proctor.model.typed import make_json_decoder
 from proctor.simulators.seeds import join_place, read_items, read_members, read_word
 
 _SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
+_MESSAGE_TYPE = re.compile(r"[A-Z][A-Z0-9]{2}(\^[A-Z][A-Z0-9]{2})?")
 _TYPE, _EVENT, _CONTROL = (compile_segment_path(path) for path in ("MSH.9.1", "MSH.9.2", "MSH.10"))
 _SENDER = [compile_segment_path(f"MSH.{number}") for number in (3, 4, 5, 6)]
 _PROCESSING, _VERSION = (compile_segment_path(path) for path in ("MSH.11", "MSH.12"))
@@ -90,8 +91,16 @@ READ_RULES = make_json_decoder(Rules)
 
 def read_rules(accepts: Json, rules: Json) -> Rules:
     """Return the rules that a suite writes. Raises `SpecError` for one that cannot be used."""
-    types = tuple(read_word(item, at) for at, item in read_items(accepts, "accepts"))
+    types = tuple(_read_type(item, at) for at, item in read_items(accepts, "accepts"))
     return Rules(types, tuple(_read_rule(item, at) for at, item in read_items(rules, "rules")))
+
+
+def _read_type(value: Json, at: str) -> str:
+    word = read_word(value, at)
+    if not _MESSAGE_TYPE.fullmatch(word):
+        # Nothing would ever fit it, and every message would be refused.
+        raise SpecError(f"expected a type such as ADT or ADT^A01, found {show(word)}", field=at)
+    return word
 
 
 def _read_rule(value: Json, at: str) -> Rule:

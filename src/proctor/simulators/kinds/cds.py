@@ -24,16 +24,15 @@ from proctor.codecs.query import encode_percent
 from proctor.model.evidence import CdsState, Json, State
 from proctor.model.show import kind_of, show
 from proctor.simulators.bodies import read_object, require_method, split_path, take_text
-from proctor.simulators.cds.cards import READ_SERVICE, Service, choose_cards, read_cards, read_service, read_services
+from proctor.simulators.cds.cards import HOOK, READ_SERVICE, Service, choose_cards, read_cards, read_service, read_services
 from proctor.simulators.exchange import Errand, Fetched, Refused, Request, Response, answer_json, refuse
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
-from proctor.simulators.seeds import read_items, read_members, read_word
+from proctor.simulators.seeds import read_items, read_members, read_word, refuse_doubles
 
 OUTCOMES = ("accepted", "overridden", "ignored")
 _CONFIG, _SERVICES = "_config", "_services"
 _CARDS = "cards"
-_HOOK = re.compile(r"[a-z][a-z0-9-]{0,60}")
 _ADDRESS = re.compile(r"https?://[^\s]{1,2000}")
 _IDS = uuid.UUID("6f1d2a36-6f6b-4a55-9f2e-6b1f6c0f3c11")
 """The namespace in which ids become UUIDs, which the specification asks for."""
@@ -54,8 +53,9 @@ class CdsSimulator:
         given = read_members(seed, self.config_names)
         if given.get("fhir_server") is not None:
             desk.rows.put(_CONFIG, "fhir_server", read_word(given["fhir_server"], "fhir_server", default=""))
-        for at, item in read_items(given.get("services"), "services"):
-            service = read_service(item, at)
+        services = [(at, read_service(item, at)) for at, item in read_items(given.get("services"), "services")]
+        refuse_doubles(((f"{at}.id", service.id) for at, service in services), "the service")
+        for _, service in services:
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
@@ -94,11 +94,14 @@ class CdsSimulator:
         if isinstance(found, str):
             raise refuse(422, "discovery_failed", found)
         for service in found:
+            before = desk.rows.get(_SERVICES, service.id)
+            if before is not None and not before["url"]:
+                raise refuse(409, "name_taken", f"{show(service.id)} is a service of the suite; give yours another id")
             desk.rows.put(_SERVICES, service.id, msgspec.to_builtins(service))
         return answer_json(201, {"services": [_show(service) for service in found]})
 
     def _call_hook(self, hook: str, request: Request, desk: Desk) -> Response:
-        if not _HOOK.fullmatch(hook):
+        if not HOOK.fullmatch(hook):
             raise refuse(422, "wrong_value", f"not the name of a hook: {show(hook)}")
         given = read_object(request)
         context = {_write_camel(name): value for name, value in given.items() if name != "prefetch"}
@@ -185,10 +188,18 @@ def _ask(service: Service, asked: dict[str, Json], request: Request) -> tuple[li
 
 
 def _keep_card(card: dict[str, Json], service: Service, desk: Desk) -> dict[str, Json]:
-    key = card.get("uuid") if isinstance(card.get("uuid"), str) and card.get("uuid") else str(uuid.uuid5(_IDS, desk.around.new_id()))
-    row = {**card, "uuid": key}
-    desk.rows.put(_CARDS, str(key), {**row, "hook": service.hook, "service": service.id})
+    named = card.get("uuid")
+    name = named if isinstance(named, str) and named else str(uuid.uuid5(_IDS, desk.around.new_id()))
+    row = {**card, "uuid": name}
+    # A service may answer the same card again: the one before was answered all the same, and stays.
+    key = name if desk.rows.get(_CARDS, name) is None else f"{name} {desk.around.new_id()}"
+    desk.rows.put(_CARDS, key, {**row, "hook": service.hook, "service": service.id})
     return row
+
+
+def _find_card(name: str, rows: Draft) -> str | None:
+    """Return the key of the last card that has this UUID."""
+    return next((key for key, row in reversed(list(rows.list(_CARDS).items())) if row["uuid"] == name), None)
 
 
 def _take_feedback(given: dict[str, Json], rows: Draft) -> Response:
@@ -224,9 +235,10 @@ def _check_feedback(given: dict[str, Json], rows: Draft) -> tuple[str, str]:
     card, outcome = take_text(given, "card"), take_text(given, "outcome")
     if outcome not in OUTCOMES:
         raise refuse(422, "wrong_value", f"outcome: expected one of {', '.join(OUTCOMES)}, found {show(outcome)}")
-    if rows.get(_CARDS, card) is None:
+    key = _find_card(card, rows)
+    if key is None:
         raise refuse(404, "not_found", f"there is no card {show(card)}")
-    return card, outcome
+    return key, outcome
 
 
 def _keep_feedback(given: dict[str, Json], rows: Draft) -> dict[str, Json]:

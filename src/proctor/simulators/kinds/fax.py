@@ -34,6 +34,8 @@ from proctor.simulators.tools import make_query
 _CONFIG, _DOCUMENTS = "_config", "_documents"
 _FAXES = "faxes"
 _ARRIVING = ("from", "text", "document", "document_type", "patient_id")
+_UNREAD = "unread"
+"""What of the text nobody could read; no claim that forbids words holds then (`checks/_entries.py`)."""
 _DESCRIBED = ("patient_id", "document_type")
 _NUMBER = "+15550200"
 """The agent's own, where the seed names none."""
@@ -157,7 +159,9 @@ def _read_content(given: dict[str, Json], rows: Draft) -> tuple[bytes, Document]
         row = rows.get(_FAXES, content)
         if row is None:
             raise refuse(422, "unknown_reference", f"content_reference: expected the id of a fax or a data: address, found {show(content)}")
-        known = Document(kind=row["content_type"], pages=row["pages"], text=row["text"], note=row.get("note", ""))
+        known = Document(
+            kind=row["content_type"], pages=row["pages"], text=row["text"], note=row.get("note", ""), unread=row.get(_UNREAD, "")
+        )
         return base64.b64decode(rows.get(_DOCUMENTS, content)), known
     try:
         data = base64.b64decode(content.partition("base64,")[2] if content.startswith("data:") else content, validate=True)
@@ -172,7 +176,8 @@ def _read_content(given: dict[str, Json], rows: Draft) -> tuple[bytes, Document]
 def _keep(data: bytes, known: Document, told: dict[str, Json], desk: Desk) -> dict[str, Json]:
     key = f"fax_{desk.around.new_id()}"
     row: dict[str, Json] = {"id": key, **told, "pages": known.pages, "text": known.text, "content_type": known.kind, "size": len(data)}
-    row = {**row, **({"note": known.note} if known.note else {}), "at": desk.around.now()}
+    row = {**row, **({"note": known.note} if known.note else {}), **({_UNREAD: known.unread} if known.unread else {})}
+    row["at"] = desk.around.now()
     desk.rows.put(_FAXES, key, row)
     # The bytes are no part of the state: its claims are about pages and words.
     desk.rows.put(_DOCUMENTS, key, base64.b64encode(data).decode())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.codecs.addresses import fold_address
 from proctor.codecs.query import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, MessagesState, State
@@ -20,7 +21,7 @@ from proctor.model.show import show
 from proctor.simulators.bodies import read_form, read_object, require_method, split_path, take_text, tell_refusal
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.messages import telnyx
-from proctor.simulators.messages.people import CHANNELS, READ_BOOK, Book, fold_address, is_address, read_book
+from proctor.simulators.messages.people import CHANNELS, READ_BOOK, Book, is_address, read_book
 from proctor.simulators.messages.twilio import VERSION, refuse_twilio, show_twilio, show_twilio_page
 from proctor.simulators.persona import find_answer
 from proctor.simulators.ports import Desk, Tool

@@ -14,17 +14,19 @@ Pages: sign in at `/login` (user name `agent`, the token of the sandbox as passw
 from __future__ import annotations
 
 import hmac
+import itertools
 
 import msgspec
 
 from proctor.codecs.query import encode_percent
+from proctor.errors import SpecError
 from proctor.model.evidence import Json, State
 from proctor.model.show import show
 from proctor.simulators import seeds
 from proctor.simulators.bodies import read_form, read_object, require_method, split_path, take_text
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.portal import pages
-from proctor.simulators.portal.determinations import READ_SETUP, SEED_KEYS, SUBMITTED, Setup, apply_determination, read_setup
+from proctor.simulators.portal.determinations import READ_SETUP, SEED_KEYS, STATUSES, SUBMITTED, Setup, apply_determination, read_setup
 from proctor.simulators.portal.wizards import WIZARDS, Wizard, find_problems, require_answers
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
@@ -53,12 +55,19 @@ class PortalSimulator:
         setup = read_setup(given, _load_setup(desk.rows))
         desk.rows.put(_CONFIG, "setup", msgspec.to_builtins(setup))
         for name, key in (("patients", "member_id"), ("providers", "npi")):
+            people: list[tuple[str, str]] = []
             for at, item in seeds.read_items(given.get(name), name):
                 row = seeds.read_members(item, item if isinstance(item, dict) else (), at, required=(key,))
-                desk.rows.put(name, seeds.read_word(row[key], f"{at}.{key}"), {**row, key: str(row[key])})
+                people.append((f"{at}.{key}", own := seeds.read_word(row[key], f"{at}.{key}")))
+                desk.rows.put(name, own, {**row, key: own})
+            seeds.refuse_doubles(people, key)
         for at, item in seeds.read_items(given.get("requests"), "requests"):
             row = seeds.read_members(item, item if isinstance(item, dict) else (), at)
-            _keep_request({"status": SUBMITTED, "reason": "", **row}, setup, desk)
+            status = seeds.read_word(row.get("status"), f"{at}.status", default=SUBMITTED, among=(SUBMITTED, *STATUSES))
+            own = desk.rows.get(REQUESTS, str(row.get("request_id", "")))
+            if own is not None:
+                raise SpecError(f"there is a request {show(row['request_id'])} already", field=f"{at}.request_id")
+            _keep_request({"reason": "", **row, "status": status}, setup, desk)
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Perform nothing: a portal waits for its users."""
@@ -263,7 +272,10 @@ def _submit(answers: dict[str, str], setup: Setup, desk: Desk) -> dict[str, Json
 
 
 def _keep_request(row: dict[str, Json], setup: Setup, desk: Desk) -> dict[str, Json]:
-    number = len(desk.rows.list(REQUESTS)) + 1
+    known = desk.rows.list(REQUESTS)
+    taken = {str(one[name]) for one in known.values() for name in ("request_id", "auth_number")}
+    # What an author seeds may have the number that would be next.
+    number = next(at for at in itertools.count(len(known) + 1) if not {f"REQ-{at:04}", f"PA-{at:06}"} & taken)
     now = desk.around.now()
     named: dict[str, Json] = {
         "request_id": f"REQ-{number:04}",

@@ -115,7 +115,7 @@ class RecordsSimulator:
         given = _read_row(request)
         own = key if old is None else old["id"]
         row = {"id": own, **(merge_patch(old, given) if request.method == "PATCH" else given)}
-        if str(row["id"]) != key:
+        if str(_check_id(row["id"])) != key:
             raise refuse(422, "wrong_id", f"the row at /{collection.name}/{key} cannot have the id {show(row['id'])}")
         row = apply_rules(collection, "create" if old is None else "update", old, row)
         check_row(collection, row, desk.rows, replaces=key)
@@ -124,10 +124,8 @@ class RecordsSimulator:
 
     def _insert(self, collection: Collection, row: dict[str, Json], desk: Desk) -> dict[str, Json]:
         given = row.get("id")
-        if "id" in row and not (isinstance(given, (str, int)) and not isinstance(given, bool) and str(given)):
-            raise refuse(422, "wrong_id", f"id: expected text or a whole number, found {show(given)}")
         # The id stays what the author wrote, a number or a text; in addresses it is text.
-        own = given if "id" in row else desk.around.new_id()
+        own = _check_id(given) if "id" in row else desk.around.new_id()
         key = str(own)
         if desk.rows.get(collection.name, key) is not None:
             raise refuse(409, "duplicate_id", f"there is a row {show(key)} in {collection.name} already")
@@ -189,6 +187,12 @@ def _require_method(request: Request, *known: str) -> None:
 def _require_writable(collection: Collection) -> None:
     if collection.read_only:
         raise refuse(409, "read_only", f"{collection.name} can be read only")
+
+
+def _check_id(given: Json) -> str | int:
+    if not isinstance(given, (str, int)) or isinstance(given, bool) or not str(given):
+        raise refuse(422, "wrong_id", f"id: expected text or a whole number, found {show(given)}")
+    return given
 
 
 def _read_row(request: Request) -> dict[str, Json]:

@@ -21,17 +21,18 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.codecs.addresses import fold_address
 from proctor.codecs.query import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, State, VoiceState, VoiceTurn
 from proctor.model.show import show
 from proctor.simulators.bodies import read_object, require_method, split_path, take_text
 from proctor.simulators.exchange import GO_ON, Refused, Request, Response, answer_json, refuse
-from proctor.simulators.messages.people import fold_address, is_address
+from proctor.simulators.messages.people import is_address
 from proctor.simulators.messages.twilio import VERSION
 from proctor.simulators.persona import read_script
 from proctor.simulators.ports import Desk, Tool
-from proctor.simulators.seeds import join_place, read_items, read_members, read_word
+from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
 from proctor.simulators.voice.calls import (
     CALLS,
     MOST_TEXT,
@@ -77,9 +78,12 @@ class VoiceSimulator:
         bare = {name: given[name] for name in _LINE_NAMES if name in given}
         if bare:
             add_line(fold_address(find_own_number(desk.rows)), _read_line(bare, ""), desk.rows)
+        numbers = [("phone", fold_address(find_own_number(desk.rows)))] if bare else []
         for at, item in read_items(given.get("lines"), "lines"):
             line = read_members(item, ("number", *_LINE_NAMES), at, required=("number",))
-            add_line(fold_address(_read_number(line["number"], join_place(at, "number"))), _read_line(line, at), desk.rows)
+            numbers.append((f"{at}.number", fold_address(_read_number(line["number"], join_place(at, "number")))))
+            add_line(numbers[-1][1], _read_line(line, at), desk.rows)
+        refuse_doubles(numbers, "the number")
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Let somebody call: `{from, opening, answers}`, or with `ivr` in place of the script."""

@@ -6,15 +6,15 @@ import re
 
 import msgspec
 
+from proctor.codecs.addresses import PHONE, fold_address
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.persona import Script, read_script
-from proctor.simulators.seeds import join_place, read_items, read_members, read_word
+from proctor.simulators.seeds import join_place, read_items, read_members, read_word, refuse_doubles
 
 CHANNELS = ("sms", "email", "chat")
-_PHONE = re.compile(r"\+?[0-9][0-9 ().-]{2,30}")
 _EMAIL = re.compile(r"[^@\s,;<>]{1,64}@[^@\s,;<>]{1,255}")
 
 
@@ -56,21 +56,20 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
 READ_BOOK = make_json_decoder(Book)
 
 
-def fold_address(address: str) -> str:
-    """Return an address as it is compared: numbers without blanks and signs, everything in lower case."""
-    return re.sub(r"[ ().-]", "", address) if _PHONE.fullmatch(address) else address.strip().lower()
-
-
 def is_address(channel: str, address: str) -> bool:
     """Return whether a channel can reach an address of this form."""
     if channel == "chat":
         return bool(address.strip())
-    return bool((_PHONE if channel == "sms" else _EMAIL).fullmatch(address.strip()))
+    return bool((PHONE if channel == "sms" else _EMAIL).fullmatch(address.strip()))
 
 
 def read_book(given: dict[str, Json], before: Book) -> Book:
     """Return who is who, as a suite writes it, added to who was known before. Raises `SpecError` for what cannot be used."""
-    people = before.people + tuple(_read_person(item, at) for at, item in read_items(given.get("people"), "people"))
+    more = [(at, _read_person(item, at)) for at, item in read_items(given.get("people"), "people")]
+    for name in ("id", "phone", "email"):
+        found = ((f"{at}.{name}", fold_address(getattr(person, name))) for at, person in more if getattr(person, name))
+        refuse_doubles(found, f"the {name}")
+    people = before.people + tuple(person for _, person in more)
     return Book(
         phone=_read_address(given.get("phone"), "phone", "sms", before.phone),
         email=_read_address(given.get("email"), "email", "email", before.email),

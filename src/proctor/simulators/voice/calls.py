@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.codecs.addresses import fold_address
 from proctor.model.evidence import Json
 from proctor.model.typed import make_json_decoder
-from proctor.simulators.messages.people import fold_address
 from proctor.simulators.ports import Desk
 from proctor.simulators.rows import Draft
 from proctor.simulators.voice.menus import START, Menus, Progress, enter_menu, take_turn

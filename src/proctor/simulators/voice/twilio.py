@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.codecs.addresses import fold_address
 from proctor.codecs.query import decode_query
 from proctor.model.evidence import Json
 from proctor.simulators.bodies import read_form
 from proctor.simulators.exchange import Request, Response, answer_json
-from proctor.simulators.messages.people import fold_address, is_address
+from proctor.simulators.messages.people import is_address
 from proctor.simulators.messages.twilio import VERSION, refuse_twilio, write_moment
 from proctor.simulators.ports import Desk
 from proctor.simulators.voice import webhooks

@@ -10,7 +10,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
-from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
+from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word, refuse_doubles
 
 CLAIM_STATUS = {
     "paid": ("F1", "65"),
@@ -112,7 +112,9 @@ def read_dataset(seed: Json, before: Dataset) -> Dataset:
     """Return the dataset that a suite writes, added to what was known before. Raises `SpecError` for one that cannot be used."""
     given = read_members(seed, ("payer", "members", "claims", "determinations", "default_determination"))
     payer = read_members(given.get("payer") or {}, ("name", "id"), "payer")
-    members = before.members + tuple(_read_member(item, at) for at, item in read_items(given.get("members"), "members"))
+    more = [(at, _read_member(item, at)) for at, item in read_items(given.get("members"), "members")]
+    refuse_doubles(((f"{at}.member_id", member.member_id) for at, member in more), "the member")
+    members = before.members + tuple(member for _, member in more)
     default = given.get("default_determination")
     return Dataset(
         payer_name=read_word(payer.get("name"), "payer.name", default=before.payer_name),
