@@ -166,7 +166,22 @@ def _make_row(row: dict[str, Any]) -> Cell:
     # A data frame has no other word than NaN for a number that is not there.
     present = {name: value for name, value in row.items() if value is not None and not (type(value) is float and math.isnan(value))}
     values = {name: decode_container(value) if name in _NESTED else value for name, value in present.items()}
-    return _write_value(values)
+    try:
+        return _write_value({name: _read_bytes(name, value) if type(value) is bytes else value for name, value in values.items()})
+    except UnicodeDecodeError as error:
+        return EvidenceError(f"the record cannot be written as JSON: bytes that are no UTF-8: {error.reason}")
+
+
+_HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
+_ID_BYTES = (8, 16)
+"""How many bytes the ids of spans and traces have."""
+
+
+def _read_bytes(name: str, value: bytes) -> str:
+    """Return a text that stands in a column of bytes; ids as OTLP writes them, in hexadecimal."""
+    if name.lower().endswith("id") and len(value) in _ID_BYTES and not _HEXADECIMAL.issuperset(value):
+        return value.hex()
+    return value.decode("utf-8")
 
 
 _NESTED = frozenset(
