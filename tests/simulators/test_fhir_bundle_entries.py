@@ -136,6 +136,6 @@ def test_what_is_said_of_a_system_that_is_not_there_is_no_pass(clinic: Workplace
 
 
 def test_a_method_that_nobody_can_send_is_refused(clinic: Workplace) -> None:
-    with pytest.raises(Exception, match='method: expected one of .*, found "POSTT"'):
+    with pytest.raises(Exception, match=r'method: expected one of .*, found "POSTT"'):
         decide(clinic, "request_not_made", method="POSTT")
     assert decide(clinic, "request_not_made", method="delete") == "pass"

@@ -7,12 +7,13 @@ the settings of a request. One of a vocabulary that nobody here knows (`customer
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypeGuard
 
 from proctor.evidence import vocabulary as names
 from proctor.evidence.members import is_misspelt
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span
 from proctor.evidence.usage import read_count
+from proctor.model.evidence import Json
 
 CONVERSATION: Final = (
     *("gen_ai.conversation.id", "session.id", "langfuse.session.id", "mlflow.trace.session", "conversation.id"),
@@ -129,6 +130,15 @@ def find_misread_attribute(span: Span) -> str | None:
         elif miscounted is None and key in _COUNTS and read_count(value) is None:
             miscounted = key
     return miscounted
+
+
+def mend_counts(attributes: dict[str, Json]) -> dict[str, Json]:
+    """Return attributes of a table that holds texts alone with its token counts as numbers."""
+    return {key: int(value) if key in _COUNTS and _is_digits(value) else value for key, value in attributes.items()}
+
+
+def _is_digits(value: Json) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16
 
 
 def find_strange_attribute(span: Span) -> str | None:

@@ -14,8 +14,9 @@ from proctor.errors import EvidenceError
 from proctor.evidence import table_langfuse, table_langsmith, table_mlflow, table_phoenix
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, text_or_none
+from proctor.evidence.span_attributes import mend_counts
 from proctor.evidence.spans import Span, read_span
-from proctor.evidence.table_values import read_time_ns
+from proctor.evidence.table_values import flatten_members, read_time_ns
 from proctor.model.evidence import Json
 
 
@@ -40,6 +41,13 @@ def _read_plain_row(row: dict[str, Any]) -> list[Span]:
     for name in ("attributes", "events", "status"):
         if isinstance(entry.get(name), str):
             entry[name] = decode_container(entry[name])
+    entry["attributes"] = _read_attributes(row, entry.get("attributes"))
+    if find_first(entry, "parent_span_id", "parentSpanId") is None:
+        entry["parent_span_id"] = row.get("parent_id")
+    for exact in ("start_time_unix_nano", "startTimeUnixNano", "end_time_unix_nano", "endTimeUnixNano"):
+        if isinstance(entry.get(exact), str) and not entry[exact].isdigit():
+            # A column of moments, whatever it is called; what is none stays, and is a doubt.
+            entry[exact] = read_time_ns(entry[exact]) or entry[exact]
     for name, exact, other in (
         ("start_time", "start_time_unix_nano", "startTimeUnixNano"),
         ("end_time", "end_time_unix_nano", "endTimeUnixNano"),
@@ -58,6 +66,19 @@ def _read_plain_row(row: dict[str, Any]) -> list[Span]:
     if not span.trace_id:
         raise EvidenceError("$.trace_id: expected text; a span without it belongs to no trace")
     return [span]
+
+
+def _read_attributes(row: dict[str, Any], value: Json) -> Json:
+    """Return the attributes of a plain row: as they stand, of texts alone, or each in a column of its own."""
+    if isinstance(value, list) and value and all(isinstance(one, dict) and isinstance(one.get("value", ""), str) for one in value):
+        value = {str(one.get("key")): one.get("value") for one in value}
+    if isinstance(value, dict) and all(isinstance(one, (str, type(None))) for one in value.values()):
+        value = mend_counts(value)
+    apart: dict[str, Json] = {}
+    for name, told in row.items():
+        if name.startswith("attributes.") and told is not None:
+            flatten_members(name.removeprefix("attributes."), told, apart, table_phoenix.AS_TEXT)
+    return {**dict_or_empty(value), **apart} if apart else value
 
 
 _PLAIN = frozenset(

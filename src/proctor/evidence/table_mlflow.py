@@ -46,8 +46,11 @@ def _is_span(span: Json) -> bool:
 
 
 def read_row(row: dict[str, Any]) -> list[Span]:
-    """Return the spans of a trace; raises `EvidenceError` where one has no id."""
-    return [_read_span(dict_or_empty(span), f"$.spans[{index}]") for index, span in enumerate(list_spans(row))]
+    """Return the spans of a trace; raises `EvidenceError` where there are none, or one has no id."""
+    spans = list_spans(row)
+    if not spans:
+        raise EvidenceError("$: no spans; expected a trace of MLflow, with `spans` or `trace`")
+    return [_read_span(dict_or_empty(span), f"$.spans[{index}]") for index, span in enumerate(spans)]
 
 
 def _read_span(entry: dict[str, Any], path: str) -> Span:

@@ -18,8 +18,8 @@ from proctor.model.evidence import Json
 
 _PREFIX = "attributes."
 _KIND = "openinference.span.kind"
-# What Phoenix decodes on arrival, by the last names.
-_AS_TEXT = ("metadata", "llm.prompt_template.variables", "tool.parameters")
+AS_TEXT = ("metadata", "llm.prompt_template.variables", "tool.parameters")
+"""What Phoenix decodes on arrival, by the last names."""
 
 
 def is_row(row: dict[str, Any]) -> bool:
@@ -37,10 +37,10 @@ def read_row(row: dict[str, Any]) -> list[Span]:
     if not isinstance(trace, str) or not trace or not isinstance(id, str) or not id:
         raise EvidenceError("$.context: expected trace_id and span_id, both texts; a span without them belongs to no trace")
     attributes: dict[str, Json] = {}
-    flatten_members("", dict_or_empty(decode_container(row.get("attributes"))), attributes, _AS_TEXT)
+    flatten_members("", dict_or_empty(decode_container(row.get("attributes"))), attributes, AS_TEXT)
     for name, value in row.items():
         if name.startswith(_PREFIX) and value is not None:
-            flatten_members(name[len(_PREFIX) :], value, attributes, _AS_TEXT)
+            flatten_members(name[len(_PREFIX) :], value, attributes, AS_TEXT)
     kind = text_or_none(row.get("span_kind"))
     if kind and kind != "UNKNOWN":
         attributes.setdefault(_KIND, kind)

@@ -195,6 +195,8 @@ def _read_member(name: str, value: Any) -> Any:
         return int(value) if value == value.to_integral_value() else float(value)
     if not isinstance(value, bytes):
         return value
+    if name.lower().endswith("id") and len(value) in _ID_BYTES and not _HEXADECIMAL.issuperset(value):
+        return value.hex()  # as OTLP writes ids
     try:
         # Many writers have one type for texts and bytes.
         return value.decode()
@@ -202,6 +204,11 @@ def _read_member(name: str, value: Any) -> Any:
         if name in _FIELDS or name in _NESTED:
             raise ValueError(f"the column {name!r} holds bytes that are no UTF-8 text: {error.reason}") from error
         return None
+
+
+_HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
+_ID_BYTES = (8, 16)
+"""How many bytes the ids of spans and traces have."""
 
 
 _NESTED = frozenset(
