@@ -11,6 +11,9 @@ from proctor.evidence.span_values import find_input_text, read_output
 from proctor.evidence.spans import Span, is_event_only
 from proctor.model.evidence import Usage
 
+_FEW_LEVELS = 6
+"""Levels above a span that are climbed anew each time somebody asks; beyond them the way is remembered."""
+
 
 class SpanTree:
     """One trace. Spans count in order of their start, or as listed when any has no time.
@@ -86,17 +89,21 @@ class SpanTree:
 
     def find_nearest(self, span: Span, kinds: frozenset[str]) -> Span | None:
         """Return the nearest span above that is of one of these kinds."""
-        if (span.id, kinds) in self._above:
-            return self._above[(span.id, kinds)]
-        above = self.steps.get(span.parent_id or "")
-        if above is None or above.kind in kinds:  # nearly always, and without any bookkeeping
-            return above.span if above is not None else None
+        # Without any bookkeeping as far as nearly all spans are nested; a fifteenth of the time.
+        at: Span | None = span
+        for _ in range(_FEW_LEVELS):
+            above = self.steps.get(at.parent_id or "")
+            if above is None:
+                return None
+            if above.kind in kinds:
+                return above.span
+            at = above.span
         # Remembered for all on the way: what is nested deep would otherwise be climbed again and again.
         passed: list[str] = []
         found: Span | None = None
         # The parents of a broken trace may form a circle.
         seen: set[str] = set()
-        at: Span | None = span
+        at = span
         while at is not None and at.id not in seen:
             seen.add(at.id)
             known = (at.id, kinds)
