@@ -75,7 +75,7 @@ class Heard:
             self.messages.append(Message(role=ROLES[entries[0].lower()], text=entries[1]))
             return
         # A list that begins with a message is neither of the next two, and nearly all lists do.
-        other = bool(entries) and not (isinstance(entries[0], dict) and "role" in entries[0])
+        other = bool(entries) and not _begins_with_message(entries)
         if other and all(is_part(entry) for entry in entries):
             self._read_message({"role": role, "parts": entries}, role)
             return
@@ -334,6 +334,10 @@ _PLAIN_MEMBERS = frozenset(("role", "parts", "finish_reason"))
 """The members of a message by the convention of OpenTelemetry."""
 _MORE_THAN_WORDS = (*PRINTED, "[{")
 """How a text begins that may hold an object or a conversation."""
+
+
+def _begins_with_message(entries: list[Any]) -> bool:
+    return isinstance(entries[0], dict) and "role" in entries[0]
 
 
 def _is_pair(entry: Json) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from proctor.evidence.span_messages import Hearings
 from proctor.evidence.span_step import Step, only_begins
@@ -11,6 +12,7 @@ from proctor.evidence.span_values import find_input_text, read_output
 from proctor.evidence.spans import Span, is_event_only
 from proctor.model.evidence import Usage
 
+_get_start = attrgetter("start_ns")
 _FEW_LEVELS = 6
 """Levels above a span that are climbed anew each time somebody asks; beyond them the way is remembered."""
 
@@ -24,11 +26,11 @@ class SpanTree:
 
     def __init__(self, spans: Sequence[Span]) -> None:
         # Log records may tell of spans that were sampled away; they have no place in the tree.
-        spans = [span for span in spans if not is_event_only(span)]
+        spans = [span for span in spans if not span.events or not is_event_only(span)]
         known = {span.id for span in spans}
         spans = [span for span in spans if span.parent_id is not None or not only_begins(span)] or spans
         # One span without a time would sort to the front; then the order of the list is the better guess.
-        self.spans = sorted(spans, key=lambda span: span.start_ns) if all(span.start_ns for span in spans) else list(spans)
+        self.spans = sorted(spans, key=_get_start) if all(map(_get_start, spans)) else list(spans)
         self.hearings = Hearings()
         self.steps = {span.id: Step(span, self.hearings) for span in self.spans}
         self._by_kind: dict[str | None, list[Span]] = {}
