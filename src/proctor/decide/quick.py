@@ -44,7 +44,8 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
                 # Evidence handed over in code has no source, so one result, which nobody can change, is the result of all of it.
                 if clean.source is source and clean.attempt == attempt:
                     return clean
-                return CaseResult(case, "pass", 1.0, clean.verdicts, source, None, None, attempt)
+                # With the empty object of the clean one: making another costs as much as the smallest check.
+                return CaseResult(case, "pass", 1.0, clean.verdicts, source, None, None, attempt, clean.extracted)
             # Those before this one were the remembered ones; no check is asked twice.
             verdicts = (*clean.verdicts[:position], verdict, *[check(evidence) for check in checks[position + 1 :]])
         except Exception:  # one of them could not be decided; the careful way finds out which

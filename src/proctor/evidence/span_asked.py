@@ -21,6 +21,8 @@ from proctor.model.evidence import ToolCall
 
 def find_asked(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
     """Return each call that a model asked for with its request; a call that only a later request repeats belongs to the one before."""
+    if not any(message.calls for exchange in exchanges for side in (exchange.given, exchange.said) for message in side or ()):
+        return []
     asked = _Asked()
     before: Exchange | None = None
     for number, exchange in enumerate(exchanges):
@@ -138,9 +140,12 @@ class Results:
         self._loose: dict[str | None, list[ToolResult]] = {}
         self._recent: set[int] = set()
         """Which of them were given after the last thing a user said: the calls they answer were made in this trace."""
-        given = (message for exchange in exchanges for message in exchange.given or ())
-        self._earlier = {call.id for message in given for call in message.calls if call.id is not None}
+        self._earlier: set[str] = set()
         """The ids of calls that requests were given, also those of turns before the trace."""
+        if not any(message.results for exchange in exchanges for side in (exchange.given, exchange.said) for message in side or ()):
+            return
+        given = (message for exchange in exchanges for message in exchange.given or ())
+        self._earlier |= {call.id for message in given for call in message.calls if call.id is not None}
         uses = Counter(call.id for call in asked if call.id)
         # Every later request repeats them. A list that tells one more than any before it tells a new one.
         seen: Counter[tuple[str | None, str | None, bytes, bool]] = Counter()

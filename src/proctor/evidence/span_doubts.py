@@ -136,7 +136,7 @@ def doubt_messages(exchanges: Sequence[Exchange], doubts: Doubts) -> None:
 
 def doubt_lone_logs(spans: Sequence[Span], doubts: Doubts) -> None:
     """Doubt the calls and the answer if log records tell of a request whose span is missing: it may have asked for tools."""
-    if any(is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
+    if any(span.events and is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
         why = "log records tell of a request to a model whose span is not in the trace"
         _doubt(doubts, ("tool_calls", "tool_results", "answer", "turns", "usage"), why)
 

@@ -42,7 +42,7 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
     longest, broken = 0, 0
     texts: list[tuple[Span, str, str]] = []
     for span in spans:
-        for attributes in (span.attributes, *(event.attributes for event in span.events)):
+        for attributes in (span.attributes, *[event.attributes for event in span.events]) if span.events else (span.attributes,):
             for key, value in attributes.items():
                 if type(value) is not str or len(value) < _SHORTEST_LIMIT:
                     continue

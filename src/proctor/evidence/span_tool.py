@@ -65,6 +65,10 @@ def _find_message(span: Span) -> dict[str, Any]:
     for key in names.TOOL_RESULT:
         if key not in span.attributes:  # nearly always, and many times as fast as decoding nothing
             continue
+        written = span.attributes[key]
+        # The text of such a message names the call; an escape could hide the name. To look is far cheaper than to decode.
+        if isinstance(written, str) and "tool_call_id" not in written and "\\" not in written:
+            return {}
         value = decode_attribute(span.attributes, key)
         if value is None:
             continue
@@ -116,7 +120,7 @@ def _has_failed(span: Span) -> bool:
         or str(find_first(attributes, *names.TOOL_STATUS)).lower() in ("error", "failed", "failure")
         or attributes.get("langfuse.observation.level") == "ERROR"
         # LangSmith leaves the status of a tool that raised as it was.
-        or any(event.name == "exception" for event in span.events)
+        or (bool(span.events) and any(event.name == "exception" for event in span.events))
     )
 
 

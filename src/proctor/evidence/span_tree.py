@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from proctor.evidence.span_messages import Hearings
 from proctor.evidence.span_step import Step, only_begins
@@ -10,6 +11,10 @@ from proctor.evidence.span_usage import read_span_usage
 from proctor.evidence.span_values import find_input_text, read_output
 from proctor.evidence.spans import Span, is_event_only
 from proctor.model.evidence import Usage
+
+_get_start = attrgetter("start_ns")
+_FEW_LEVELS = 6
+"""Levels above a span that are climbed anew each time somebody asks; beyond them the way is remembered."""
 
 
 class SpanTree:
@@ -21,11 +26,11 @@ class SpanTree:
 
     def __init__(self, spans: Sequence[Span]) -> None:
         # Log records may tell of spans that were sampled away; they have no place in the tree.
-        spans = [span for span in spans if not is_event_only(span)]
+        spans = [span for span in spans if not span.events or not is_event_only(span)]
         known = {span.id for span in spans}
         spans = [span for span in spans if span.parent_id is not None or not only_begins(span)] or spans
         # One span without a time would sort to the front; then the order of the list is the better guess.
-        self.spans = sorted(spans, key=lambda span: span.start_ns) if all(span.start_ns for span in spans) else list(spans)
+        self.spans = sorted(spans, key=_get_start) if all(map(_get_start, spans)) else list(spans)
         self.hearings = Hearings()
         self.steps = {span.id: Step(span, self.hearings) for span in self.spans}
         self._by_kind: dict[str | None, list[Span]] = {}
@@ -86,17 +91,21 @@ class SpanTree:
 
     def find_nearest(self, span: Span, kinds: frozenset[str]) -> Span | None:
         """Return the nearest span above that is of one of these kinds."""
-        if (span.id, kinds) in self._above:
-            return self._above[(span.id, kinds)]
-        above = self.steps.get(span.parent_id or "")
-        if above is None or above.kind in kinds:  # nearly always, and without any bookkeeping
-            return above.span if above is not None else None
+        # Without any bookkeeping as far as nearly all spans are nested; a fifteenth of the time.
+        at: Span | None = span
+        for _ in range(_FEW_LEVELS):
+            above = self.steps.get(at.parent_id or "")
+            if above is None:
+                return None
+            if above.kind in kinds:
+                return above.span
+            at = above.span
         # Remembered for all on the way: what is nested deep would otherwise be climbed again and again.
         passed: list[str] = []
         found: Span | None = None
         # The parents of a broken trace may form a circle.
         seen: set[str] = set()
-        at: Span | None = span
+        at = span
         while at is not None and at.id not in seen:
             seen.add(at.id)
             known = (at.id, kinds)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from proctor.evidence import vocabulary as names
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of
@@ -27,6 +29,7 @@ _CACHE_WRITTEN = (
     "gen_ai.usage.cache_creation_input_tokens",
     "llm.token_count.prompt_details.cache_write",
 )
+_CACHE = frozenset((*_CACHED, *_CACHE_WRITTEN))
 _USAGE_OBJECTS = frozenset(names.USAGE_OBJECTS)
 
 
@@ -37,14 +40,11 @@ def read_span_usage(span: Span) -> Usage | None:
         counts = [_count(attributes, table) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
         if counts != [None, None, None]:
             # By the convention cached tokens are among the input.
+            found = Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])
+            if _CACHE.isdisjoint(attributes):
+                return found
             cached, written = _count(attributes, _CACHED), _count(attributes, _CACHE_WRITTEN)
-            return Usage(
-                input_tokens=counts[0],
-                output_tokens=counts[1],
-                total_tokens=counts[2],
-                cached_input_tokens=cached or None,
-                cache_write_tokens=written or None,
-            )
+            return msgspec.structs.replace(found, cached_input_tokens=cached or None, cache_write_tokens=written or None)
     if isinstance(words := attributes.get(names.USAGE_WORDS), str):
         return read_usage({key: int(count) for key, count in _WORDED_COUNT.findall(words)})
     if _USAGE_OBJECTS.isdisjoint(attributes):

@@ -22,7 +22,7 @@ _DEEPEST = 6
 
 def decode_input(span: Span) -> Json:
     """Return what went into a span, decoded."""
-    return _find_first_value(span, names.INPUT_VALUE)[0]
+    return None if _INPUT_NAMES.isdisjoint(span.attributes) else _find_first_value(span, names.INPUT_VALUE)[0]
 
 
 def decode_output(span: Span) -> Json:
@@ -31,10 +31,16 @@ def decode_output(span: Span) -> Json:
 
 
 def _find_output(span: Span) -> tuple[Json, Json]:
+    if _OUTPUT_NAMES.isdisjoint(span.attributes):
+        return None, None
     value, written = _find_first_value(span, names.OUTPUT_VALUE)
     if isinstance(value, dict) and "kwargs" in value and {"outputs", "output", "kwargs"}.issuperset(value):
         value = written = find_first(value, "outputs", "output")  # Traceloop
     return value, written
+
+
+# Most spans have neither, and that is found out in one step.
+_INPUT_NAMES, _OUTPUT_NAMES = frozenset(names.INPUT_VALUE), frozenset(names.OUTPUT_VALUE)
 
 
 def _find_first_value(span: Span, keys: tuple[str, ...]) -> tuple[Json, Json]:
@@ -52,6 +58,8 @@ def find_input_text(span: Span, hearings: Hearings) -> str | None:
     """Return what was asked, where a span says it in words: the last thing a user said in it."""
     heard = _read_event_messages(span, said=False) if span.events else None
     if heard is None:
+        if _INPUT_NAMES.isdisjoint(span.attributes):
+            return None
         value, written = _find_first_value(span, names.INPUT_VALUE)
         if value is None:
             return None

@@ -61,10 +61,25 @@ def call_in_words(text: str) -> str | None:
     """Explain why a text of a model leaves open whether a tool was called, or return None if no call is written in it."""
     if _is_json_call(text) or _PYTHONIC.match(text):
         return LOOKS_LIKE_CALL
-    if _SPOKEN.search(text) is None:
+    if not _may_hold_call(text) or _SPOKEN.search(text) is None:
         return None
     # What somebody writes about is quoted, what is asked for is not.
     return LOOKS_LIKE_CALL if "`" not in text or _SPOKEN.search(_QUOTED.sub("``", text)) is not None else None
+
+
+def _may_hold_call(text: str) -> bool:
+    """Return whether a text has what every pattern of a call has: an angle bracket, or one of a few words.
+
+    Most answers have neither. To look for them takes a hundredth of the time that the patterns take, which are tried at every character.
+    """
+    if "<" in text or ">" in text:
+        return True
+    lowered = text.lower()
+    # Patterns that ignore case also take the two letters of Turkish for an `i`, which `lower` leaves alone.
+    return any(word in lowered for word in _CALL_WORDS) or (not text.isascii() and ("\u0130" in text or "\u0131" in text))
+
+
+_CALL_WORDS = ("tool", "function", "action", "command")
 
 
 def _is_json_call(text: str) -> bool:

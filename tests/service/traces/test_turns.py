@@ -246,6 +246,27 @@ async def test_a_process_that_dies_takes_nothing_of_the_other_batch_along() -> N
     await pair.close()
 
 
+async def test_decisions_of_a_long_batch_are_taken_up_together_and_the_deadly_trace_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    gather = child_process.ChildProcess.let_frames_gather
+
+    async def count_rest(self: child_process.ChildProcess, seconds: float) -> None:
+        rests.append(seconds)
+        await gather(self, seconds)
+
+    monkeypatch.setattr(child_process.ChildProcess, "let_frames_gather", count_rest)
+    decider = ProcessDecider(command=(sys.executable, "-c", DEADLY))
+    asked = [{"id": "1", "attributes": {"openinference.span.kind": "AGENT", "input.value": f"question {number}"}} for number in range(120)]
+    whole = [task(pieces=[pack([{"resource": {}, "spans": [span]}])]) for span in asked]
+    deadly = task(id="b", pieces=[pack({"data": {"text": "DEADLY"}})])
+    async with asyncio.timeout(30):
+        found = await decider.decide(Batch(cases=b"[]", tasks=whole, judging=False), {})
+        assert [decision.asked for decision in found] == [f"question {number}" for number in range(120)]
+        assert rests
+        assert len(await decider.decide(Batch(cases=b"[]", tasks=[*whole[:70], deadly, *whole[70:]], judging=False), {})) == 70
+    await decider.close()
+
+
 def test_a_process_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = (sys.executable, "-c", f"import time; time_sleep = time.sleep\n{DEADLY.replace('os._exit(9)', 'time_sleep(60)')}")
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections import deque
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -42,7 +43,9 @@ class ChildProcess:
         self._command = command
         self._stall_s = stall_s
         self._process: asyncio.subprocess.Process | None = None
-        self._frames: AsyncGenerator[bytes] | None = None
+        self._frames: AsyncGenerator[list[bytes]] | None = None
+        self._waiting: deque[bytes] = deque()
+        """Frames that have come and that nobody has asked for yet."""
 
     @property
     def is_running(self) -> bool:
@@ -74,7 +77,7 @@ class ChildProcess:
         self._frames = self._read_frames(self._process)
         try:
             async with asyncio.timeout(START_S):
-                ready = await anext(self._frames)
+                ready = await self.receive()
         except (EOFError, TimeoutError) as error:
             await self.close()
             raise CannotStart(f"it did not get ready: {type(error).__name__}") from error
@@ -94,8 +97,28 @@ class ChildProcess:
 
     async def receive(self) -> bytes:
         """Return the next frame. Raises `EOFError` at the end, and `TimeoutError` when none comes for long."""
-        assert self._frames is not None
-        return await anext(self._frames)
+        if not self._waiting:
+            assert self._frames is not None
+            self._waiting.extend(await anext(self._frames))
+        return self._waiting.popleft()
+
+    async def let_frames_gather(self, seconds: float) -> None:
+        """Leave what the process writes in its pipe for a moment, unless something is here already.
+
+        Whoever takes up each frame as it comes is woken for each, which costs as much as half of all else that is done for a trace.
+        """
+        if self._waiting or self._process is None:
+            return
+        # asyncio offers no public way to the pipe.
+        transport: Any = getattr(self._process, "_transport", None)
+        pipe: Any = None if transport is None else transport.get_pipe_transport(1)
+        if pipe is None:
+            return
+        pipe.pause_reading()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            pipe.resume_reading()
 
     def kill(self) -> None:
         """Kill the process at once; whoever waits for it hears that there is nothing more."""
@@ -110,6 +133,7 @@ class ChildProcess:
         if self._frames is not None:
             await self._frames.aclose()
             self._frames = None
+        self._waiting.clear()
         if process is None:
             return
         # Before it is waited for: once it is reaped, the system may give its number to somebody else.
@@ -130,17 +154,20 @@ class ChildProcess:
                 return await self._process.wait()
         return None
 
-    async def _read_frames(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
-        """Yield frames as they come, many of them read at once. Raises `EOFError` at the end, `TimeoutError` when none comes for long."""
+    async def _read_frames(self, process: asyncio.subprocess.Process) -> AsyncGenerator[list[bytes]]:
+        """Yield frames as they come, all of one reading together. Raises `EOFError` at the end, `TimeoutError` when none comes for long."""
         assert process.stdout is not None
         held = bytearray()
         while True:
             start = 0
+            frames: list[bytes] = []
             while len(held) >= start + 4 and len(held) >= (end := start + 4 + int.from_bytes(held[start : start + 4], "big")):
                 # Cut off once per read, below, and not once per frame, which would move the rest of the buffer each time.
-                yield bytes(held[start + 4 : end])
+                frames.append(bytes(held[start + 4 : end]))
                 start = end
             del held[:start]
+            if frames:
+                yield frames
             async with asyncio.timeout(self._stall_s):
                 data = await process.stdout.read(_AT_ONCE)
             if not data:

@@ -1,0 +1,97 @@
+"""The short roads of the reader of spans give what the long ones give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.evidence import spoken_calls
+from proctor.evidence.span_messages import Heard
+from proctor.evidence.span_tool import read_tool_call
+from proctor.evidence.span_tree import SpanTree
+from proctor.evidence.spans import Span
+
+TEXTS = st.sampled_from(
+    ["", "hello", "[REDACTED]", '[{"role": "user", "content": "hi"}]', '{"role": "user"}', "ToolUseBlock(id='1')", "ResponseOutputMessage("]
+)
+PARTS = st.one_of(
+    st.fixed_dictionaries({"type": st.sampled_from(["text", "Text", "output_text", "tool_call", "reasoning"]), "content": TEXTS}),
+    st.fixed_dictionaries({"type": st.just("text"), "text": TEXTS}),
+    st.fixed_dictionaries({"type": st.just("text"), "content": TEXTS, "annotations": st.just([{"a": 1}])}),
+    st.just({"type": "tool_call", "id": "1", "name": "refund", "arguments": {"order": 17}}),
+    st.just({"type": "tool_call_response", "id": "1", "response": "done"}),
+    TEXTS,
+)
+MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "system", "tool", "User", "MessageRole.USER", "stranger", None, {"value": "user"}])},
+    optional={
+        "parts": st.one_of(st.lists(PARTS, max_size=3), TEXTS, st.none()),
+        "content": TEXTS,
+        "finish_reason": st.sampled_from(["stop", "", None, "Length"]),
+        "name": st.just("x"),
+    },
+)
+
+
+@given(st.lists(MESSAGES, max_size=4), st.sampled_from(["user", "assistant"]))
+def test_a_plain_message_is_read_as_any_other(messages: list[dict[str, Any]], role: Any) -> None:
+    class Long(Heard):
+        def _read_plain_message(self, value: dict[str, Any]) -> bool:
+            return False
+
+    short, long = Heard(), Long()
+    short.read(messages, role)
+    long.read(messages, role)
+    assert (short.messages, short.strange, short.ends, short.has_bare_text) == (long.messages, long.strange, long.ends, long.has_bare_text)
+
+
+FRAGMENTS = st.sampled_from(
+    [
+        *(
+            "<tool_call>",
+            "<",
+            ">>>run\n{",
+            "[TOOL_CALLS]",
+            "to=functions.x",
+            "\u273fFUNCTION\u273f",
+            "```tool_code",
+            "[[ ## tool_calls ## ]]",
+        ),
+        *("Calling tools:", "Action: look\nAction Input: x", "Action: look[17]", '"tool_call"', '"action": "x", "action_input":'),
+        *("'command': {'name':", "ACT\u0130ON: look[17]", "act\u0131on: look[17]", "TO=FUNCT\u0130ONS.x"),
+        *("hello ", "\n", "it's ", "\u00e9t\u00e9 "),
+    ]
+)
+
+
+@given(st.lists(FRAGMENTS, max_size=4).map("".join))
+def test_no_call_in_words_is_passed_over(text: str) -> None:
+    if spoken_calls._SPOKEN.search(text) is not None:  # pyright: ignore[reportPrivateUsage]
+        assert spoken_calls._may_hold_call(text)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_message_is_found_whose_name_is_escaped() -> None:
+    written = '{"kwargs": {"tool\\u005fcall_id": "c1", "name": "refund", "content": "ok"}}'
+    span = Span(id="1", name="tool", attributes={"output.value": written, "tool.name": "x"})
+    call = read_tool_call(span, None)
+    assert (call.name, call.id) == ("refund", "c1")
+
+
+def test_what_lies_far_above_is_found() -> None:
+    kinds = {0: "AGENT", **dict.fromkeys(range(1, 20), "CHAIN")}
+    spans = [
+        Span(id=str(n), parent_id=str(n - 1) if n else None, name=str(n), attributes={"openinference.span.kind": kind})
+        for n, kind in kinds.items()
+    ]
+    tree = SpanTree(spans)
+    for span in spans[1:]:
+        found = tree.find_nearest(span, frozenset(("agent",)))
+        assert found is not None and found.id == "0"
+        assert tree.find_nearest(span, frozenset(("tool",))) is None
+
+
+def test_parents_in_a_circle_are_climbed_once() -> None:
+    spans = [Span(id=str(n), parent_id=str((n + 1) % 3), name=str(n), attributes={"openinference.span.kind": "CHAIN"}) for n in range(3)]
+    assert SpanTree(spans).find_nearest(spans[0], frozenset(("agent",))) is None
