@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from decimal import Decimal
 from pathlib import Path
@@ -175,3 +178,18 @@ def test_rows_come_back_from_a_spool_as_they_were() -> None:
     for row in rows:
         spool.append(row)
     assert [spool.read(number) for number in (2, 0, 1)] == [rows[2], rows[0], rows[1]]
+
+
+def test_arrow_takes_memory_from_the_system_and_programs_that_are_started_choose_for_themselves(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "rows.parquet")
+    look = (
+        "import os; from pathlib import Path; from proctor.formats.rows import TableOptions; from proctor.sources.tables import DataFiles; "
+        "rows = list(DataFiles(Path()).open('rows.parquet', TableOptions()).rows()); "
+        "import pyarrow; print(len(rows), pyarrow.default_memory_pool().backend_name, os.environ.get('ARROW_DEFAULT_MEMORY_POOL'))"
+    )
+    own = {key: value for key, value in os.environ.items() if key != "ARROW_DEFAULT_MEMORY_POOL"} | {
+        "PYTHONPATH": os.pathsep.join(sys.path)
+    }
+    for chosen, told in (({}, "3 system None"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "3 mimalloc mimalloc")):
+        done = subprocess.run([sys.executable, "-c", look], cwd=tmp_path, env=own | chosen, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == told

@@ -6,7 +6,10 @@ have: they are refused where a template asks for their column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,10 @@ from proctor.sources.table_text import MAX_FILE, MAX_ROWS, check_size, refuse_at
 
 BATCH = 512
 """Rows that are decoded at once."""
+_READ_AT_ONCE = 1 << 16
+"""Bytes of a column that are read at once."""
+_POOL = "ARROW_DEFAULT_MEMORY_POOL"
+"""The variable by which Arrow chooses who manages its memory, once, when it is imported."""
 
 
 def open_parquet(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str | None = None) -> ArrowTable:
@@ -38,9 +45,24 @@ def _import(module: str, what: str) -> Any:
     import importlib
 
     try:
-        return importlib.import_module(module)
+        with _prefer_plain_memory():
+            return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtra(f"reading {what} files", "data") from error
+
+
+@contextmanager
+def _prefer_plain_memory() -> Generator[None]:
+    """Let Arrow, where it is imported now and nobody has chosen, take memory from the system: its own manager gives hardly any back."""
+    if "pyarrow" in sys.modules or _POOL in os.environ:
+        yield
+        return
+    os.environ[_POOL] = "system"
+    try:
+        yield
+    finally:
+        # Programs that are started later choose for themselves.
+        del os.environ[_POOL]
 
 
 class _ParquetPart:
@@ -50,6 +72,7 @@ class _ParquetPart:
         check_size(path, file, MAX_FILE)
         self.file = file
         self._parquet, self._path = parquet, path
+        self._arrow = _import("pyarrow", "Parquet")
         try:
             # Opened again for every pass: an open file would hold what it has buffered.
             with parquet.ParquetFile(path) as opened:
@@ -62,11 +85,14 @@ class _ParquetPart:
         """Yield the rows, a batch at a time."""
         names = None if columns is None else [name for name in columns if name in self.columns]
         try:
-            with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=1 << 20, pre_buffer=False) as opened:
+            with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=_READ_AT_ONCE, pre_buffer=False) as opened:
                 for batch in opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False):
                     yield batch.to_pylist()
         except (OSError, ValueError) as error:
             raise refuse_at(self.file, None, f"this Parquet file cannot be read on: {error}", code="bad_parquet") from error
+        finally:
+            # What follows needs memory too, and the file is not read again.
+            self._arrow.default_memory_pool().release_unused()
 
 
 class _ArrowPart:
