@@ -18,7 +18,7 @@ from proctor.formats.rows import Row, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.sources.cells import make_json
-from proctor.sources.table_text import MAX_FILE, MAX_ROWS, check_size, refuse_at, refuse_more_rows
+from proctor.sources.table_text import MAX_FIELD, MAX_FILE, MAX_ROWS, check_size, refuse_at, refuse_more_rows
 
 BATCH = 512
 """Rows that are decoded at once."""
@@ -81,13 +81,12 @@ class _ParquetPart:
         except (OSError, ValueError) as error:
             raise refuse_at(file, None, f"no Parquet file that can be read: {error}", code="bad_parquet") from error
 
-    def batches(self, columns: Sequence[str] | None) -> Iterator[list[dict[str, Any]]]:
+    def batches(self, columns: Sequence[str] | None) -> Iterator[Any]:
         """Yield the rows, a batch at a time."""
         names = None if columns is None else [name for name in columns if name in self.columns]
         try:
             with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=_READ_AT_ONCE, pre_buffer=False) as opened:
-                for batch in opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False):
-                    yield batch.to_pylist()
+                yield from opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False)
         except (OSError, ValueError) as error:
             raise refuse_at(self.file, None, f"this Parquet file cannot be read on: {error}", code="bad_parquet") from error
         finally:
@@ -122,12 +121,12 @@ class _ArrowPart:
         except (OSError, ValueError) as error:
             raise refuse_at(self.file, None, f"no Arrow file that can be read: {error}", code="bad_arrow") from error
 
-    def batches(self, columns: Sequence[str] | None) -> Iterator[list[dict[str, Any]]]:
+    def batches(self, columns: Sequence[str] | None) -> Iterator[Any]:
         """Yield the rows, a batch at a time."""
         for batch in self._read():
             wanted = batch if columns is None else batch.select([name for name in columns if name in self.columns])
             for start in range(0, batch.num_rows, BATCH):
-                yield wanted.slice(start, BATCH).to_pylist()
+                yield wanted.slice(start, BATCH)
 
 
 class ArrowTable:
@@ -140,6 +139,10 @@ class ArrowTable:
         for part in parts:
             if part.columns != parts[0].columns:
                 raise InputError(f"{part.file}: its columns are not those of {parts[0].file}")
+        names = parts[0].columns
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                raise refuse_at(parts[0].file, None, f"two columns are called {name!r}")
         total = sum(part.count for part in parts)
         if (total if options.limit is None else min(total, options.limit)) > MAX_ROWS:
             raise refuse_more_rows(parts[0].file, None)
@@ -156,10 +159,10 @@ class ArrowTable:
         for part in self._parts:
             index = 0
             for batch in part.batches(self._chosen):
-                for values in batch[:left]:
+                for values in _decode_batch(batch, part.file, index)[:left]:
                     yield self._make_row(values, part.file, index)
                     index += 1
-                left -= len(batch)
+                left -= batch.num_rows
                 if left <= 0:
                     return
 
@@ -171,4 +174,22 @@ class ArrowTable:
                 found[str(name)] = make_json(value)
             except ValueError as error:
                 raise refuse_at(file, index + 1, f"column {name!r}: {error}", code="bad_cell", path=origin.path) from None
+            if isinstance(value, str) and len(value) > MAX_FIELD:
+                told = f"column {name!r} has {len(value):,} characters; the limit is {MAX_FIELD:,}"
+                raise refuse_at(file, index + 1, told, code="too_large", path=origin.path)
         return Row(found, origin)
+
+
+def _decode_batch(batch: Any, file: str, first: int) -> list[dict[str, Any]]:
+    """Return the rows of a batch; raises `InputError` at the first cell that Python has no value for."""
+    try:
+        return batch.to_pylist()
+    except (ValueError, OverflowError):
+        for number in range(batch.num_rows):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                try:
+                    column[number].as_py()
+                except (ValueError, OverflowError) as error:
+                    place, told = first + number + 1, f"column {name!r}: {error}"
+                    raise refuse_at(file, place, told, code="bad_cell", path=f"row {place}") from error
+        raise
