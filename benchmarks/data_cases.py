@@ -15,7 +15,7 @@ from benchmarks.report import Figure
 
 SMALL, LARGE = 10_000, int(os.environ.get("PROCTOR_BENCH_DATA_ROWS", "100000"))
 MOST_GROWTH = 1.15
-"""What ten times the rows may need of memory: the figure of Parquet, whose dictionaries grow up to 1 MB for a column, is the largest."""
+"""What ten times the rows may need of memory: the figure of Parquet, whose dictionaries are not full in the small file, is the largest."""
 COMMANDS = {
     "validate": (),
     "check": ("evidence{count}.jsonl", "--format", "json", "--output", "checked.json", "--quiet"),
