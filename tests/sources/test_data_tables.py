@@ -5,9 +5,13 @@ from __future__ import annotations
 import datetime
 import inspect
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import openpyxl
 import pyarrow as pa
@@ -126,11 +130,11 @@ def test_a_sheet_that_unpacks_to_too_much_is_not_unpacked(tmp_path: Path, monkey
         read(tmp_path, "rows.xlsx")
 
 
-def save_to_disk(folder: Path, name: str = "data-00000-of-00001.arrow") -> None:
+def save_to_disk(folder: Path, name: str = "data-00000-of-00001.arrow", table: Any = TABLE) -> None:
     """What `save_to_disk` of the library `datasets` leaves."""
     folder.mkdir(parents=True)
-    with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_stream(sink, TABLE.schema) as writer:
-        writer.write_table(TABLE, max_chunksize=2)
+    with pa.OSFile(str(folder / name), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
     (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}], "_split": None, "_indices_data_files": None}))
     (folder / "dataset_info.json").write_text("{}")
 
@@ -175,3 +179,47 @@ def test_rows_come_back_from_a_spool_as_they_were() -> None:
     for row in rows:
         spool.append(row)
     assert [spool.read(number) for number in (2, 0, 1)] == [rows[2], rows[0], rows[1]]
+
+
+def test_arrow_takes_memory_from_the_system_and_programs_that_are_started_choose_for_themselves(tmp_path: Path) -> None:
+    pq.write_table(TABLE, tmp_path / "rows.parquet")
+    look = (
+        "import os; from pathlib import Path; from proctor.formats.rows import TableOptions; from proctor.sources.tables import DataFiles; "
+        "rows = list(DataFiles(Path()).open('rows.parquet', TableOptions()).rows()); "
+        "import pyarrow; print(len(rows), pyarrow.default_memory_pool().backend_name, os.environ.get('ARROW_DEFAULT_MEMORY_POOL'))"
+    )
+    own = {key: value for key, value in os.environ.items() if key != "ARROW_DEFAULT_MEMORY_POOL"} | {
+        "PYTHONPATH": os.pathsep.join(sys.path)
+    }
+    for chosen, told in (({}, "3 system None"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "3 mimalloc mimalloc")):
+        done = subprocess.run([sys.executable, "-c", look], cwd=tmp_path, env=own | chosen, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == told
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (pa.array([0, 10**18], pa.timestamp("us")), "rows.parquet:2: column 'x': "),
+        (pa.array([0, 1_700_000_000_123_456_789], pa.timestamp("ns")), "rows.parquet:2: column 'x': Nanosecond"),
+        (pa.array(["", "y" * 1_000_001]), "rows.parquet:2: column 'x' has 1,000,001 characters; the limit is 1,000,000"),
+    ],
+    ids=["a year beyond 9999", "nanoseconds", "a long text"],
+)
+@pytest.mark.parametrize("saved", [False, True], ids=["parquet", "arrow"])
+def test_a_cell_that_cannot_be_read_is_told_with_its_row_and_column(column: Any, told: str, saved: bool, tmp_path: Path) -> None:
+    table = pa.table({"q": ["a", "b"], "x": column})
+    if saved:
+        save_to_disk(tmp_path / "set", table=table)
+        name, told = "set", told.replace("rows.parquet", "set/data-00000-of-00001.arrow")
+    else:
+        pq.write_table(table, tmp_path / "rows.parquet")
+        name = "rows.parquet"
+    with pytest.raises(proctor.InputError) as caught:
+        read(tmp_path, name)
+    assert told in str(caught.value)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["q", "q"]), tmp_path / "rows.parquet")
+    with pytest.raises(proctor.InputError, match=r"rows\.parquet: two columns are called 'q'"):
+        read(tmp_path, "rows.parquet")

@@ -18,7 +18,7 @@ from proctor.decide.survey import Survey, survey_cases
 from proctor.errors import EvidenceError
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
-from proctor.model.lazy_cases import is_lazy
+from proctor.model.lazy_cases import find_scratch, is_lazy
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
 from proctor.model.show import nearest
@@ -73,7 +73,7 @@ class CheckStream:
         self.clock: Clock = lambda: self._started_at
         self.lookup = self._prepared.lookup
         self._quick = self.lookup if now is None and shows == "verdicts" else {}
-        self.tally = Tally()
+        self.tally = Tally(find_scratch(suite.cases))
         self.unmatched: list[Json] = []
         """What is told of records that name an unknown case."""
         self._unmatched_count = 0

@@ -13,7 +13,7 @@ from proctor.actions.suites import load_suite
 from proctor.errors import InputError, ProctorError
 from proctor.evidence.account import find_known
 from proctor.model.case import Case, Suite
-from proctor.model.lazy_cases import is_lazy, pick_cases
+from proctor.model.lazy_cases import find_scratch, is_lazy, pick_cases
 from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, RunResult, Unmet
 from proctor.model.run import EntryDigest, RunEntry, RunHeader
 from proctor.model.verdict import Outcome
@@ -186,7 +186,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _make_result(header: RunHeader, suite: Suite, parts: Parts) -> RunResult:
-    tally = Tally()
+    tally = Tally(find_scratch(suite.cases))
     tally.add_all(parts.results)
     return RunResult(
         suite_name=suite.name,

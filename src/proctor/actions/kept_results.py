@@ -1,4 +1,4 @@
-"""The results of a kept run with very many attempts: where each stands is held, in some ten bytes, and it is read when it is asked for.
+"""The results of a kept run with very many attempts: where each stands is put aside, and it is read when it is asked for.
 
 The order is that of the suite, then that of the attempts, whatever the order in which they ended. An attempt beyond the plan, or of a case
 that the suite does not have, comes behind those of its case, or last.
@@ -6,18 +6,19 @@ that the suite does not have, comes behind those of its case, or last.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from proctor.model.case import Case, Suite
-from proctor.model.lazy_cases import LazySequence
+from proctor.model.lazy_cases import LazySequence, find_scratch
 from proctor.model.name_table import NameTable
 from proctor.model.result import CaseResult, Ending, Incomplete, MissingAttempts, Unmet
 from proctor.model.run import RunEntry, RunHeader
+from proctor.model.scratch import Numbers
 from proctor.scoring.completeness import count_planned_attempts
 from proctor.store.run_entries import EntryFile
 
-_NOT_THERE = (1 << 64) - 1
+_NOT_THERE = 0
+"""No place: a place is kept as one more than the byte at which an entry begins."""
 
 
 class KeptResults:
@@ -26,13 +27,17 @@ class KeptResults:
     def __init__(self, header: RunHeader, suite: Suite, entries: EntryFile, make: Callable[[Case, RunEntry], CaseResult]) -> None:
         """`make` gives the result of one entry."""
         self._suite, self._entries, self._make = suite, entries, make
-        self._positions = NameTable()
-        self._first = array("Q", [0])
+        self._scratch = find_scratch(suite.cases)
+        self._positions = NameTable(self._scratch)
+        self._first = self._scratch.make_numbers("Q", 1)
         """Of each case the number of its first planned attempt among all of them; the last one is how many there are."""
+        self._count = 0
+        """How many attempts were planned."""
         for position, case in enumerate(suite.cases):
             self._positions.add(case.id, position)
-            self._first.append(self._first[-1] + count_planned_attempts(case, header.repeat))
-        self._planned = array("Q", [_NOT_THERE]) * self._first[-1]
+            self._count += count_planned_attempts(case, header.repeat)
+            self._first.append(self._count)
+        self._planned = self._scratch.make_numbers("Q", self._count)
         """Where the entry of each planned attempt stands."""
         self._beyond: dict[tuple[int, str, int], int] = {}
         """Where entries stand that were not planned: by the position of the case, its id and the attempt."""
@@ -46,29 +51,35 @@ class KeptResults:
             position = self._find(head.case)
             if position is None:
                 self._unknown += 1
-                self._beyond[len(self._answered), head.case, head.attempt] = start
+                self._beyond[len(self._answered), head.case, head.attempt] = start + 1
                 continue
             self._answered[position] |= not head.left_nothing
             place = self._first[position] + head.attempt
             if head.attempt >= 0 and place < self._first[position + 1]:
-                self._planned[place] = start
+                self._planned[place] = start + 1
             else:
-                self._beyond[position, head.case, head.attempt] = start
+                self._beyond[position, head.case, head.attempt] = start + 1
 
     def _put_in_order(self) -> tuple[int, Callable[[int], CaseResult]]:
         """Return how many results there are, and how one is read by its number."""
         if not self._beyond:
-            order = array("Q", (start for start in self._planned if start != _NOT_THERE))
+            order = self._put_numbers_aside(start for start in self._planned if start != _NOT_THERE)
         else:
             found = [(position, attempt, start) for (position, _, attempt), start in self._beyond.items()]
             for position in range(len(self._answered)):
                 first, end = self._first[position], self._first[position + 1]
                 found += [(position, place - first, start) for place in range(first, end) if (start := self._planned[place]) != _NOT_THERE]
-            order = array("Q", (start for _, _, start in sorted(found)))
+            order = self._put_numbers_aside(start for _, _, start in sorted(found))
         return len(order), lambda number: self._read(order[number])
 
-    def _read(self, start: int) -> CaseResult:
-        entry = self._entries.read(start)
+    def _put_numbers_aside(self, numbers: Iterable[int]) -> Numbers:
+        found = self._scratch.make_numbers("Q")
+        for number in numbers:
+            found.append(number)
+        return found
+
+    def _read(self, place: int) -> CaseResult:
+        entry = self._entries.read(place - 1)
         position = self._find(entry.case)
         return self._make(Case(id=entry.case) if position is None else self._suite.cases[position], entry)
 
@@ -77,12 +88,14 @@ class KeptResults:
 
     def find_incomplete(self, ended: Ending) -> Incomplete | None:
         """Return what is missing of the planned attempts, or None where every one of them is there."""
-        done = array("I", bytes(4 * len(self._answered)))
-        lacking = array("I")
+        done = self._scratch.make_numbers("I", len(self._answered))
+        lacking = self._scratch.make_numbers("I")
+        finished = 0
         for position in range(len(self._answered)):
             first, end = self._first[position], self._first[position + 1]
-            done[position] = sum(self._planned[place] != _NOT_THERE for place in range(first, end))
-            if done[position] < end - first:
+            done[position] = count = sum(self._planned[place] != _NOT_THERE for place in range(first, end))
+            finished += count
+            if count < end - first:
                 lacking.append(position)
         if not lacking:
             return None
@@ -94,8 +107,8 @@ class KeptResults:
 
         return Incomplete(
             ended=ended,
-            attempts_finished=sum(done),
-            attempts_planned=self._first[-1],
+            attempts_finished=finished,
+            attempts_planned=self._count,
             cases_finished=len(done) - len(lacking),
             cases_planned=len(done),
             missing=LazySequence(len(lacking), make),
@@ -118,7 +131,7 @@ class KeptResults:
             start = self._planned[self._first[position] + attempt]
         if start == _NOT_THERE:
             start = self._beyond.get((len(self._answered) if position is None else position, case_id, attempt), _NOT_THERE)
-        return None if start == _NOT_THERE else self._entries.read(start)
+        return None if start == _NOT_THERE else self._entries.read(start - 1)
 
 
 class _Entries(Mapping[tuple[str, int], RunEntry]):

@@ -14,7 +14,7 @@ from proctor.model.run import RunEntry
 from proctor.report.json_text import CaseEncoder, encode_strangers, indent_item, iterate_document
 from proctor.report.result_rows import Cells, RowWriter, iterate_csv, name_run
 
-_IN_MEMORY = 4 << 20
+_IN_MEMORY = 1 << 18
 """Bytes that are held before a file is made for them."""
 
 

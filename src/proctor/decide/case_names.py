@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from proctor.model.case import Case
+from proctor.model.lazy_cases import find_scratch
 from proctor.model.name_table import NameTable
 
 
@@ -70,8 +71,8 @@ class HashedNames:
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._cases = cases
-        self._ids = NameTable()
-        self._others = NameTable()
+        self._ids = NameTable(find_scratch(cases))
+        self._others = NameTable(find_scratch(cases))
         self._listed: tuple[str, ...] | None = None
 
     def add(self, case: Case, position: int) -> bool:

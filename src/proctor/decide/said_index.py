@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.model.case import Case
 from proctor.model.evidence import Json
-from proctor.model.lazy_cases import is_lazy
+from proctor.model.lazy_cases import find_scratch, is_lazy
 from proctor.model.name_table import NameTable
 
 
@@ -20,7 +20,7 @@ class SaidIndex:
         self._cases = cases
         self._list_said = list_said
         self._held: dict[bytes, list[int]] | None = None if is_lazy(cases) else {}
-        self._hashed = NameTable()
+        self._hashed = NameTable(find_scratch(cases))
 
     def add(self, said: Sequence[Json], position: int) -> None:
         """Take what a case says."""

@@ -34,7 +34,7 @@ class CasesReader:
         self._shared = shared
         self._source = source
         self._variants: tuple[Variant, ...] = ()
-        self._taken = TakenNames()
+        self._taken = TakenNames() if source is None else TakenNames(scratch=source)
         self._parts: list[Sequence[Case]] = []
         self._by_hand: list[Case] = []
 

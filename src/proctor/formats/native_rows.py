@@ -344,7 +344,7 @@ class _Held:
         """Return the cases of all rows."""
         if self._spool is None:
             return tuple(self._cases)
-        return LazySequence(self.count * self._maker.width, self._make_from_spool)
+        return LazySequence(self.count * self._maker.width, self._make_from_spool, scratch=self._source)
 
     def _make_from_spool(self, index: int) -> Case:
         assert self._spool is not None

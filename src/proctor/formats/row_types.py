@@ -64,8 +64,15 @@ def _read_json(text: str) -> Json:
     def refuse(name: str) -> Json:
         raise ValueError(f"{name} is not JSON")
 
+    def build(members: list[tuple[str, Json]]) -> Json:
+        built = dict(members)
+        if len(built) < len(members):
+            twice = next(key for number, (key, _) in enumerate(members) if any(key == other for other, _ in members[:number]))
+            raise ValueError(f"the key {show(twice, 60)} stands twice in one object")
+        return built
+
     try:
-        return json.loads(text, parse_constant=refuse)
+        return json.loads(text, parse_constant=refuse, object_pairs_hook=build)
     except json.JSONDecodeError as error:
         raise ValueError(f"expected JSON, found {show(text, 60)} ({error.msg} at character {error.pos + 1})") from None
     except RecursionError:

@@ -13,6 +13,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
+from proctor.model.scratch import Scratch
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -76,8 +77,8 @@ class RowSpool(Protocol):
         ...
 
 
-class DataSource(Protocol):
-    """Opens the files that a suite names."""
+class DataSource(Scratch, Protocol):
+    """Opens the files that a suite names, and has a place for what is to be known of very many rows."""
 
     @property
     def held(self) -> int | None:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, overload
 
 from proctor.model.case import Case
+from proctor.model.scratch import IN_MEMORY, Numbers, Scratch
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -19,8 +19,10 @@ U = TypeVar("U")
 class LazySequence(Sequence[T]):
     """Items that are made by their number, each time they are asked for; the last few are remembered."""
 
-    def __init__(self, count: int, make: Callable[[int], T], *, remember: int = 64) -> None:
+    def __init__(self, count: int, make: Callable[[int], T], *, remember: int = 64, scratch: Scratch = IN_MEMORY) -> None:
         self._count = count
+        self.scratch = scratch
+        """Where to put what has to be known of each of them."""
         self._make = make
         self._remember = remember
         self._made: dict[int, T] = {}
@@ -62,13 +64,13 @@ def join_cases(parts: Sequence[Sequence[Case]]) -> Sequence[Case]:
         number = bisect_right(starts, index) - 1
         return filled[number][index - starts[number]]
 
-    return filled[0] if len(filled) == 1 else LazySequence(starts[-1], make, remember=1)
+    return filled[0] if len(filled) == 1 else LazySequence(starts[-1], make, remember=1, scratch=find_scratch(*filled))
 
 
 def map_sequence(items: Sequence[T], make: Callable[[T], U], *, remember: int = 256) -> Sequence[U]:
     """Return what is made of each item: a tuple, or, where the items are lazy, a lazy sequence."""
     if isinstance(items, LazySequence):
-        return LazySequence(len(items), lambda index: make(items[index]), remember=remember)
+        return LazySequence(len(items), lambda index: make(items[index]), remember=remember, scratch=items.scratch)
     return tuple(make(item) for item in items)
 
 
@@ -78,7 +80,8 @@ def pick_cases(cases: Sequence[Case], chooses: Callable[[Case], bool]) -> tuple[
         chosen = tuple(case for case in cases if chooses(case))
         ids = {case.id for case in chosen}
         return chosen, tuple(case for case in cases if case.id not in ids)
-    positions, others = array("L"), array("L")
+    scratch = find_scratch(cases)
+    positions, others = scratch.make_numbers("I"), scratch.make_numbers("I")
     for position, case in enumerate(cases):
         (positions if chooses(case) else others).append(position)
     return _at(cases, positions), _at(cases, others)
@@ -91,14 +94,23 @@ def group_cases(cases: Sequence[Case], find_key: Callable[[Case], str]) -> list[
         for case in cases:
             by_key.setdefault(find_key(case), []).append(case)
         return [tuple(group) for group in by_key.values()]
-    positions: dict[str, array[int]] = {}
+    scratch = find_scratch(cases)
+    positions: dict[str, Numbers] = {}
     for position, case in enumerate(cases):
-        positions.setdefault(find_key(case), array("L")).append(position)
+        key = find_key(case)
+        if key not in positions:
+            positions[key] = scratch.make_numbers("I")
+        positions[key].append(position)
     return [_at(cases, group) for group in positions.values()]
 
 
-def _at(cases: Sequence[Case], positions: Sequence[int]) -> Sequence[Case]:
-    return LazySequence(len(positions), lambda index: cases[positions[index]], remember=1)
+def _at(cases: Sequence[Case], positions: Numbers) -> Sequence[Case]:
+    return LazySequence(len(positions), lambda index: cases[positions[index]], remember=1, scratch=find_scratch(cases))
+
+
+def find_scratch(*parts: Sequence[Case]) -> Scratch:
+    """Return where to put what has to be known of each case: in memory, unless some of them are made when they are asked for."""
+    return next((part.scratch for part in parts if isinstance(part, LazySequence)), IN_MEMORY)
 
 
 def is_lazy(items: Iterable[object]) -> bool:

@@ -1,65 +1,76 @@
-"""Names of very many cases in some thirty bytes each: their 64-bit hashes in one table, instead of the texts themselves.
+"""Names of very many cases: their 64-bit hashes in one table, instead of the texts themselves.
 
 A hash of an unknown name may be that of a known one, if hardly ever: whoever finds a position compares the name that stands there.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
+
+from proctor.model.scratch import IN_MEMORY, Scratch
 
 _FIRST_SIZE = 256
 _MASK = (1 << 64) - 1
+_HALF = (1 << 32) - 1
 
 
 class NameTable:
     """Positions by name, which is a text or bytes."""
 
-    def __init__(self) -> None:
-        self._places = array("I", bytes(4 * _FIRST_SIZE))
-        """By the last bits of a hash: one more than the number of the newest entry with it; 0 is a free place."""
+    def __init__(self, scratch: Scratch = IN_MEMORY) -> None:
+        self._scratch = scratch
+        # By the last bits of a hash: its lower half, and below that one more than the number of the newest entry with it; 0 is a free
+        # place. The half of the hash tells nearly all names apart, so that a look-up reads one number, wherever that lies.
+        self._places = scratch.make_numbers("Q", _FIRST_SIZE)
+        self._size = _FIRST_SIZE
         self._used = 0
-        self._hashes = array("Q")
-        self._positions = array("I")
-        self._older = array("I")
-        """Of each entry: one more than the number of the one before it with the same hash."""
+        self._hashes = scratch.make_numbers("Q")
+        self._positions = scratch.make_numbers("Q")
+        """Of each entry its position, and above that one more than the number of the entry before it with the same hash."""
 
     def __len__(self) -> int:
         return len(self._hashes)
 
     def add(self, name: str | bytes, position: int) -> None:
         """Put a name in; a name that is there already gets one more position."""
-        if 3 * (self._used + 1) > 2 * len(self._places):
+        if 3 * (self._used + 1) > 2 * self._size:
             self._grow()
         hashed = hash(name) & _MASK
-        place = self._find_place(hashed)
-        older = self._places[place]
-        self._used += not older
+        place, newest = self._find_place(hashed)
+        self._used += not newest
         self._hashes.append(hashed)
-        self._positions.append(position)
-        self._older.append(older)
-        self._places[place] = len(self._hashes)
+        self._positions.append(newest << 32 | position)
+        self._places[place] = (hashed & _HALF) << 32 | len(self._hashes)
 
     def find(self, name: str | bytes) -> Iterator[int]:
         """Yield every position that was put in under this name, or under one with the same hash, the newest first."""
-        entry = self._places[self._find_place(hash(name) & _MASK)]
+        _, entry = self._find_place(hash(name) & _MASK)
         while entry:
-            yield self._positions[entry - 1]
-            entry = self._older[entry - 1]
+            found = self._positions[entry - 1]
+            yield found & _HALF
+            entry = found >> 32
 
-    def _find_place(self, hashed: int) -> int:
-        """Return the place of a hash, or the free one where it belongs."""
-        places, hashes, last = self._places, self._hashes, len(self._places) - 1
+    def _find_place(self, hashed: int) -> tuple[int, int]:
+        """Return the place of a hash with its newest entry, or the free one where it belongs and 0."""
+        places, last, half = self._places, self._size - 1, hashed & _HALF
         place = hashed & last
-        while places[place] and hashes[places[place] - 1] != hashed:
+        while found := places[place]:
+            if found >> 32 == half and self._hashes[(found & _HALF) - 1] == hashed:
+                return place, found & _HALF
             place = (place + 1) & last
-        return place
+        return place, 0
 
     def _grow(self) -> None:
-        before, self._places = self._places, array("I", bytes(8 * len(self._places)))
-        for entry in before:
-            if entry:
-                self._places[self._find_place(self._hashes[entry - 1])] = entry
+        # In the order of the places: each goes to the same place of one of the quarters, so that few pages are touched at a time.
+        before, self._size = self._places, 4 * self._size
+        places, last = self._scratch.make_numbers("Q", self._size), self._size - 1
+        for found in before:
+            if found:
+                place = found >> 32 & last
+                while places[place]:
+                    place = (place + 1) & last
+                places[place] = found
+        self._places = places
 
 
 class TakenNames:
@@ -68,8 +79,9 @@ class TakenNames:
     Once there are more than `held`, one free name in 10^19 for each that is taken is said to be taken, too.
     """
 
-    def __init__(self, held: int = 5_000) -> None:
+    def __init__(self, held: int = 5_000, scratch: Scratch = IN_MEMORY) -> None:
         self._held = held
+        self._scratch = scratch
         self._names: set[str] = set()
         self._more: NameTable | None = None
 
@@ -89,5 +101,5 @@ class TakenNames:
             self._names.add(name)
             return
         if self._more is None:
-            self._more = NameTable()
+            self._more = NameTable(self._scratch)
         self._more.add(name, 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from proctor.actions.history import suite_of
 from proctor.model.case import Case, Suite
-from proctor.model.lazy_cases import is_lazy
+from proctor.model.lazy_cases import find_scratch, is_lazy
 from proctor.model.name_table import NameTable
 from proctor.store.run_files import CASES, SUITE, RunFolder
 
@@ -28,7 +28,7 @@ class ReadSuite:
 
     def __init__(self, suite: Suite) -> None:
         self.suite = suite
-        self._positions = NameTable()
+        self._positions = NameTable(find_scratch(suite.cases))
         for position, case in enumerate(suite.cases):
             self._positions.add(case.id, position)
 

@@ -8,6 +8,7 @@ from proctor.model.case import Case
 from proctor.model.cost import CostTally, TotalCost
 from proctor.model.lazy_cases import LazySequence
 from proctor.model.result import CaseResult, CaseSummary
+from proctor.model.scratch import IN_MEMORY, Scratch
 from proctor.model.verdict import OUTCOMES, Outcome
 from proctor.scoring.packed_counts import PackedCounts
 from proctor.scoring.reduce import reduce_attempts
@@ -41,9 +42,10 @@ class _Count:
 class Tally:
     """Counts, scores and per-case outcomes over a stream of case results."""
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: Scratch = IN_MEMORY) -> None:
+        """`scratch` takes the counts of very many cases."""
         self._by_case: dict[str, _Count] = {}
-        self._packed = PackedCounts()
+        self._packed = PackedCounts(scratch)
         """The cases that are too many to be counted one by one."""
         self._last: _Count | None = None
         self._last_case: Case | None = None

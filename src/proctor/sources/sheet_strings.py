@@ -6,52 +6,20 @@ whole, also where it reads rows one by one; here it goes to a temporary file wit
 
 from __future__ import annotations
 
-import os
-import tempfile
-from array import array
 from pathlib import Path
 from typing import Any
 
-_MOST_PENDING = 1 << 20
-"""Bytes that wait to be written together."""
+from proctor.sources.scratch_files import FileTexts
 
 
-class SpooledTexts:
-    """Texts in a temporary file, in the order in which they came."""
+class SheetTexts(FileTexts):
+    """The texts of a workbook, in the order in which they stand there."""
 
-    def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="proctor-texts-")  # noqa: SIM115 - lives as long as the workbook
-        self._starts = array("Q", [0])
-        self._pending = bytearray()
-
-    def append(self, text: str) -> None:
-        """Put one more text aside."""
-        data = text.encode("utf-8", "surrogatepass")
-        self._starts.append(self._starts[-1] + len(data))
-        self._pending += data
-        if len(self._pending) > _MOST_PENDING:
-            self._flush()
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._starts) - 1
-
-    def __getitem__(self, index: int) -> str:
+    def __getitem__(self, index: int, /) -> str:
         """Return a text by its number from 0; raises `IndexError` where there is none."""
         if not 0 <= index < len(self):
             raise IndexError(f"a cell has the text {index} of {len(self)}")
-        if self._pending:
-            self._flush()
-        start, end = self._starts[index], self._starts[index + 1]
-        return os.pread(self._file.fileno(), end - start, start).decode("utf-8", "surrogatepass")
-
-    def _flush(self) -> None:
-        self._file.write(self._pending)
-        self._file.flush()
-        self._pending.clear()
-
-    def __del__(self) -> None:
-        self._file.close()
+        return super().__getitem__(index)
 
 
 def load_workbook(path: Path) -> Any:
@@ -69,7 +37,7 @@ def load_workbook(path: Path) -> Any:
             part: Any = self.package.find(SHARED_STRINGS)
             if part is None:
                 return
-            self.shared_strings: Any = SpooledTexts()
+            self.shared_strings: Any = SheetTexts()
             root: Any = None
             with self.archive.open(part.PartName[1:]) as source:
                 for event, node in iterparse(source, events=("start", "end")):

@@ -6,7 +6,10 @@ have: they are refused where a template asks for their column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,14 @@ from proctor.formats.rows import Row, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.sources.cells import make_json
-from proctor.sources.table_text import MAX_FILE, MAX_ROWS, check_size, refuse_at, refuse_more_rows
+from proctor.sources.table_text import MAX_FIELD, MAX_FILE, MAX_ROWS, check_size, refuse_at, refuse_more_rows
 
 BATCH = 512
 """Rows that are decoded at once."""
+_READ_AT_ONCE = 1 << 16
+"""Bytes of a column that are read at once."""
+_POOL = "ARROW_DEFAULT_MEMORY_POOL"
+"""The variable by which Arrow chooses who manages its memory, once, when it is imported."""
 
 
 def open_parquet(files: Sequence[tuple[Path, str]], options: TableOptions, *, stem: str | None = None) -> ArrowTable:
@@ -38,9 +45,24 @@ def _import(module: str, what: str) -> Any:
     import importlib
 
     try:
-        return importlib.import_module(module)
+        with _prefer_plain_memory():
+            return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtra(f"reading {what} files", "data") from error
+
+
+@contextmanager
+def _prefer_plain_memory() -> Generator[None]:
+    """Let Arrow, where it is imported now and nobody has chosen, take memory from the system: its own manager gives hardly any back."""
+    if "pyarrow" in sys.modules or _POOL in os.environ:
+        yield
+        return
+    os.environ[_POOL] = "system"
+    try:
+        yield
+    finally:
+        # Programs that are started later choose for themselves.
+        del os.environ[_POOL]
 
 
 class _ParquetPart:
@@ -50,6 +72,7 @@ class _ParquetPart:
         check_size(path, file, MAX_FILE)
         self.file = file
         self._parquet, self._path = parquet, path
+        self._arrow = _import("pyarrow", "Parquet")
         try:
             # Opened again for every pass: an open file would hold what it has buffered.
             with parquet.ParquetFile(path) as opened:
@@ -58,15 +81,17 @@ class _ParquetPart:
         except (OSError, ValueError) as error:
             raise refuse_at(file, None, f"no Parquet file that can be read: {error}", code="bad_parquet") from error
 
-    def batches(self, columns: Sequence[str] | None) -> Iterator[list[dict[str, Any]]]:
+    def batches(self, columns: Sequence[str] | None) -> Iterator[Any]:
         """Yield the rows, a batch at a time."""
         names = None if columns is None else [name for name in columns if name in self.columns]
         try:
-            with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=1 << 20, pre_buffer=False) as opened:
-                for batch in opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False):
-                    yield batch.to_pylist()
+            with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=_READ_AT_ONCE, pre_buffer=False) as opened:
+                yield from opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False)
         except (OSError, ValueError) as error:
             raise refuse_at(self.file, None, f"this Parquet file cannot be read on: {error}", code="bad_parquet") from error
+        finally:
+            # What follows needs memory too, and the file is not read again.
+            self._arrow.default_memory_pool().release_unused()
 
 
 class _ArrowPart:
@@ -96,12 +121,12 @@ class _ArrowPart:
         except (OSError, ValueError) as error:
             raise refuse_at(self.file, None, f"no Arrow file that can be read: {error}", code="bad_arrow") from error
 
-    def batches(self, columns: Sequence[str] | None) -> Iterator[list[dict[str, Any]]]:
+    def batches(self, columns: Sequence[str] | None) -> Iterator[Any]:
         """Yield the rows, a batch at a time."""
         for batch in self._read():
             wanted = batch if columns is None else batch.select([name for name in columns if name in self.columns])
             for start in range(0, batch.num_rows, BATCH):
-                yield wanted.slice(start, BATCH).to_pylist()
+                yield wanted.slice(start, BATCH)
 
 
 class ArrowTable:
@@ -114,6 +139,10 @@ class ArrowTable:
         for part in parts:
             if part.columns != parts[0].columns:
                 raise InputError(f"{part.file}: its columns are not those of {parts[0].file}")
+        names = parts[0].columns
+        for position, name in enumerate(names):
+            if name in names[:position]:
+                raise refuse_at(parts[0].file, None, f"two columns are called {name!r}")
         total = sum(part.count for part in parts)
         if (total if options.limit is None else min(total, options.limit)) > MAX_ROWS:
             raise refuse_more_rows(parts[0].file, None)
@@ -130,10 +159,10 @@ class ArrowTable:
         for part in self._parts:
             index = 0
             for batch in part.batches(self._chosen):
-                for values in batch[:left]:
+                for values in _decode_batch(batch, part.file, index)[:left]:
                     yield self._make_row(values, part.file, index)
                     index += 1
-                left -= len(batch)
+                left -= batch.num_rows
                 if left <= 0:
                     return
 
@@ -145,4 +174,22 @@ class ArrowTable:
                 found[str(name)] = make_json(value)
             except ValueError as error:
                 raise refuse_at(file, index + 1, f"column {name!r}: {error}", code="bad_cell", path=origin.path) from None
+            if isinstance(value, str) and len(value) > MAX_FIELD:
+                told = f"column {name!r} has {len(value):,} characters; the limit is {MAX_FIELD:,}"
+                raise refuse_at(file, index + 1, told, code="too_large", path=origin.path)
         return Row(found, origin)
+
+
+def _decode_batch(batch: Any, file: str, first: int) -> list[dict[str, Any]]:
+    """Return the rows of a batch; raises `InputError` at the first cell that Python has no value for."""
+    try:
+        return batch.to_pylist()
+    except (ValueError, OverflowError):
+        for number in range(batch.num_rows):
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                try:
+                    column[number].as_py()
+                except (ValueError, OverflowError) as error:
+                    place, told = first + number + 1, f"column {name!r}: {error}"
+                    raise refuse_at(file, place, told, code="bad_cell", path=f"row {place}") from error
+        raise

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from proctor.errors import InputError
 from proctor.formats.rows import RowSpool, Table, TableOptions
+from proctor.model.scratch import Code, Numbers, Texts
 from proctor.model.show import show
 from proctor.sources.texts import check_path
 
@@ -80,6 +81,18 @@ class DataFiles:
         from proctor.sources.row_spool import FileSpool  # only large files need it
 
         return FileSpool()
+
+    def make_numbers(self, code: Code, count: int = 0) -> Numbers:
+        """Return so many zeros in a temporary file, to which more numbers can be added."""
+        from proctor.sources.scratch_files import FileNumbers  # as above
+
+        return FileNumbers(code, count)
+
+    def make_texts(self) -> Texts:
+        """Return no texts in a temporary file, to which some can be added."""
+        from proctor.sources.scratch_files import FileTexts  # as above
+
+        return FileTexts()
 
     def _locate(self, name: str) -> Path:
         if not name.strip() or "\0" in name:

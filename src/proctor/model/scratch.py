@@ -1,0 +1,84 @@
+"""Where numbers and texts about very many cases are put aside: in memory, or wherever the floors above put them.
+
+Whoever reads a large file of data knows a place for what is kept of each row (`sources/tables.py`), and hands it on with the cases.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Literal, Protocol
+
+Code = Literal["I", "Q"]
+"""How large a number may be: 32 bits, or 64."""
+
+
+class Numbers(Protocol):
+    """Numbers in a row, by their position from 0."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> int: ...
+    def __setitem__(self, index: int, value: int, /) -> None: ...
+    def __iter__(self) -> Iterator[int]: ...
+    def append(self, value: int, /) -> None:
+        """Put one more number behind the others."""
+        ...
+
+
+class Texts(Protocol):
+    """Texts in a row, by their position from 0."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> str: ...
+    def append(self, text: str, /) -> None:
+        """Put one more text behind the others."""
+        ...
+
+
+class Scratch(Protocol):
+    """A place for numbers and texts that nobody reads but whoever put them there."""
+
+    def make_numbers(self, code: Code, count: int = 0) -> Numbers:
+        """Return so many zeros, to which more numbers can be added."""
+        ...
+
+    def make_texts(self) -> Texts:
+        """Return no texts, to which some can be added."""
+        ...
+
+
+class HeldTexts:
+    """Texts in one piece of memory."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._starts = array("Q", [0])
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, index: int, /) -> str:
+        return self._bytes[self._starts[index] : self._starts[index + 1]].decode("utf-8", "surrogatepass")
+
+    def append(self, text: str, /) -> None:
+        """Put one more text behind the others."""
+        # Half of a surrogate pair is no text that UTF-8 can hold, and a name may be any text.
+        self._bytes += text.encode("utf-8", "surrogatepass")
+        self._starts.append(len(self._bytes))
+
+
+class MemoryScratch:
+    """Holds everything in memory."""
+
+    def make_numbers(self, code: Code, count: int = 0) -> Numbers:
+        """Return so many zeros, to which more numbers can be added."""
+        made = array(code)
+        made.frombytes(bytes(made.itemsize * count))
+        return made
+
+    def make_texts(self) -> Texts:
+        """Return no texts, to which some can be added."""
+        return HeldTexts()
+
+
+IN_MEMORY = MemoryScratch()

@@ -1,0 +1,180 @@
+"""Puts what is kept of very many rows into temporary files without a name, of which a few pages are in memory at a time.
+
+A hundred thousand rows then take no more memory than ten thousand. Pages are read and written, not mapped: what is mapped counts as memory
+of the process for as long as the system likes.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from array import array
+from collections.abc import Iterator
+from typing import IO
+
+from proctor.model.scratch import Code
+
+_PAGE = 4096
+"""Bytes that are read and written together: look-ups by hash hit any of them, and need one number of it."""
+_MOST_PAGES = 16
+"""Pages of one row of numbers that are in memory."""
+_MOST_PENDING = 1 << 16
+"""Bytes that wait to be written together."""
+
+
+def _make_file() -> IO[bytes]:
+    return tempfile.TemporaryFile(prefix="proctor-rows-", buffering=0)
+
+
+class FileNumbers:
+    """Numbers in a temporary file, once they are more than a few pages."""
+
+    def __init__(self, code: Code, count: int = 0) -> None:
+        self._code: Code = code
+        on_page = _PAGE // array(code).itemsize
+        self._shift, self._mask = on_page.bit_length() - 1, on_page - 1
+        first = count & ~self._mask
+        self._last = first, array(code, [0]) * (count - first)
+        """The page that is not full, and the number with which it begins; in one piece, so that threads see both or neither."""
+        self._pages: dict[int, array[int]] = {}
+        """Other pages by their number; the one that was read first goes first."""
+        self._changed: set[int] = set()
+        self._file: IO[bytes] | None = None
+        # Several threads may ask, and what one of them writes must not go to a page that another one pushes out.
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        first, last = self._last
+        return first + len(last)
+
+    def __getitem__(self, index: int, /) -> int:
+        first, last = self._last
+        if index >= first:
+            return last[index - first]
+        page = self._pages.get(index >> self._shift)
+        if page is None:
+            with self._lock:
+                page = self._load(index >> self._shift)
+        return page[index & self._mask]
+
+    def __setitem__(self, index: int, value: int, /) -> None:
+        first, last = self._last
+        if index >= first:
+            last[index - first] = value
+            return
+        number = index >> self._shift
+        with self._lock:
+            page = self._pages.get(number)
+            (self._load(number) if page is None else page)[index & self._mask] = value
+            self._changed.add(number)
+
+    def __iter__(self) -> Iterator[int]:
+        return (self[index] for index in range(len(self)))
+
+    def append(self, value: int, /) -> None:
+        """Put one more number behind the others; one thread does so at a time."""
+        first, last = self._last
+        last.append(value)
+        if len(last) > self._mask:
+            with self._lock:
+                self._make_room()
+                number = first >> self._shift
+                self._pages[number] = last
+                self._changed.add(number)
+                self._last = first + len(last), array(self._code)
+
+    def count_held(self) -> int:
+        """Return how many bytes are in memory."""
+        return (len(self._pages) + 1) * _PAGE
+
+    def _load(self, number: int) -> array[int]:
+        """Return a page; the lock is held."""
+        if number < 0:
+            raise IndexError(number)
+        self._make_room()
+        found = b"" if self._file is None else os.pread(self._file.fileno(), _PAGE, number * _PAGE)
+        # Where nothing was written there are zeros, also behind the end of the file.
+        page = self._pages[number] = array(self._code, found if len(found) == _PAGE else found.ljust(_PAGE, b"\0"))
+        return page
+
+    def _make_room(self) -> None:
+        """Put a page aside, where there are too many; the lock is held."""
+        if len(self._pages) < _MOST_PAGES:
+            return
+        number = next(iter(self._pages))
+        page = self._pages.pop(number)
+        if number in self._changed:
+            self._changed.discard(number)
+            if self._file is None:
+                self._file = _make_file()
+            _write_at(self._file, memoryview(page).cast("B"), number * _PAGE)
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class FilePieces:
+    """Pieces of bytes in a temporary file, each found again by its number from 0."""
+
+    def __init__(self) -> None:
+        self._file = _make_file()
+        self._starts = FileNumbers("Q", 1)
+        self._end = 0
+        self._pending = bytearray()
+        # Several threads may ask for pieces, and what waits is written once.
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def append(self, piece: bytes) -> None:
+        """Put one more piece aside."""
+        with self._lock:
+            self._pending += piece
+            self._end += len(piece)
+            if len(self._pending) > _MOST_PENDING:
+                self._flush()
+        self._starts.append(self._end)
+
+    def read(self, index: int) -> bytes:
+        """Return a piece; raises `IndexError` where there is none."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        start, end = self._starts[index], self._starts[index + 1]
+        if self._pending:
+            with self._lock:
+                self._flush()
+        return os.pread(self._file.fileno(), end - start, start)
+
+    def _flush(self) -> None:
+        _write_at(self._file, self._pending, self._end - len(self._pending))
+        self._pending.clear()
+
+    def __del__(self) -> None:
+        self._file.close()
+
+
+def _write_at(file: IO[bytes], data: memoryview | bytearray, place: int) -> None:
+    """Write all of it: the system may take a part only."""
+    written = os.pwrite(file.fileno(), data, place)
+    while written < len(data):
+        written += os.pwrite(file.fileno(), bytes(data[written:]), place + written)
+
+
+class FileTexts:
+    """Texts in a temporary file."""
+
+    def __init__(self) -> None:
+        self._pieces = FilePieces()
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def __getitem__(self, index: int, /) -> str:
+        return self._pieces.read(index).decode("utf-8", "surrogatepass")
+
+    def append(self, text: str, /) -> None:
+        """Put one more text behind the others."""
+        self._pieces.append(text.encode("utf-8", "surrogatepass"))
