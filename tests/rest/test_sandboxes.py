@@ -280,7 +280,11 @@ def test_a_scenario_that_names_what_is_not_there_is_refused_when_written(author:
 
 
 def test_a_scenario_for_a_system_that_the_environment_does_not_have_starts_nothing(author: Author) -> None:
-    agent = Agent(author, benchmark(author, environment(author, "FHIR")))
+    made = environment(author)
+    reference = benchmark(author, made)
+    files = next(one for one in author.get(f"/environments/{made}")["simulators"] if one["type"] == "Files")
+    author.ask("DELETE", f"/environments/{made}/simulators/{files['id']}")
+    agent = Agent(author, reference)
     told = agent.ask("POST", f"/v1/task-runs/{agent.task}/start", status=409)["error"]["message"]
     assert "kind files" in told
     assert author.get(f"/task-runs/{agent.task}")["phase"] == "created"

@@ -71,3 +71,8 @@ def take_text(given: dict[str, Json], name: str, *, default: str | None = None) 
 def tell_refusal(refused: Refused) -> str:
     """Return the sentence of a refusal that was made by `refuse`."""
     return str(msgspec.json.decode(refused.response.body)["error"]["message"])
+
+
+def is_code(refused: Refused, code: str) -> bool:
+    """Return whether a refusal that was made by `refuse` has this code."""
+    return msgspec.json.decode(refused.response.body)["error"]["code"] == code

@@ -10,6 +10,10 @@ from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
 
 
+class NotHeld(SpecError):
+    """A step names something that the system does not hold: whether it will is known only when the system is filled."""
+
+
 def read_members(value: Json, known: Iterable[str], at: str = "", *, required: Iterable[str] = ()) -> dict[str, Json]:
     """Return an object whose members all are known."""
     if not isinstance(value, dict):

@@ -272,6 +272,13 @@ class DatabaseStore:
             bodies = list((await connection.execute(query.order_by(sandbox_events.c.number))).scalars())
         return tuple(convert_to(unpack(body), StateRequest) for body in bodies)
 
+    async def list_notes(self, sandbox: str) -> tuple[dict[str, Json], ...]:
+        """Return the notes of what happened by itself, oldest first."""
+        async with self._database.reading() as connection:
+            await self._find_head(connection, sandbox)
+            query = sa.select(sandbox_events.c.body).where(sandbox_events.c.sandbox_id == sandbox, sandbox_events.c.by_itself)
+            return tuple(unpack(body) for body in (await connection.execute(query.order_by(sandbox_events.c.number))).scalars())
+
     async def remove(self, sandbox: str) -> None:
         """Forget the sandbox."""
         async with self._database.writing() as connection:

@@ -35,6 +35,7 @@ from proctor.service.verification.fields import (
     whole,
 )
 from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.scenarios import check_systems_of_tasks
 from proctor.service.verification.soundness import list_entities_of, make_criterion_document, make_entity_document
 from proctor.service.verification.tasks import TASK
 from proctor.store.bodies import pack
@@ -182,6 +183,7 @@ async def publish_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[st
         snapshot = await take_snapshot(connection, caller, row)
         if not snapshot["tasks"]:
             raise Refusal("CONFLICT", "a benchmark without tasks cannot be published")
+        await check_systems_of_tasks(connection, caller, snapshot)
         number = (row["body"].get("version") or 0) + 1
         row = await resources.rewrite_record(connection, hub, caller, BENCHMARK, row, {**changes, "version": number}, action="publish")
         snapshot["version"] = number

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.show import exception_text
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import KeySpec, issue_key
 from proctor.service.hub import Hub, stamp
@@ -127,6 +128,8 @@ def perform_step(hub: Hub, kind: str, rows: Rows, step: str, given: Json) -> tup
         find_simulator(kind).perform(step, given, Desk(draft, make_surroundings(hub)))
     except SpecError as error:
         return {**note, "error": describe_spec_error(error)}, ()
+    except Exception as error:  # as for requests: a bug in a simulator is told, and nothing of its work is kept
+        return {**note, "error": f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"}, ()
     return note, draft.list_changes()
 
 

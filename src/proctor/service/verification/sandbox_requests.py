@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import msgspec
@@ -26,7 +26,7 @@ from proctor.service.verification.seeding import make_surroundings
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
 from proctor.simulators.ports import Desk, Simulator, Surroundings
 from proctor.simulators.registry import find_simulator, list_kinds
-from proctor.simulators.sandbox import Sandbox, answer_here, is_open_path
+from proctor.simulators.sandbox import Sandbox, answer_here, is_open_path, join_state
 from proctor.simulators.store import SandboxClosed, SandboxFull
 from proctor.store.pages import Row
 from proctor.store.sandboxes import DatabaseStore, find_heads, find_open_of_run, list_open_of_run
@@ -242,7 +242,7 @@ class Ended(msgspec.Struct, frozen=True):
     state: State
     stamps: tuple[str, ...]
     unplayed: tuple[str, ...] = ()
-    """Steps of the scenario whose time had not come."""
+    """Steps of the scenario that did not happen, and why."""
 
 
 async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
@@ -255,25 +255,37 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
     for head in heads:
         store = open_store(hub, head["organization_id"])
         async with hub.sandbox_turns.get(head["id"]):
-            if head["closed_at"] is None:
-                await perform_due_steps(hub, store, head)
+            full = await _perform_last_steps(hub, store, head)
             async with hub.database.reading() as connection:
                 now = (await find_heads(connection, [head["id"]])).values()
             stamps += make_stamps(now)
-            unplayed += [told for one in now for told in _list_unplayed(one)]
+            notes = await store.list_notes(head["id"]) if head["steps"] else ()
+            unplayed += [told for one in now for told in _list_unplayed(one, notes, full)]
             state = await Sandbox(head["id"], _list_systems(head), store, _make_surroundings_until(hub, head)).read_state()
         requests += state.requests or ()
         changes += state.changes or ()
-        families.update({name: value for name in state.__struct_fields__ if (value := getattr(state, name)) is not None})
+        join_state(families, msgspec.structs.replace(state, requests=None, changes=None, systems=None))
     families["requests"] = tuple(sorted(requests, key=lambda request: request.at or ""))
     families["changes"] = tuple(changes)
     families["systems"] = tuple(dict.fromkeys(head["kind"] for head in heads))
     return Ended(State(**families), tuple(stamps), tuple(unplayed))
 
 
-def _list_unplayed(head: Row) -> list[str]:
-    steps = cast("list[dict[str, Json]]", head["steps"] or [])
-    return [f"the step {one['step']} of {head['kind']} did not happen: its time had not come" for one in steps[head["steps_done"] :]]
+async def _perform_last_steps(hub: Hub, store: DatabaseStore, head: Row) -> str:
+    """Let happen what was to happen before somebody looks; returns why there was no room for it, if so."""
+    if head["closed_at"] is None:
+        try:
+            await perform_due_steps(hub, store, head)
+        except SandboxFull as error:
+            return str(error)
+    return ""
+
+
+def _list_unplayed(head: Row, notes: Iterable[Mapping[str, Json]], full: str) -> list[str]:
+    """Return the steps of a scenario that were not performed, in sentences: those that failed, and those that were left."""
+    failed = [f"the step {one['step']} of {head['kind']} could not be performed: {one['error']}" for one in notes if one.get("error")]
+    steps = cast("list[dict[str, Json]]", head["steps"] or [])[head["steps_done"] :]
+    return failed + [f"the step {one['step']} of {head['kind']} did not happen: {full or 'its time had not come'}" for one in steps]
 
 
 def _make_surroundings_until(hub: Hub, head: Row) -> Surroundings:

@@ -32,7 +32,7 @@ from proctor.service.verification.fields import (
     text,
 )
 from proctor.service.verification.resources import Paging, authorize, require_record
-from proctor.service.verification.scenarios import check_scenario
+from proctor.service.verification.scenarios import check_scenario, check_systems
 from proctor.service.verification.soundness import ENTITIES, check_tasks, list_entities_of
 from proctor.store.pages import Row
 from proctor.store.records import children, count_children, link, linked_query, unlink
@@ -90,7 +90,8 @@ async def create_task(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> di
     body = _place_instruction(TASK.read(given), None)
     check_scenario(hub, body["scenario"])
     async with hub.database.writing() as connection:
-        await require_record(connection, caller, "benchmark", body["benchmark_id"], lock=True)
+        benchmark = await require_record(connection, caller, "benchmark", body["benchmark_id"], lock=True)
+        await check_systems(connection, caller, benchmark["body"].get("environment_id"), body["scenario"])
         if await count_children(connection, caller.organization_id, "task", body["benchmark_id"]) >= MOST_TASKS:
             raise Refusal("CONFLICT", f"a benchmark has at most {MOST_TASKS} tasks")
         row = await resources.keep_record(connection, hub, caller, TASK, body)
@@ -115,6 +116,9 @@ async def update_task(hub: Hub, caller: Caller, id: str, given: Mapping[str, Jso
     check_scenario(hub, changes.get("scenario"))
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "task", id, lock=True)
+        if changes.get("scenario"):
+            benchmark = await require_record(connection, caller, "benchmark", row["parent_id"])
+            await check_systems(connection, caller, benchmark["body"].get("environment_id"), changes["scenario"])
         changes = _place_instruction(changes, row["body"].get("task_item"))
         row = await resources.rewrite_record(connection, hub, caller, TASK, row, changes)
         return await _show(connection, caller, row)

@@ -18,7 +18,7 @@ from proctor.codecs.query import encode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Json, MessagesState, State
 from proctor.model.show import show
-from proctor.simulators.bodies import read_form, read_object, require_method, split_path, take_text, tell_refusal
+from proctor.simulators.bodies import is_code, read_form, read_object, require_method, split_path, take_text, tell_refusal
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.messages import telnyx
 from proctor.simulators.messages.people import CHANNELS, READ_BOOK, Book, is_address, read_book
@@ -26,7 +26,7 @@ from proctor.simulators.messages.twilio import VERSION, refuse_twilio, show_twil
 from proctor.simulators.persona import find_answer
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
-from proctor.simulators.seeds import read_items, read_members, read_word
+from proctor.simulators.seeds import NotHeld, read_items, read_members, read_word
 from proctor.simulators.tools import make_query
 
 MOST_TEXT = 100_000
@@ -65,7 +65,8 @@ class MessagesSimulator:
         try:
             address, person = _find_address({**given, "to": given.get("from")}, channel, book)
         except Refused as refused:
-            raise SpecError(tell_refusal(refused), field=f"{place}{'patient_id' if 'patient_id' in given else 'from'}") from None
+            why = NotHeld if is_code(refused, "unknown_patient") else SpecError
+            raise why(tell_refusal(refused), field=f"{place}{'patient_id' if 'patient_id' in given else 'from'}") from None
         _keep(
             desk,
             channel=channel,

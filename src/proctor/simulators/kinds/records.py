@@ -23,11 +23,13 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json, State
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.typed import convert_to
+from proctor.simulators.bodies import tell_refusal
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.records_collections import CONFIG, Collection, apply_rules, check_row, read_collection
 from proctor.simulators.records_filters import select_rows
 from proctor.simulators.rows import Draft
+from proctor.simulators.seeds import NotHeld
 from proctor.simulators.tools import make_query
 
 _ROW: dict[str, Json] = {"type": "object", "description": "The members of the row."}
@@ -67,9 +69,13 @@ class RecordsSimulator:
         if not isinstance(given, dict) or not isinstance(given.get("collection"), str) or not isinstance(given.get("row"), dict):
             raise SpecError("expected an object with collection and row")
         try:
-            self._insert(_find_collection(given["collection"], desk.rows), given["row"], desk)
+            collection = _find_collection(given["collection"], desk.rows)
         except Refused as refused:
-            raise SpecError(msgspec.json.decode(refused.response.body)["error"]["message"]) from None
+            raise NotHeld(tell_refusal(refused)) from None
+        try:
+            self._insert(collection, given["row"], desk)
+        except Refused as refused:
+            raise SpecError(tell_refusal(refused)) from None
 
     def handle(self, request: Request, desk: Desk) -> Response:
         """Answer a request."""
