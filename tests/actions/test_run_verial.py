@@ -142,3 +142,30 @@ def test_a_late_step_that_finds_its_place_taken_is_an_error_of_the_attempt(tmp_p
 
     (case,) = proctor.run(write(tmp_path, document), target=take_the_place, home=tmp_path).cases
     assert case.outcome == "error" and "add_resource: Patient/carl stands twice" in (case.reason or "")
+
+
+NAMED = [{"benchmark": {"environment_id": "env_1"}, "tasks": [DOCUMENT["task"]]}, {"environment": "env_1", "task": DOCUMENT["task"]}]
+
+
+@pytest.mark.parametrize("named", NAMED)
+def test_an_environment_that_is_only_named_is_told_with_the_next_step(tmp_path: Path, named: dict[str, Any]) -> None:
+    criteria = [{**criterion, "task_id": "book"} for criterion in DOCUMENT["criteria"]]
+    (case,) = proctor.run(write(tmp_path, {**named, "criteria": criteria}), target=lambda message: "Booked.", home=tmp_path).cases
+    assert case.outcome != "pass" and len(case.assertions) == 3
+    for one in case.assertions:
+        assert one.verdict.code == "missing_evidence"
+        assert '"env_1" by id alone' in one.verdict.reason and "write its simulators into the document" in one.verdict.reason
+
+
+def test_a_step_is_tried_on_what_its_system_holds(tmp_path: Path) -> None:
+    step = {"collection": "orders", "row": {"id": 7}}
+    document: dict[str, Any] = {
+        "environment": {"simulators": [{"type": "Records", "config": {"seed": {"orders": [{"id": 1}]}}}]},
+        "task": {"id": "look", "task_item": {"instruction": "Look."}, "scenario": {"add_row": step}},
+        "criteria": [{"label": "there", "assertion": {"assert": "records-match", "collection": "orders", "where": {"id": 7}}}],
+    }
+    (case,) = proctor.run(write(tmp_path, document), target=lambda message: "Looked.", home=tmp_path).cases
+    assert case.outcome == "pass"
+    document["task"]["scenario"] = {"add_row": {**step, "collection": "oders"}}
+    with pytest.raises(proctor.InputError, match="oders"):
+        proctor.run(write(tmp_path, document), target=lambda message: "Looked.", home=tmp_path)

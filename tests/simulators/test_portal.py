@@ -254,3 +254,13 @@ def test_a_new_request_takes_no_number_that_the_seed_has() -> None:
     }
     assert read(portal.ask("POST", "/api/prior-auths", rows))["request_id"] == "REQ-0004"
     assert [change.change for change in portal.state().changes or ()] == ["added"]
+
+
+def test_seeded_requests_may_say_more_and_are_determined_when_their_delay_is_over() -> None:
+    """A day without a time of day is one in UTC; members of an author's own stay."""
+    request = {"request_id": "R-1", "provider_name": "Dr. Rivera", "submitted_at": "2026-11-15", "determined_by": "nobody"}
+    late = {"request_id": "R-2", "submitted_at": "2199-01-01T00:00:00+02:00"}
+    rules = {"default_determination": {"status": "approved", "delay_seconds": 60}, "requests": [request, late]}
+    one, other = Workplace("portal", rules).get("/api/prior-auths")["prior_auths"]
+    assert (one["status"], one["provider_name"], one["determined_by"]) == ("approved", "Dr. Rivera", "nobody")
+    assert other["status"] == "submitted"

@@ -15,6 +15,7 @@ from proctor.actions.check_stream import prepare_once
 from proctor.actions.judge_needs import require_judge
 from proctor.actions.matrix_targets import TargetGroup, fill_section, require_axes_used, split_by_matrix
 from proctor.actions.models import built_model, model_settings
+from proctor.actions.named_environment import NamedEnvironmentTarget, names_environment
 from proctor.actions.run_policy import McplabOptions, Policy, Seat, TargetLike
 from proctor.actions.run_target import wrap_function
 from proctor.actions.together import TARGET_KEYS, CasesOf, TargetsTogether, of_suite, parts_of
@@ -183,7 +184,11 @@ class _TargetBuilder:
 
     def _give_systems(self, target: Target, suite: Suite) -> Target:
         """Return the target with the simulated systems of its cases; one that plays recordings has what was recorded of them."""
-        if hasattr(target, "learn_cases") or not any(case.systems for case in suite.cases):
+        if hasattr(target, "learn_cases"):
+            return target
+        if names_environment(suite):
+            target = NamedEnvironmentTarget(target)
+        if not any(case.systems for case in suite.cases):
             return target
         self._policy.admit_systems()
         from proctor.actions.sandboxed_target import SandboxedTarget  # few suites simulate systems

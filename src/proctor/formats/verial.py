@@ -223,6 +223,8 @@ class _Reader:
             key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found and found[key].value is not None
         }
         # The timeout of the task itself wins over that of its benchmark.
+        if not systems and (named := self.systems.find_named(node)) is not None:
+            settings["environment_id"] = named
         if timeout is not None and timeout.value is not None:
             settings.setdefault("timeout", timeout.plain())
         case_id = self._read_text(found.get("id"), "id") or name or self.name

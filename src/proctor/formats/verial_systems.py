@@ -15,7 +15,7 @@ recorded states.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -25,6 +25,9 @@ from proctor.formats.verial_parts import list_members, to_snake_case
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.model.system import Step, System
+
+if TYPE_CHECKING:
+    from proctor.simulators.rows import Rows
 
 PLACES = ("environment", "simulators", "datasets")
 """Keys under which systems stand."""
@@ -42,6 +45,7 @@ class SystemsReader:
         self.around: Sequence[Located] = ()
         """Where the systems of tasks stand that bring none themselves."""
         self._known: dict[int, tuple[System, ...]] = {}
+        self._filled: dict[int, tuple[System, Rows]] = {}
 
     def read(self, task: Located) -> tuple[System, ...]:
         """Return the systems of a task, with its scenario; none where the document brings none."""
@@ -53,6 +57,15 @@ class SystemsReader:
         systems = self._known[id(holder)]
         scenario = list_members(task).get("scenario")
         return systems if scenario is None or scenario.value is None or not systems else self._add_scenario(systems, scenario)
+
+    def find_named(self, task: Located) -> str | None:
+        """Return the environment that is named by its id alone, by a task or by what is around it."""
+        for place in (task, *self.around):
+            stated = _list_stated(place)
+            for node in (stated.get("environment_id"), stated.get("environment")):
+                if node is not None and isinstance(node.value, str):
+                    return node.value
+        return None
 
     def _read_holder(self, holder: Located) -> tuple[System, ...]:
         stated = _list_stated(holder)
@@ -131,17 +144,19 @@ class SystemsReader:
     def _add_scenario(self, systems: tuple[System, ...], scenario: Located) -> tuple[System, ...]:
         from proctor.simulators.ports import Desk, make_still_surroundings
         from proctor.simulators.registry import find_simulator
-        from proctor.simulators.rows import NO_ROWS, Draft
+        from proctor.simulators.rows import Draft
         from proctor.simulators.scenarios import read_scenario
 
         steps: dict[str, list[Step]] = {system.kind: [] for system in systems}
+        # Tried on what the systems hold: a row goes into a collection, a message comes from somebody who is known.
+        desks = {system.kind: Desk(Draft(self._fill(system), system.name), make_still_surroundings()) for system in systems}
         try:
             for index, one in enumerate(read_scenario(scenario.plain())):
                 place = f"steps.{index}" if scenario.get("steps") is not None else one.step
                 if one.kind not in steps:
                     raise SpecError(f"{one.step} is for a simulator of kind {one.kind}, and the environment has none", field=place)
                 try:
-                    find_simulator(one.kind).perform(one.step, one.given, Desk(Draft(NO_ROWS, one.kind), make_still_surroundings()))
+                    find_simulator(one.kind).perform(one.step, one.given, desks[one.kind])
                 except SpecError as error:
                     raise SpecError(f"{one.step}: {error.message}", field=place, nearest=error.nearest) from None
                 steps[one.kind].append(Step(name=one.step, given=one.given, after_s=one.after_s))
@@ -149,6 +164,16 @@ class SystemsReader:
             self._reading.report_spec_error(scenario, error)
             return systems
         return tuple(msgspec.structs.replace(system, scenario=tuple(steps[system.kind])) for system in systems)
+
+    def _fill(self, system: System) -> Rows:
+        """Return what a system begins with; once for all tasks that share it."""
+        from proctor.simulators.ports import make_still_surroundings
+        from proctor.simulators.sandbox import provision_rows
+
+        # The system is held beside its rows, so that its identity is not given to another.
+        if id(system) not in self._filled:
+            self._filled[id(system)] = (system, provision_rows((system,), make_still_surroundings()))
+        return self._filled[id(system)][1]
 
     def _warn_unknown(self, node: Located, known: tuple[str, ...], what: str) -> None:
         for key, _ in node.members():

@@ -9,6 +9,9 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
 
+_ALIKE = 0.85
+"""How much of two names is the same from which on one is a slip of the other."""
+
 
 class NotHeld(SpecError):
     """A step names something that the system does not hold: whether it will is known only when the system is filled."""
@@ -29,6 +32,18 @@ def read_members(value: Json, known: Iterable[str], at: str = "", *, required: I
         if name not in given:
             raise SpecError(f"{name} is missing", field=at or None)
     return given
+
+
+def refuse_slips(given: Iterable[str], known: Iterable[str], at: str) -> None:
+    """Refuse a name that is a slip of a known one, where others are an author's own."""
+    from difflib import SequenceMatcher  # costs a regex compile
+
+    names = tuple(known)
+    for name in given:
+        for one in names if name not in names else ():
+            # Letters that changed places are alike, too. Less alike are `provider_name` and `provider_npi`, which are two things.
+            if sorted(name) == sorted(one) or SequenceMatcher(None, name[:200], one).ratio() >= _ALIKE:
+                raise SpecError(f"unknown key {show(name)}; did you mean {one}?", field=join_place(at, name), nearest=(one,))
 
 
 def read_items(value: Json, at: str = "") -> Iterator[tuple[str, Json]]:

@@ -26,7 +26,17 @@ from proctor.simulators import seeds
 from proctor.simulators.bodies import read_form, read_object, require_method, split_path, take_text
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.portal import pages
-from proctor.simulators.portal.determinations import READ_SETUP, SEED_KEYS, STATUSES, SUBMITTED, Setup, apply_determination, read_setup
+from proctor.simulators.portal.determinations import (
+    READ_SETUP,
+    REQUEST_KEYS,
+    SEED_KEYS,
+    STATUSES,
+    SUBMITTED,
+    Setup,
+    apply_determination,
+    read_moment,
+    read_setup,
+)
 from proctor.simulators.portal.wizards import WIZARDS, Wizard, find_problems, require_answers
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
@@ -58,11 +68,15 @@ class PortalSimulator:
             people: list[tuple[str, str]] = []
             for at, item in seeds.read_items(given.get(name), name):
                 row = seeds.read_members(item, item if isinstance(item, dict) else (), at, required=(key,))
+                seeds.refuse_slips(row, (key, "name"), at)
                 people.append((f"{at}.{key}", own := seeds.read_word(row[key], f"{at}.{key}")))
                 desk.rows.put(name, own, {**row, key: own})
             seeds.refuse_doubles(people, key)
         for at, item in seeds.read_items(given.get("requests"), "requests"):
             row = seeds.read_members(item, item if isinstance(item, dict) else (), at)
+            seeds.refuse_slips(row, REQUEST_KEYS, at)
+            if "submitted_at" in row:
+                row = {**row, "submitted_at": read_moment(row["submitted_at"], f"{at}.submitted_at")}
             status = seeds.read_word(row.get("status"), f"{at}.status", default=SUBMITTED, among=(SUBMITTED, *STATUSES))
             own = desk.rows.get(REQUESTS, str(row.get("request_id", "")))
             if own is not None:

@@ -26,6 +26,15 @@ STATUSES = ("approved", "denied", "pending", "need_more_info")
 KEYS = ("procedure_code", "patient_member_id", "medication")
 """What a rule can ask for."""
 SUBMITTED = "submitted"
+REQUEST_KEYS = tuple(
+    dict.fromkeys(
+        (
+            *("request_id", "auth_number", "portal", "status", "reason", "submitted_at", "determined_at"),
+            *(field.name for wizard in WIZARDS.values() for field in wizard.list_fields()),
+        )
+    )
+)
+"""What the portal itself says of a request."""
 
 
 class Determination(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,5 +112,14 @@ def apply_determination(row: dict[str, Json], setup: Setup, now: str) -> dict[st
 def _is_over(since: str, delay_s: float, now: str) -> bool:
     if delay_s <= 0:
         return True
-    began, ends = (datetime.datetime.fromisoformat(moment.replace("Z", "+00:00")) for moment in (since, now))
+    began, ends = (datetime.datetime.fromisoformat(moment) for moment in (since, now))
     return (ends - began).total_seconds() >= delay_s
+
+
+def read_moment(value: Json, at: str) -> str:
+    """Return a moment as the portal keeps it; one without a zone is in UTC."""
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise SpecError(f"expected a moment such as 2026-11-16T09:30:00Z, found {show(value)}", field=at) from None
+    return value if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC).isoformat()
