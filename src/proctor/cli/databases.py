@@ -61,5 +61,5 @@ def use_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, 
     try:
         return asyncio.run(whole())
     except Refusal as refusal:
-        told = [f"{field}: {text}" for field, texts in refusal.fields.items() for text in texts]
+        told = [f"{field}: {text}" for field, texts in refusal.fields.items() for text in texts if text not in refusal.message]
         raise InputError("\n  ".join([refusal.message, *told])) from None

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _VERBS = {
     "up": "make systems of an environment, or one of a type, and print how to reach them; tokens are not shown again",
     "show": "a playground or a sandbox: whether it is active, and where",
-    "events": "what happened in a sandbox, oldest first",
-    "diff": "what differs in a sandbox from how it began",
+    "events": "what happened in a sandbox, or in all of a playground, oldest first",
+    "diff": "what differs in a sandbox, or in all of a playground, from how it began",
     "down": "end a playground or a sandbox; events and diff stay",
 }
 _PLAYGROUND, _ENVIRONMENT = "pg_", "env_"
@@ -66,7 +66,8 @@ def run(arguments: list[str]) -> int:
         if options.format == "json":
             output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
         else:
-            output.write_text("".join(f"{line}\n" for line in _describe(options.verb, found)))
+            several = options.what.startswith(_PLAYGROUND)
+            output.write_text("".join(f"{line}\n" for line in _describe(options.verb, found, several=several)))
     if options.verb == "up":
         print(f"to end it: proctor sandbox down {found['id']}", file=sys.stderr)
     return Exit.PASSED
@@ -99,9 +100,22 @@ async def _do(hub: Hub, caller: Caller, verb: str, what: str, seed: Any) -> Any:
         case "down":
             return await (playgrounds.tear_down_playground if whole else playgrounds.tear_down_sandbox)(hub, caller, what)
         case "diff":
-            return await sandbox_records.diff_sandbox(hub, caller, what)
+            parts = [await sandbox_records.diff_sandbox(hub, caller, id) for id in await _list_sandboxes(hub, caller, what)]
+            return parts[0] if not whole else {word: [entry for part in parts for entry in part[word]] for word in _MARKS}
         case _:
-            return await _list_events(hub, caller, what)
+            found = [event for id in await _list_sandboxes(hub, caller, what) for event in await _list_events(hub, caller, id)]
+            return sorted(found, key=lambda event: event["created_at"]) if whole else found
+
+
+async def _list_sandboxes(hub: Hub, caller: Caller, what: str) -> list[str]:
+    """Return the sandboxes of a playground behind which something runs, or the one that is named."""
+    from proctor.service.verification.playgrounds import get_playground  # as above
+    from proctor.simulators.type_names import find_kind
+
+    if not what.startswith(_PLAYGROUND):
+        return [what]
+    sandboxes = (await get_playground(hub, caller, what))["sandboxes"]
+    return [sandbox["id"] for sandbox in sandboxes if find_kind(sandbox["type"]) is not None]
 
 
 async def _list_events(hub: Hub, caller: Caller, sandbox: str) -> list[dict[str, Any]]:
@@ -117,11 +131,13 @@ async def _list_events(hub: Hub, caller: Caller, sandbox: str) -> list[dict[str,
             return found[::-1]
 
 
-def _describe(verb: str, found: Any) -> list[str]:
+def _describe(verb: str, found: Any, *, several: bool) -> list[str]:
+    """Return what was found in lines; of several systems each line names its own."""
     if verb == "events":
-        return [_describe_event(event) for event in found] or ["nothing has happened"]
+        return [_describe_event(event, f"{event['system']:<8} " if several else "") for event in found] or ["nothing has happened"]
     if verb == "diff":
-        lines = [f"{mark} {to_one_line(entry['place'])}" for word, mark in _MARKS.items() for entry in found[word]]
+        marked = [(mark, entry) for word, mark in _MARKS.items() for entry in found[word]]
+        lines = [f"{mark} {entry['system'] + '/' if several else ''}{to_one_line(entry['place'])}" for mark, entry in marked]
         return lines or ["nothing differs from how it began"]
     lines = [f"{found['id']}  {found['status']}"] if "sandboxes" in found else []
     for sandbox in found.get("sandboxes", [found]):
@@ -130,7 +146,8 @@ def _describe(verb: str, found: Any) -> list[str]:
     return lines
 
 
-def _describe_event(event: dict[str, Any]) -> str:
+def _describe_event(event: dict[str, Any], system: str) -> str:
     if event["type"] == "step":
-        return f"{event['created_at']}  step  {to_one_line(event['step'], 60)}" + (f"  {event['error']}" if event["error"] else "")
-    return f"{event['created_at']}  {event['status']}  {event['method']:<6} {to_one_line(event['path'])}"
+        error = f"  {to_one_line(event['error'])}" if event["error"] else ""
+        return f"{event['created_at']}  {system}step  {to_one_line(event['step'], 60)}{error}"
+    return f"{event['created_at']}  {system}{event['status']}  {event['method']:<6} {to_one_line(event['path'])}"
