@@ -16,6 +16,7 @@ from tests.rest.agent_site import AgentSite
 from tests.rest.services import Clock, Service
 from tests.rest.test_sandboxes import Agent
 from tests.rest.verial import Author
+from tests.simulators.workplace import find_own_tests
 
 ADT = "MSH|^~\\&|A|B|C|D|20261116||ADT^A04|7|P|2.5\rPID|1||{}||Smith^Ann\r"
 ASKED = {"provider_npi": "1234567893", "procedure_code": "70551", "diagnosis_code": "M54.5", "urgency": "standard"}
@@ -127,6 +128,15 @@ ROWS = {
 }
 
 
+def send(kind: str, method: str, path: str, body: Any) -> Work:
+    return lambda agent: agent.ask(method, agent.at(kind, path), body)
+
+
+for _kind, _module in find_own_tests(ROWS).items():
+    _works = (send(_kind, *_module.RIGHT), send(_kind, *_module.WRONG))
+    ROWS[_kind] = Row(_kind, _module.CRITERION, *_works, config={"seed": _module.SEED})
+
+
 @pytest.fixture
 def author(service: Service) -> Author:
     return Author(service, service.keys()["organization"])
@@ -148,7 +158,7 @@ def start(author: Author, row: Row, **task: Any) -> Agent:
 
 
 def test_every_kind_there_is_has_a_row() -> None:
-    assert sorted(ROWS) == sorted(list_kinds())
+    assert sorted(ROWS) == sorted(list_kinds()), "a kind has a row here, or SEED, CRITERION, RIGHT and WRONG in its test file"
 
 
 @pytest.mark.parametrize("kind", ROWS)

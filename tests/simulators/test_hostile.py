@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.simulators.registry import list_kinds
-from tests.simulators.workplace import Workplace
+from tests.simulators.workplace import Workplace, find_own_tests
 
 SEEDS: dict[str, Any] = {
     "fhir": [
@@ -36,6 +36,7 @@ SEEDS: dict[str, Any] = {
     "portal": {"password": "x", "patients": [{"member_id": "ann"}], "requests": [{"patient_member_id": "ann"}]},
     "cds": {"services": [{"id": "ann", "hook": "patient-view", "cards": [{"summary": "Hello"}]}]},
 }
+SEEDS.update({kind: module.SEED for kind, module in find_own_tests(SEEDS).items()})
 WORDS = st.sampled_from(
     [
         "Patient",
@@ -219,7 +220,7 @@ TYPES = st.sampled_from(
 
 
 def test_every_kind_is_attacked() -> None:
-    assert set(SEEDS) == set(list_kinds())
+    assert set(SEEDS) == set(list_kinds()), "a kind has its seed here, or SEED in tests/simulators/test_KIND.py"
 
 
 @pytest.mark.parametrize("kind", SEEDS)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from proctor.model.evidence import State
 from proctor.model.system import Step, System
 from proctor.simulators.exchange import Request, Response
 from proctor.simulators.ports import Surroundings
+from proctor.simulators.registry import list_kinds
 from proctor.simulators.sandbox import Sandbox, provision_rows
 from proctor.simulators.store import MemoryStore, SandboxStore
 
@@ -58,3 +61,9 @@ def read(response: Response) -> Any:
 def refusal(response: Response) -> tuple[int, str]:
     """Status and code of a refusal."""
     return response.status, read(response)["error"]["code"]
+
+
+def find_own_tests(known: Iterable[str]) -> dict[str, Any]:
+    """Return the test files `test_KIND.py` of kinds that are not known, by kind: what the tests of all kinds need stands there."""
+    names = {kind: f"tests.simulators.test_{kind}" for kind in list_kinds() if kind not in known}
+    return {kind: importlib.import_module(name) for kind, name in names.items() if importlib.util.find_spec(name) is not None}
