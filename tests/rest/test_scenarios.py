@@ -78,6 +78,13 @@ def test_claims_of_absence_are_not_known_where_a_step_never_came_due(author: Aut
     expect_not_known(complete(author, agent, labels), "its time had not come")
 
 
+def test_a_step_after_the_end_of_its_sandbox_never_comes(author: Author, clock: Clock) -> None:
+    """The agent could not see it any more, however late the task is completed."""
+    agent, labels = start(author, make_environment(author, Records={"seed": SEED}), {**ARRIVES, "after_s": 25 * 3600})
+    clock.at += 26 * 3600
+    expect_not_known(complete(author, agent, labels), "its time had not come")
+
+
 def test_claims_of_absence_are_not_known_where_a_step_failed(author: Author, clock: Clock) -> None:
     agent, labels = start(author, make_environment(author, Records={"seed": SEED}), {**ARRIVES, "after_s": 60})
     agent.ask("POST", agent.at("records", "/orders"), {"id": 7})
