@@ -57,6 +57,8 @@ def spec_of(assertion: dict[str, Any], **more: Any) -> msgspec.Struct:
         [{"id": "t", "name": "T", "criteria": [criterion()]}],
         {"name": "B", "tasks": [{"id": "t", "criteria": [criterion()]}]},
         {"benchmark": {"name": "B", "timeout": 30}, "tasks": [{"id": "t"}], "criteria": [criterion(task_id="t")]},
+        {"benchmark": {"name": "B"}, "task": {"id": "t", "criteria": [criterion()]}},
+        {"benchmark": {"name": "B"}, "task": {"id": "t"}, "criteria": [criterion()]},
         [criterion(task_id="t")],
         [criterion(taskId="t")],
         criterion(task_id="t"),

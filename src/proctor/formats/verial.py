@@ -43,18 +43,7 @@ _TASK = (
 )
 _BENCHMARK = (
     *_ROW,
-    *(
-        "name",
-        "description",
-        "environment_id",
-        "timeout",
-        "concurrency",
-        "slug",
-        "version",
-        "published",
-        "visibility",
-        "threshold",
-    ),
+    *("name", "description", "environment_id", "timeout", "concurrency", "slug", "version", "published", "visibility", "threshold"),
     *("tasks", "criteria", "evals", "entities", "benchmark", "task"),
     *PLACES,
 )
@@ -181,9 +170,15 @@ class _Reader:
             by_task.setdefault(str(task.value) if task is not None else "", []).append(node)
         self.scoring = make_scoring(read_threshold(self.reading, stated.get("threshold")))
         tasks = self.reading.require_list(stated.get("tasks"), "tasks")
-        for node in tasks.items() if tasks is not None else ():
+        # Beside `benchmark` there may be one `task` alone: criteria and entities that name none are its own.
+        alone = stated["task"] if "task" in stated and stated["task"].is_object and tasks is None else None
+        for node in [alone] if alone is not None else tasks.items() if tasks is not None else ():
             key = list_members(node).get("id")
-            self._read_task(node, by_task.pop(str(key.value), []) if key is not None else [], timeout=stated.get("timeout"))
+            own = by_task.pop(str(key.value), []) if key is not None else []
+            if node is alone:
+                own += by_task.pop("", [])
+            entities = stated.get("entities") if node is alone else None
+            self._read_task(node, own, entities=entities, timeout=stated.get("timeout"))
         # Each task has taken its own by now; what is left names none of them.
         for nodes in by_task.values():
             for node in nodes:
