@@ -12,6 +12,7 @@ from proctor.service.hub import Hub
 from proctor.store.columns import METADATA
 from tests.pages.markup import Markup
 from tests.rest.services import Service
+from tests.rest.test_sandboxes import Agent, appointment, benchmark, environment
 from tests.rest.verial import Author, booked
 
 UNKNOWN = "vrl_shr_" + "x" * 43
@@ -146,3 +147,23 @@ def test_links_are_bounded_per_run_and_requests_per_address(database_url: str, t
         assert service.get(links[0]["page_path"]).status_code == 429
         # Who has a key is not held up by those who guess.
         author.get("/benchmarks")
+
+
+def test_a_link_to_work_in_simulated_systems_tells_no_token_and_no_id_of_them(author: Author) -> None:
+    """Also where the agent wrote its token into the systems, and addresses with ids into what it is verified on."""
+    agent = Agent(author, benchmark(author, environment(author)))
+    agent.start()
+    agent.work("bob")
+    agent.ask("GET", agent.at("fhir", f"/Patient?access_token={agent.token}"), status=400)
+    leaked = {**appointment("ann"), "description": f"token {agent.token}", "comment": agent.token}
+    agent.ask("POST", agent.at("fhir", "/Appointment"), leaked)
+    agent.complete()
+    run = {"id": agent.run["benchmark_run_id"]}
+    ids = [run["id"], *(sandbox["id"] for sandbox in agent.run["sandboxes"]), agent.token]
+    for visibility in ("scores", "criteria", "evidence"):
+        link = share(author, run, visibility=visibility)
+        for path in (link["json_path"], link["page_path"]):
+            answer = author.service.get(path)
+            assert answer.status_code == 200 and not [id for id in ids if id in answer.text], (visibility, answer.text)
+    events = author.service.get(f"/sandboxes/{agent.sandbox('FHIR')['id']}/events", key=author.key).text
+    assert agent.token not in events and "access_token=(token)" in events

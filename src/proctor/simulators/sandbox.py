@@ -135,7 +135,7 @@ class Sandbox:
             event = StateRequest(
                 system=system,
                 method=request.method,
-                path=request.target,
+                path=request.target.replace(request.token, "(token)") if request.token else request.target,
                 status=response.status,
                 body=_read_body(_mask(request.body, request.token)),
                 response=_read_body(_mask(response.body, request.token)),
