@@ -235,6 +235,7 @@ class Comparison(BaseModel):
     failing: list[str] = Field(default=[], description="every case of the candidate that does not pass, also those that failed before")
     lacking: list[str] = Field(default=[], description="every case of the candidate whose evidence lacks what a claim asks for")
     unmet: dict[str, int] = Field(default={}, description="cases of the candidate without evidence, and records that met no case")
+    warnings: list[str] = Field(default=[], description="what the figures say nothing about")
 
 
 @router.post("/api/runs", response_model=Run, status_code=202)
