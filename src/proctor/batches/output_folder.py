@@ -82,6 +82,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Files that `--where` leaves unopened, because of the keys of their folders."""
     warnings: tuple[str, ...] = ()
     """What lies in the folders of the data set and is not read."""
+    judged: bool = False
+    """Whether the suite has claims that a judge is asked about, when everything else is decided."""
 
 
 class Footer(msgspec.Struct, frozen=True):

@@ -102,6 +102,7 @@ def make_plan(
         shares=len(shares),
         ruled_out=ruled_out,
         warnings=tuple(left_out.describe(", ".join(SUFFIXES))),
+        judged=read_again,
     )
     return Planned(manifest, tasks, last)
 

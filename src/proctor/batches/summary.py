@@ -11,7 +11,7 @@ from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.sketch import CaseSketch, Reason, Sketch
 from proctor.batches.slice_figures import list_days, list_slices, make_rate, sum_amounts
 from proctor.batches.slice_sketch import count_most_slices
-from proctor.batches.warnings import list_warnings
+from proctor.batches.warnings import list_judge_warnings, list_warnings
 from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, JudgedCase
 
 MOST_REASONS = 20
@@ -36,6 +36,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
     """Return the figures of what is committed by the suite of the manifest."""
     whole, committed = merge_sketches(folder, manifest)
     tally = read_tally(folder, manifest.suite.digest)
+    cases = tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch(), tally) for id in manifest.suite.cases)
     return BatchSummary(
         suite=manifest.suite.name,
         output=str(folder.path),
@@ -49,15 +50,20 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         unread=whole.unread,
         left_out=whole.left_out,
         files_ruled_out=manifest.ruled_out,
-        cases=tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch(), tally) for id in manifest.suite.cases),
+        cases=cases,
         judge_tokens=0 if tally is None else tally.tokens,
+        not_judged=manifest.judged and tally is None,
         amounts=sum_amounts(whole),
         where=manifest.reading.where,
         days=list_days(whole),
         slices=list_slices(whole, manifest.reading.by),
         faults=_rank_reasons(whole.faults.values())[:MOST_REASONS],
         failures=tuple(failures),
-        warnings=(*manifest.warnings, *list_warnings(whole, manifest.reading.by)),
+        warnings=(
+            *manifest.warnings,
+            *list_warnings(whole, manifest.reading.by),
+            *list_judge_warnings(cases, unpriced=tally is not None and tally.unpriced),
+        ),
     )
 
 

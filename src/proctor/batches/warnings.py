@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proctor.batches.sketch import Sketch
+from proctor.model.batch import CaseBatch
 from proctor.model.show import nearest
 from proctor.report.wording import count_noun
 
@@ -15,6 +16,19 @@ NO_RUN = "no_run"
 def list_warnings(sketch: Sketch, by: Sequence[Sequence[str]] = ()) -> tuple[str, ...]:
     """Return what is to be looked at before the figures are believed; `by` are the tables that were asked for."""
     return (*_list_unknown_names(sketch), *_list_untold(sketch, by), *_list_incomplete(sketch), *_list_undecided(sketch))
+
+
+def list_judge_warnings(cases: Sequence[CaseBatch], *, unpriced: bool) -> Iterator[str]:
+    """Yield of which claims nothing is known because nobody was asked; `unpriced` where the judge did not tell its tokens."""
+    if unpriced:
+        yield "the judge does not tell how many tokens it takes, so --max-tokens cannot hold: the sample ends early; give --judge-sample"
+    unseen = [case.id for case in cases if case.judged is not None and case.judged.of and not case.judged.judged]
+    if unseen:
+        told = ", ".join(unseen[:3]) + (", ..." if len(unseen) > 3 else "")
+        yield (
+            f"the judge was asked about no result of {count_noun(len(unseen), 'case')} ({told}), which therefore did not pass; "
+            "give a larger --judge-sample or --max-tokens"
+        )
 
 
 def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
