@@ -193,7 +193,7 @@ def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: E
     progress = BatchProgress(partitions=to_do, carried=len(manifest.partitions) - decided)
     work = Work(setup=SETUP, payload=msgspec.msgpack.encode(_make_settings(manifest, suite, options)))
     if on_progress is not None:
-        on_progress(progress)
+        on_progress(msgspec.structs.replace(progress))
     done = _do_tasks(planned.tasks, work, executor, progress, on_progress)
     if planned.shares and done.gathered:
         last = _do_tasks(planned.shares, work, executor, progress, on_progress)
@@ -235,7 +235,8 @@ def _do_tasks(tasks: list[Task], work: Work, executor: Executor, progress: Batch
                 progress.traces += found.traces
                 progress.failed += found.failed + found.errors
             if on_progress is not None:
-                on_progress(progress)
+                # A copy: whoever keeps it has it as it was.
+                on_progress(msgspec.structs.replace(progress))
     except StopWork as error:
         raise InputError(str(error)) from error
     return _Done(evaluated, failures, gathered)

@@ -18,6 +18,16 @@ def list_warnings(sketch: Sketch, by: Sequence[Sequence[str]] = ()) -> tuple[str
     return (*_list_unknown_names(sketch), *_list_untold(sketch, by), *_list_incomplete(sketch), *_list_undecided(sketch))
 
 
+def describe_foreign(files: Sequence[str]) -> Iterator[str]:
+    """Yield that files among the results were not written by the batch."""
+    if files:
+        there = "file" if len(files) == 1 else "files"
+        yield (
+            f"{len(files):,} {there} beside the results that this batch did not write ({files[0]}): whoever reads the folder "
+            "reads rows twice, or rows of something else; take them away"
+        )
+
+
 def list_judge_warnings(cases: Sequence[CaseBatch], *, unpriced: bool) -> Iterator[str]:
     """Yield of which claims nothing is known because nobody was asked; `unpriced` where the judge did not tell its tokens."""
     if unpriced:
