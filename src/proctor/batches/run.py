@@ -26,7 +26,7 @@ from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.output_store import tell_full_disk
 from proctor.batches.plan import Planned, make_plan, refuse_other_batch
 from proctor.batches.slicer import read_groupings
-from proctor.batches.suite_identity import SuiteIdentity, identify_suite
+from proctor.batches.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
 from proctor.batches.summary import summarize_batch
 from proctor.batches.worker import SETUP, Evaluated, Settings, Task, Written
 from proctor.errors import InputError
@@ -217,6 +217,7 @@ def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> S
         written=() if is_lazy(suite.cases) else tuple(Written(case.own_id, case.origin) for case in suite.cases),
         sources=tuple((source.id, source.file.name) for source in manifest.sources),
         shares=manifest.shares,
+        own_checks=describe_own_checks(),
     )
 
 

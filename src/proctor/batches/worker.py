@@ -24,6 +24,7 @@ from proctor.batches.sketch import LineNames, Sketch
 from proctor.batches.slicer import Grouping, Slicer, list_beside, list_groupings
 from proctor.batches.span_gathering import gather_spans
 from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter
+from proctor.batches.suite_identity import require_own_checks
 from proctor.errors import EvidenceError, InputError
 from proctor.model.batch import TracePlace
 from proctor.model.cost import PriceList
@@ -70,6 +71,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The id and the file of every partition whose spans are gathered."""
     shares: int = 0
     """How many shares their traces are decided in."""
+    own_checks: dict[str, str] = {}
+    """The files that checks of the user are made of, with their digests: they lie where work is done."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +132,7 @@ class Evaluator:
         self.settings = settings
         self._folder = OutputFolder(settings.output if "://" in settings.output else Path(settings.output))
         known = find_registry()
+        require_own_checks(settings.own_checks)
         suite = self._folder.read_suite(settings.suite, known)
         self.registry = registry = known if with_judge else WithoutJudge(known)
         told = zip(suite.cases, settings.written, strict=True) if settings.written else ()
