@@ -11,7 +11,7 @@ from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.sketch import CaseSketch, Reason, Sketch
 from proctor.batches.slice_figures import list_days, list_slices, make_rate, sum_amounts
 from proctor.batches.slice_sketch import count_most_slices
-from proctor.batches.warnings import describe_foreign, list_judge_warnings, list_warnings
+from proctor.batches.warnings import describe_foreign, list_judge_warnings, list_unanswered, list_warnings
 from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, JudgedCase
 
 MOST_REASONS = 20
@@ -63,6 +63,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
             *manifest.warnings,
             *describe_foreign(folder.list_foreign(manifest)),
             *list_warnings(whole, manifest.reading.by),
+            *list_unanswered(cases, whole.traces),
             *list_judge_warnings(cases, unpriced=tally is not None and tally.unpriced),
         ),
     )

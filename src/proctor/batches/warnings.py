@@ -28,17 +28,26 @@ def describe_foreign(files: Sequence[str]) -> Iterator[str]:
         )
 
 
+def list_unanswered(cases: Sequence[CaseBatch], traces: int) -> Iterator[str]:
+    """Yield that no trace answers some cases: nothing was looked at for them."""
+    unanswered = [case.id for case in cases if not case.rate.counts]
+    if unanswered and traces:
+        told = f"{count_noun(len(unanswered), 'case')} ({_list_some(unanswered)})"
+        yield f"none of {count_noun(traces, 'trace')} answers {told}: nothing is known of them"
+
+
+def _list_some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
 def list_judge_warnings(cases: Sequence[CaseBatch], *, unpriced: bool) -> Iterator[str]:
     """Yield of which claims nothing is known because nobody was asked; `unpriced` where the judge did not tell its tokens."""
     if unpriced:
         yield "the judge does not tell how many tokens it takes, so --max-tokens cannot hold: the sample ends early; give --judge-sample"
     unseen = [case.id for case in cases if case.judged is not None and case.judged.of and not case.judged.judged]
     if unseen:
-        told = ", ".join(unseen[:3]) + (", ..." if len(unseen) > 3 else "")
-        yield (
-            f"the judge was asked about no result of {count_noun(len(unseen), 'case')} ({told}), which therefore did not pass; "
-            "give a larger --judge-sample or --max-tokens"
-        )
+        told = f"{count_noun(len(unseen), 'case')} ({_list_some(unseen)})"
+        yield f"the judge was asked about no result of {told}, which therefore did not pass; give a larger --judge-sample or --max-tokens"
 
 
 def _list_unknown_names(sketch: Sketch) -> Iterator[str]:
