@@ -186,6 +186,8 @@ def test_what_a_judge_could_not_say_is_no_pass(tmp_path: Path) -> None:
     summary = evaluate(tmp_path, JudgeBounds(sample=10), decide=lambda question: broken)
     tone = summary.cases[1].judged
     assert tone is not None and tone.rate is not None and (tone.rate.rate, tone.rate.counts) == (0.0, {"error": 3})
+    for text in (render_batch(summary), render_batch_markdown(summary), render_batch_html(summary)):
+        assert "3 of 20 judged" in text and "), 3 of them in error" in text
 
 
 @given(
@@ -298,3 +300,15 @@ def test_cases_that_only_a_judge_fails_are_among_the_worst(tmp_path: Path) -> No
     write_traces(tmp_path, 20)
     summary = evaluate(tmp_path, JudgeBounds(sample=100), decide=lambda question: Opinion(outcome="fail"))
     assert [case.id for case in list_worst_cases(summary, 2)] == ["refund", "tone"]
+
+
+def test_claims_of_the_same_words_have_figures_of_their_own(tmp_path: Path) -> None:
+    write_lines(tmp_path / "data" / "a.jsonl", [make_trace(1), make_trace(2)])
+    claims = "[{judged: {criteria: is short, reference: much}}, {judged: {criteria: is short, reference: little}}]"
+    suite = proctor.load_suite(write_suite(tmp_path, text=f"proctor: 1\nname: Judged\ncases:\n  - id: a\n    expect: {claims}\n"))
+    options = BatchOptions(places=(str(tmp_path / "data"),), output=tmp_path / "out", judging=JudgeBounds(sample=2))
+    judge = ScriptedJudge(lambda question: Opinion(outcome="pass" if question.reference == "little" else "fail"))
+    (case,) = run_batch(suite, options, InlineExecutor(), open_judge=lambda memory: judge).cases
+    assert case.judged is not None
+    told = {name: rate.rate for name, rate in case.judged.checks.items() if rate is not None}
+    assert told == {"judged · is short": 0.0, "judged · is short (2)": 1.0} and [check.check for check in case.checks] == list(told)

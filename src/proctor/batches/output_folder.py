@@ -162,10 +162,6 @@ class OutputFolder:
             (here / name).write_bytes(self.store.read(f"suites/{digest}/{name}") or b"")
         return here
 
-    def has_result(self, id: str) -> bool:
-        """Return whether a partition is committed."""
-        return self.store.exists(_name_result(id))
-
     def read_result(self, id: str, columns: Sequence[str] | None = None) -> Any:
         """Return the rows of a committed partition, with all columns or with these."""
         with self.store.open(_name_result(id)) as file, import_arrow("pyarrow.parquet").ParquetFile(file) as opened:

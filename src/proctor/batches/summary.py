@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -72,7 +73,8 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
 def _summarize_case(id: str, found: CaseSketch, tally: JudgedTally | None) -> CaseBatch:
     ranked = _rank_reasons(found.reasons.values())
     rest = sum(reason.count for reason in ranked[MOST_REASONS:]) + found.other_reasons
-    checks = tuple(CheckSummary(check=label, rate=make_rate(counts)) for label, counts in zip(found.labels, found.checks, strict=True))
+    labels = tell_apart(found.labels)
+    checks = tuple(CheckSummary(check=label, rate=make_rate(counts)) for label, counts in zip(labels, found.checks, strict=True))
     return CaseBatch(
         id=id,
         name=found.name,
@@ -84,8 +86,18 @@ def _summarize_case(id: str, found: CaseSketch, tally: JudgedTally | None) -> Ca
     )
 
 
+def tell_apart(labels: Sequence[str]) -> list[str]:
+    """Return the names of checks with a number behind those that were there before: figures are found by them."""
+    seen: Counter[str] = Counter()
+    told: list[str] = []
+    for label in labels:
+        seen[label] += 1
+        told.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return told
+
+
 def _describe_judged(id: str, found: CaseSketch, tally: JudgedTally) -> JudgedCase | None:
-    judged = estimate_case(tally, id, found.labels)
+    judged = estimate_case(tally, id, tell_apart(found.labels))
     if judged is None or id not in tally.sketch.cases:
         return judged
     # Why the deterministic checks failed is told of all results, not of the sample.

@@ -41,6 +41,9 @@ def describe_judged(judged: JudgedCase, rate: JudgedRate | None) -> str:
     share = f"{judged.judged:,} of {judged.of:,} judged ({write_percent(judged.judged / judged.of if judged.of else 0.0)})"
     if rate is None:
         return f"not decided; {share}"
+    # A judge that was not reached says nothing of the agent: whoever reads 0 % must see that.
+    failed = rate.counts.get("error", 0)
+    share += f", {failed:,} of them in error" if failed else ""
     return f"{write_percent(rate.rate)} estimated, {write_percent(rate.low)} to {write_percent(rate.high)}; {share}"
 
 

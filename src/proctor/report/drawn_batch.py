@@ -146,6 +146,7 @@ def _draw_judged(name: Child, judged: JudgedCase, rate: JudgedRate | None, heads
     if rate is not None:
         estimate, low, high = (write_share(each, words) for each in (rate.rate, rate.low, rate.high))
         told = words.say("batch.estimated", rate=estimate, low=low, high=high)
+        share += words.say("batch.judged_errors", errors=rate.counts["error"]) if rate.counts.get("error") else ""
     return make(
         "tr",
         "check",
