@@ -100,3 +100,9 @@ def test_rows_in_are_rows_out(tmp_path: Path) -> None:
     data = write_parquet(tmp_path / "a.parquet", odd, group=5)
     summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out")
     assert summary.records == len(odd) == _count_rows(tmp_path / "out")
+
+
+def test_cases_that_no_trace_answers_are_told(tmp_path: Path) -> None:
+    data = write_lines(tmp_path / "a.jsonl", [make_trace(1, case="refund")])
+    summary, _ = evaluate(write_suite(tmp_path), [data], tmp_path / "out")
+    assert summary.warnings == ("none of 1 trace answers 1 case (short): nothing is known of them",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,6 +78,36 @@ def test_a_worker_that_stops_says_why(client: Any, tmp_path: Path, monkeypatch: 
     with pytest.raises(InputError, match=r"has proctor 0\.0\.1; this is"):
         monkeypatch.setattr("proctor.processes.dask_work.__version__", "0.0.1")
         proctor.batch(write_suite(tmp_path), tmp_path / "data", output=tmp_path / "out", engine=client)
+
+
+@needs_dask
+def test_a_client_that_cannot_be_used_is_refused_before_anything_is_begun(client: Any, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
+    suite = write_suite(tmp_path)
+
+    def try_engine(engine: object) -> None:
+        proctor.batch(suite, tmp_path / "data", output=tmp_path / "out", engine=engine)
+
+    async def try_asynchronous() -> None:
+        async with distributed.Client(client.scheduler.address, asynchronous=True) as found:
+            try_engine(found)
+
+    with pytest.raises(InputError, match=r"a client of dask\.distributed, found LocalCluster"):
+        try_engine(client.cluster)
+    with pytest.raises(InputError, match="without asynchronous=True"):
+        asyncio.run(try_asynchronous())
+    closed = distributed.Client(client.scheduler.address, set_as_default=False)
+    closed.close()
+    with pytest.raises(InputError, match="that is connected; this one is closed"):
+        try_engine(closed)
+    assert not (tmp_path / "out").exists()
+
+
+def test_less_than_one_worker_is_refused(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "data" / "a.parquet", [make_trace(1)])
+    for workers in (0, -1):
+        with pytest.raises(InputError, match=f"workers: expected at least 1, found {workers}"):
+            proctor.batch(write_suite(tmp_path), tmp_path / "data", output=tmp_path / "out", workers=workers)
 
 
 def test_without_the_extra_the_engine_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

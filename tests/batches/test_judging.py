@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import proctor
+from proctor.batches.compare import compare_batches
 from proctor.batches.judge_memory import open_memory
 from proctor.batches.judged_sample import share_out
 from proctor.batches.judging import JudgeBounds, read_bounds
@@ -28,6 +30,7 @@ from proctor.model.judgement import Opinion, Question
 from proctor.report.batch_html import render_batch_html
 from proctor.report.batch_markdown import render_batch_markdown
 from proctor.report.batch_text import render_batch
+from proctor.report.batch_words import list_worst_cases
 from proctor.scoring.intervals import Counts
 from proctor.scoring.sampled_rate import Stratum, estimate_rate
 from tests.batches.batch_world import InlineExecutor, make_trace, read_results, write_lines, write_parquet, write_suite
@@ -183,6 +186,8 @@ def test_what_a_judge_could_not_say_is_no_pass(tmp_path: Path) -> None:
     summary = evaluate(tmp_path, JudgeBounds(sample=10), decide=lambda question: broken)
     tone = summary.cases[1].judged
     assert tone is not None and tone.rate is not None and (tone.rate.rate, tone.rate.counts) == (0.0, {"error": 3})
+    for text in (render_batch(summary), render_batch_markdown(summary), render_batch_html(summary)):
+        assert "3 of 20 judged" in text and "), 3 of them in error" in text
 
 
 @given(
@@ -221,3 +226,89 @@ def test_answers_of_the_judge_are_remembered_in_the_output(tmp_path: Path, monke
         assert len(server.asked) == 8
     for file in (tmp_path / "out").rglob("*"):
         assert file.is_dir() or b"sk-judge-secret" not in file.read_bytes()
+
+
+def test_a_case_that_no_judge_was_asked_about_has_not_passed(tmp_path: Path) -> None:
+    write_lines(tmp_path / "data" / "a.jsonl", [make_trace(1), make_trace(2)])
+    cases = "".join(f"  - id: c{number}\n    expect: {{judged: {{criteria: is short {number}}}}}\n" for number in range(5))
+    options = BatchOptions(places=(str(tmp_path / "data"),), output=tmp_path / "out", judging=JudgeBounds(sample=2))
+    suite = proctor.load_suite(write_suite(tmp_path, text=f"proctor: 1\nname: Judged\ncases:\n{cases}"))
+    judge = ScriptedJudge(lambda question: Opinion(outcome="pass", score=1.0))
+    summary = run_batch(suite, options, InlineExecutor(), open_judge=lambda memory: judge)
+    assert len(judge.asked) == 2 and summary.is_complete and not summary.has_passed
+    assert any("no result of 3 cases (c2, c3, c4), which therefore did not pass" in warning for warning in summary.warnings)
+    whole = msgspec.structs.replace(options, judging=JudgeBounds(sample=10))
+    assert run_batch(suite, whole, InlineExecutor(), open_judge=lambda memory: judge).has_passed
+
+
+def test_a_batch_that_ended_before_its_judge_was_asked_is_not_complete(tmp_path: Path) -> None:
+    write_traces(tmp_path, 20)
+
+    def end(question: Question) -> Opinion:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(tmp_path, JudgeBounds(sample=10), decide=end)
+    summary = open_batch(tmp_path / "out")
+    assert summary.not_judged and not summary.is_complete and summary.committed == summary.partitions
+    for text in (render_batch(summary), render_batch_markdown(summary)):
+        assert "INCOMPLETE: the judge was not asked" in text
+    assert "wait for a judge, who was not asked" in render_batch_html(summary)
+    with pytest.raises(InputError, match="is not finished: 2 of 2 partitions have a result, and the judge was not asked"):
+        compare_batches(str(tmp_path / "out"), str(tmp_path / "out"))
+    assert evaluate(tmp_path, JudgeBounds(sample=10), resume=True).is_complete
+    # What a judge said is gone: nobody may take the rest for all of it.
+    (tmp_path / "out" / "judged.json").unlink()
+    assert open_batch(tmp_path / "out").not_judged
+    assert evaluate(tmp_path, JudgeBounds(sample=10)).is_complete
+
+
+def test_a_comparison_tells_what_judges_said_which_it_does_not_compare(tmp_path: Path) -> None:
+    for name, passed in (("one", True), ("two", False)):
+        write_traces(tmp_path / name, 20)
+        said = Opinion(outcome="pass" if passed else "fail", score=float(passed))
+        evaluate(tmp_path / name, JudgeBounds(sample=100), decide=lambda question, said=said: said)
+    found = compare_batches(str(tmp_path / "one" / "out"), str(tmp_path / "two" / "out"))
+    (told,) = [warning for warning in found.warnings if warning.startswith("tone: ")]
+    assert "100.0 % estimated" in told and ", then 0.0 % estimated" in told and told.count("20 of 20 judged") == 2
+
+
+def test_a_budget_of_tokens_is_not_left_to_a_judge_that_tells_none(tmp_path: Path) -> None:
+    write_traces(tmp_path, 200)
+    judge = ScriptedJudge(lambda question: Opinion(outcome="pass", score=1.0))
+    summary = evaluate(tmp_path, JudgeBounds(max_tokens=1000), judge)
+    assert len(judge.asked) <= 16 and any("does not tell how many tokens it takes" in warning for warning in summary.warnings)
+
+
+def test_a_budget_of_tokens_is_exceeded_by_little(tmp_path: Path) -> None:
+    write_traces(tmp_path, 200)
+    costly = Opinion(outcome="pass", score=1.0, details={"usage": {"total_tokens": 100}})
+    summary = evaluate(tmp_path, JudgeBounds(max_tokens=2000), decide=lambda question: costly)
+    assert 2000 <= summary.judge_tokens <= 2200 and not summary.warnings
+
+
+def test_a_judge_is_asked_inside_of_a_running_loop_as_notebooks_have_one(tmp_path: Path) -> None:
+    write_traces(tmp_path, 20)
+
+    async def work() -> BatchSummary:
+        return evaluate(tmp_path, JudgeBounds(sample=10))
+
+    assert asyncio.run(work()).is_complete
+
+
+def test_cases_that_only_a_judge_fails_are_among_the_worst(tmp_path: Path) -> None:
+    write_traces(tmp_path, 20)
+    summary = evaluate(tmp_path, JudgeBounds(sample=100), decide=lambda question: Opinion(outcome="fail"))
+    assert [case.id for case in list_worst_cases(summary, 2)] == ["refund", "tone"]
+
+
+def test_claims_of_the_same_words_have_figures_of_their_own(tmp_path: Path) -> None:
+    write_lines(tmp_path / "data" / "a.jsonl", [make_trace(1), make_trace(2)])
+    claims = "[{judged: {criteria: is short, reference: much}}, {judged: {criteria: is short, reference: little}}]"
+    suite = proctor.load_suite(write_suite(tmp_path, text=f"proctor: 1\nname: Judged\ncases:\n  - id: a\n    expect: {claims}\n"))
+    options = BatchOptions(places=(str(tmp_path / "data"),), output=tmp_path / "out", judging=JudgeBounds(sample=2))
+    judge = ScriptedJudge(lambda question: Opinion(outcome="pass" if question.reference == "little" else "fail"))
+    (case,) = run_batch(suite, options, InlineExecutor(), open_judge=lambda memory: judge).cases
+    assert case.judged is not None
+    told = {name: rate.rate for name, rate in case.judged.checks.items() if rate is not None}
+    assert told == {"judged · is short": 0.0, "judged · is short (2)": 1.0} and [check.check for check in case.checks] == list(told)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.batches.batch_world import evaluate, make_trace, write_lines, write_suite
+import proctor
+from proctor.batches.run import BatchOptions, run_batch
+from proctor.errors import InputError
+from proctor.processes.executor import Done, Work
+from tests.batches.batch_world import InlineExecutor, evaluate, make_trace, write_lines, write_suite
 
 CHECKS = """\
 import proctor
@@ -33,4 +39,34 @@ def test_a_file_that_own_checks_import_decides_again(tmp_path: Path, monkeypatch
     assert (summary.has_passed, evaluated) == (True, 1)
     assert evaluate(suite, [data], tmp_path / "out")[1] == 0
     Path("own_batch_limits.py").write_text(limits.format(1))
-    assert evaluate(suite, [data], tmp_path / "out")[1] == 1
+    # A worker that lives longer than a batch has the former code, whatever the file says.
+    with pytest.raises(InputError, match=r"own_batch_limits.py has changed since it was imported .*; start the workers again"):
+        evaluate(suite, [data], tmp_path / "out")
+    for name in [name for name in sys.modules if "own_batch" in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("proctor.batches.suite_identity._LOADED", {})
+    monkeypatch.setattr("proctor.sources.check_files._LOADED", {})
+    summary, evaluated = evaluate(suite, [data], tmp_path / "out", resume=True)
+    assert (summary.has_passed, evaluated) == (False, 1)
+
+
+def test_workers_with_other_own_checks_decide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on another machine, whose folder holds what the checks were last week."""
+    for name, limit in (("here", 1), ("there", 1000)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "proctor.yaml").write_text("checks: own_limit.py\n")
+        text = f"import proctor\n\n\n@proctor.check\ndef short_enough(evidence):\n    return len(evidence.text) <= {limit}\n"
+        (folder / "own_limit.py").write_text(text)
+    data, suite = write_lines(tmp_path / "a.jsonl", [make_trace(1)]), write_suite(tmp_path, text=SUITE)
+    monkeypatch.chdir(tmp_path / "here")
+    loaded = proctor.load_suite(suite)
+
+    class Elsewhere(InlineExecutor):
+        def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
+            monkeypatch.chdir(tmp_path / "there")
+            return super().map(work, tasks)
+
+    with pytest.raises(InputError, match=r"own_limit.py, which checks of your own are made of, is not the same where work is done"):
+        run_batch(loaded, BatchOptions(places=(str(data),), output=tmp_path / "out"), Elsewhere())
+    assert not list((tmp_path / "out").rglob("*.parquet"))

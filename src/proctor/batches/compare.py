@@ -9,6 +9,7 @@ import msgspec
 
 from proctor.actions.compare import RunComparison
 from proctor.actions.gating import list_failing_cases
+from proctor.batches.judged_tally import JudgedTally, estimate_case, read_tally
 from proctor.batches.options import name_output
 from proctor.batches.output_folder import MANIFEST, Manifest, OutputFolder
 from proctor.batches.sketch import Sketch
@@ -16,6 +17,7 @@ from proctor.batches.slice_figures import sum_whole
 from proctor.batches.summary import merge_sketches
 from proctor.errors import InputError
 from proctor.model.run import RunHeader
+from proctor.report.batch_words import describe_judged
 from proctor.report.wording import count_noun
 from proctor.scoring.amount_sketch import compare_sketches
 from proctor.scoring.amounts import AmountChange
@@ -23,6 +25,9 @@ from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import compare_runs
 from proctor.scoring.statistics import count_outcomes
 from proctor.sources.dataset_files import import_arrow
+
+MOST_JUDGED = 10
+"""Cases of which is told what a judge said."""
 
 
 def is_batch(place: str | None) -> bool:
@@ -53,7 +58,7 @@ def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunCom
         cost=cost,
         reasons=_find_reasons(after.sketch, {*found.newly_failing, *(one.case for one in found.changes if one.verdict == "regressed")}),
         failing=tuple(list_failing_cases(counts[1], {})),
-        warnings=tuple(told for opened in (before, after) for told in opened.list_warnings()),
+        warnings=(*(told for opened in (before, after) for told in opened.list_warnings()), *_list_differences(before, after)),
     )
 
 
@@ -61,6 +66,12 @@ class _Opened(msgspec.Struct, frozen=True):
     place: str
     manifest: Manifest
     sketch: Sketch
+    tally: JudgedTally | None
+
+    def tell_judged(self, case: str) -> str | None:
+        """Return what a judge said of a case; None where none was asked about it."""
+        judged = None if self.tally is None else estimate_case(self.tally, case, self.sketch.cases[case].labels)
+        return None if judged is None else describe_judged(judged, judged.rate)
 
     def list_warnings(self) -> Iterator[str]:
         """Yield what of the data set is in none of the figures."""
@@ -78,12 +89,25 @@ def _open(place: str) -> _Opened:
     if manifest is None:
         raise InputError(f"no batch at {place!r}: a batch is compared with another one, and each is named by its folder")
     sketch, committed = merge_sketches(folder, manifest)
-    if committed < len(manifest.partitions):
-        raise InputError(
-            f"{place!r} is not finished: {committed:,} of {len(manifest.partitions):,} partitions have a result; "
-            "`proctor batch` with --resume goes on with it"
-        )
-    return _Opened(place, manifest, sketch)
+    tally = read_tally(folder, manifest.suite.digest)
+    if committed < len(manifest.partitions) or (manifest.judged and tally is None):
+        told = f"{committed:,} of {len(manifest.partitions):,} partitions have a result"
+        told += ", and the judge was not asked" if manifest.judged and tally is None else ""
+        raise InputError(f"{place!r} is not finished: {told}; `proctor batch` with --resume goes on with it")
+    return _Opened(place, manifest, sketch, tally)
+
+
+def _list_differences(before: _Opened, after: _Opened) -> Iterator[str]:
+    """Yield what else differs between two batches, or is not compared."""
+    versions = before.manifest.version, after.manifest.version
+    if versions[0] != versions[1]:
+        yield f"decided by proctor {versions[0]} and by {versions[1]}, which may decide otherwise"
+    shared = [case for case in before.sketch.cases if case in after.sketch.cases]
+    judged = [(case, told) for case in shared if any(told := (before.tell_judged(case), after.tell_judged(case)))]
+    for case, (first, second) in judged[:MOST_JUDGED]:
+        yield f"{case}: what a judge said of a sample is not compared: {first or 'not asked'}, then {second or 'not asked'}"
+    if len(judged) > MOST_JUDGED:
+        yield f"nor is it for {len(judged) - MOST_JUDGED:,} more cases"
 
 
 def _count_cases(sketch: Sketch) -> dict[str, Counts]:

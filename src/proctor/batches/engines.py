@@ -31,6 +31,8 @@ def open_executor(engine: str, options: EngineOptions) -> Generator[Executor]:
     """Provide what the tasks of a batch are done by. Raises `InputError` where it cannot be had."""
     if engine not in ENGINES:
         raise InputError(f"unknown engine {engine!r}; expected {' or '.join(ENGINES)}, or a client of dask.distributed")
+    if options.workers is not None and options.workers < 1:
+        raise InputError(f"workers: expected at least 1, found {options.workers}")
     if engine == "local":
         if options.scheduler is not None or options.tls is not None or options.client is not None:
             raise InputError("a scheduler is for the engine dask (--engine dask)")

@@ -49,6 +49,8 @@ class JudgedTally(msgspec.Struct, kw_only=True):
     strata: list[JudgedStratum]
     sketch: Sketch
     """Why judged results did not pass."""
+    unpriced: bool = False
+    """Whether the sample ended early because the judge did not tell its tokens, of which there is a budget."""
 
 
 _DECODER = make_json_decoder(JudgedTally)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -34,6 +36,10 @@ from proctor.runner.ports import Judge
 
 AT_ONCE = 64
 """Results whose traces are read and judged together; how many requests are under way is the judge's own affair."""
+
+
+FIRST = 8
+"""Results that are judged first where tokens are counted: nobody knows yet how many they take."""
 
 
 class JudgeBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,12 +93,23 @@ class JudgedSample:
         strata = count_strata(self._folder, self._manifest, list(self._judged))
         sample = draw_sample(self._folder, self._manifest, strata, bounds.sample or MOST_JUDGED)
         done = 0
-        while done < len(sample) and (bounds.max_tokens is None or self._tokens < bounds.max_tokens):
-            some = sample[done : done + AT_ONCE]
+        while done < len(sample) and (size := self._choose_size(bounds.max_tokens, done)):
+            some = sample[done : done + size]
             await self._judge_some(some)
             memory.keep()
             done += len(some)
-        return self._finish(strata)
+        unpriced = bounds.max_tokens is not None and not self._tokens and done < len(sample)
+        return msgspec.structs.replace(self._finish(strata), unpriced=unpriced)
+
+    def _choose_size(self, max_tokens: int | None, done: int) -> int:
+        """Return about how many results are judged next: what is under way is finished, so few where a budget is nearly spent."""
+        if max_tokens is None:
+            return AT_ONCE
+        if not done:
+            return FIRST
+        # A judge that does not tell its tokens would be asked without end.
+        left = max_tokens - self._tokens if self._tokens else 0
+        return min(AT_ONCE, max(1, left * done // self._tokens)) if left > 0 else 0
 
     async def _judge_some(self, some: Sequence[Drawn]) -> None:
         asked: list[tuple[Drawn, PlaceInFile, Evidence]] = []
@@ -151,7 +168,17 @@ def judge_sample(
             await judge.close()
             memory.finish()
 
-    return asyncio.run(ask())
+    return _run_alone(ask)
+
+
+def _run_alone(work: Callable[[], Coroutine[Any, Any, JudgedTally]]) -> JudgedTally:
+    """Run `work` to its end; in a thread of its own where a loop is running, as in a notebook, which a batch holds up anyway."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work())
+    with ThreadPoolExecutor(1, "judge") as pool:
+        return pool.submit(lambda: asyncio.run(work())).result()
 
 
 def _count_tokens(usage: object) -> int:

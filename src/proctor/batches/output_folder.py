@@ -42,6 +42,7 @@ FORMAT = "proctor.batch/1"
 MANIFEST = "manifest.json"
 _SUITE = b"proctor.suite"
 _SKETCH = b"proctor.sketch"
+_PARTITION = b"proctor.partition"
 _SUITE_FILE = "suite.yaml"
 _JUDGED = "judged"
 _JUDGED_TALLY = "judged.json"
@@ -82,6 +83,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Files that `--where` leaves unopened, because of the keys of their folders."""
     warnings: tuple[str, ...] = ()
     """What lies in the folders of the data set and is not read."""
+    judged: bool = False
+    """Whether the suite has claims that a judge is asked about, when everything else is decided."""
 
 
 class Footer(msgspec.Struct, frozen=True):
@@ -158,10 +161,6 @@ class OutputFolder:
         for name in self.store.list(f"suites/{digest}"):
             (here / name).write_bytes(self.store.read(f"suites/{digest}/{name}") or b"")
         return here
-
-    def has_result(self, id: str) -> bool:
-        """Return whether a partition is committed."""
-        return self.store.exists(_name_result(id))
 
     def read_result(self, id: str, columns: Sequence[str] | None = None) -> Any:
         """Return the rows of a committed partition, with all columns or with these."""
@@ -243,15 +242,28 @@ class OutputFolder:
         try:
             with self.store.open(_name_result(id)) as file:
                 told = import_arrow("pyarrow.parquet").read_metadata(file).metadata or {}
-            return Footer(told[_SUITE].decode(), decode_json(told[_SKETCH], Sketch))
+            footer = Footer(told[_SUITE].decode(), decode_json(told[_SKETCH], Sketch))
+            # Another result may have been copied over it, and what it counts as errors may be gone.
+            is_whole = told[_PARTITION] == id.encode() and (not footer.sketch.errors or self.store.exists(_name_errors(id)))
+            return footer if is_whole else None
         except (OSError, ValueError, KeyError):
             # Not there, or cut off by a disk that lied: it is evaluated again.
             return None
 
+    def list_foreign(self, manifest: Manifest) -> list[str]:
+        """Return the files among results and errors that belong to no partition: whoever reads the folders reads them as well."""
+        planned = {_name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
+        return [
+            f"{folder}/{name}"
+            for folder in ("results", "errors")
+            for name in self.store.list(folder)
+            if name not in planned and not name.startswith(".")
+        ]
 
-def make_metadata(suite: str, sketch: Sketch) -> dict[bytes, bytes]:
-    """Return what a result says of itself in its footer."""
-    return {_SUITE: suite.encode(), _SKETCH: msgspec.json.encode(sketch)}
+
+def make_metadata(id: str, suite: str, sketch: Sketch) -> dict[bytes, bytes]:
+    """Return what the result of a partition says of itself in its footer."""
+    return {_PARTITION: id.encode(), _SUITE: suite.encode(), _SKETCH: msgspec.json.encode(sketch)}
 
 
 def name_spill(id: str, shares: int) -> str:

@@ -52,7 +52,8 @@ def refuse_other_batch(folder: OutputFolder, before: Manifest | None, identity: 
             f"name the same (it may have grown, its files may have changed), or {elsewhere}"
         )
     if not before.finished and not options.resume:
-        done = sum(folder.has_result(partition.id) for partition in before.partitions)
+        footers = (folder.read_footer(partition.id) for partition in before.partitions)
+        done = sum(footer is not None and footer.suite == before.suite.digest for footer in footers)
         raise InputError(
             f"{place!r} holds a batch that was not finished ({done:,} of {len(before.partitions):,} partitions); "
             f"--resume goes on with it, or {elsewhere}"
@@ -102,6 +103,7 @@ def make_plan(
         shares=len(shares),
         ruled_out=ruled_out,
         warnings=tuple(left_out.describe(", ".join(SUFFIXES))),
+        judged=read_again,
     )
     return Planned(manifest, tasks, last)
 

@@ -26,7 +26,7 @@ from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.output_store import tell_full_disk
 from proctor.batches.plan import Planned, make_plan, refuse_other_batch
 from proctor.batches.slicer import read_groupings
-from proctor.batches.suite_identity import SuiteIdentity, identify_suite
+from proctor.batches.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
 from proctor.batches.summary import summarize_batch
 from proctor.batches.worker import SETUP, Evaluated, Settings, Task, Written
 from proctor.errors import InputError
@@ -193,7 +193,7 @@ def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: E
     progress = BatchProgress(partitions=to_do, carried=len(manifest.partitions) - decided)
     work = Work(setup=SETUP, payload=msgspec.msgpack.encode(_make_settings(manifest, suite, options)))
     if on_progress is not None:
-        on_progress(progress)
+        on_progress(msgspec.structs.replace(progress))
     done = _do_tasks(planned.tasks, work, executor, progress, on_progress)
     if planned.shares and done.gathered:
         last = _do_tasks(planned.shares, work, executor, progress, on_progress)
@@ -217,6 +217,7 @@ def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> S
         written=() if is_lazy(suite.cases) else tuple(Written(case.own_id, case.origin) for case in suite.cases),
         sources=tuple((source.id, source.file.name) for source in manifest.sources),
         shares=manifest.shares,
+        own_checks=describe_own_checks(),
     )
 
 
@@ -235,7 +236,8 @@ def _do_tasks(tasks: list[Task], work: Work, executor: Executor, progress: Batch
                 progress.traces += found.traces
                 progress.failed += found.failed + found.errors
             if on_progress is not None:
-                on_progress(progress)
+                # A copy: whoever keeps it has it as it was.
+                on_progress(msgspec.structs.replace(progress))
     except StopWork as error:
         raise InputError(str(error)) from error
     return _Done(evaluated, failures, gathered)

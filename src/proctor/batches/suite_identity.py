@@ -9,8 +9,10 @@ checks and what they import from beside them, the fixed clock, and whether keys 
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 import sys
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +20,7 @@ import msgspec
 
 from proctor.actions.own_checks import find_workspace_file
 from proctor.checks.registry import Registry
+from proctor.errors import InputError
 from proctor.formats.native_text import write_case_lines
 from proctor.formats.workspace import read_workspace
 from proctor.model.case import Case, Suite
@@ -55,7 +58,7 @@ def identify_suite(suite: Suite, registry: Registry, *, now: str | None, only_pr
     """Return the identity of a suite."""
     lines = write_case_lines(suite, registry)
     prices = b"" if suite.prices is None else msgspec.json.encode(suite.prices)
-    outside = [prices, str(now).encode(), str(only_presence).encode(), *_read_own_files()]
+    outside = [prices, str(now).encode(), str(only_presence).encode(), *(path.read_bytes() for path in _list_own_files())]
     return SuiteIdentity(
         name=suite.name,
         cases={case.id: hash_parts([line]) for case, line in zip(suite.cases, lines, strict=True)},
@@ -91,14 +94,47 @@ def _says_something(case: Case) -> bool:
     return case.input is not None or bool(case.turns) or case.custom_body is not None
 
 
-def _read_own_files() -> list[bytes]:
-    """Return the files of own checks that the workspace names: what they decide is not in the suite."""
+def describe_own_checks() -> dict[str, str]:
+    """Return the files of own checks and those they import, by their names from the workspace file, with their digests."""
+    file = find_workspace_file()
+    return {} if file is None else {os.path.relpath(path, file.parent): hash_parts([path.read_bytes()]) for path in _list_own_files()}
+
+
+def require_own_checks(expected: Mapping[str, str]) -> None:
+    """Raise `InputError` where the own checks of this process are not those by which a batch is decided."""
+    if not expected:
+        return
+    place = f"where work is done ({platform.node()}, {Path.cwd()})"
+    workspace = find_workspace_file()
+    for name, digest in expected.items():
+        path = None if workspace is None else workspace.parent / name
+        if path is None or not path.is_file() or hash_parts([path.read_bytes()]) != digest:
+            raise InputError(
+                f"{name}, which checks of your own are made of, is not the same {place} as where the batch was begun; "
+                "copy proctor.yaml, the files it names and what these import there"
+            )
+    for path in _list_imported(_list_named()):
+        digest = hash_parts([path.read_bytes()])
+        if _LOADED.setdefault(path, digest) != digest:
+            raise InputError(f"{path} has changed since it was imported {place}; start the workers again")
+
+
+_LOADED: dict[Path, str] = {}
+"""Files that own checks imported, as they were then: Python does not read them again while the process lives."""
+
+
+def _list_own_files() -> list[Path]:
+    """Return the files of own checks that the workspace names, and what these import: what they decide is not in the suite."""
+    named = _list_named()
+    return list(dict.fromkeys((*named, *_list_imported(named))))
+
+
+def _list_named() -> list[Path]:
     file = find_workspace_file()
     if file is None:
         return []
-    named = [file.parent / name for name in read_workspace(read_suite_text(file), file=str(file)).checks.files]
-    named = [path for path in named if path.is_file()]
-    return [path.read_bytes() for path in dict.fromkeys((*named, *_list_imported(named)))]
+    named = (file.parent / name for name in read_workspace(read_suite_text(file), file=str(file)).checks.files)
+    return [path for path in named if path.is_file()]
 
 
 def _list_imported(named: Sequence[Path]) -> list[Path]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -11,7 +12,7 @@ from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.sketch import CaseSketch, Reason, Sketch
 from proctor.batches.slice_figures import list_days, list_slices, make_rate, sum_amounts
 from proctor.batches.slice_sketch import count_most_slices
-from proctor.batches.warnings import list_warnings
+from proctor.batches.warnings import describe_foreign, list_judge_warnings, list_unanswered, list_warnings
 from proctor.model.batch import BatchSummary, CaseBatch, CheckSummary, CommonReason, JudgedCase
 
 MOST_REASONS = 20
@@ -36,6 +37,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
     """Return the figures of what is committed by the suite of the manifest."""
     whole, committed = merge_sketches(folder, manifest)
     tally = read_tally(folder, manifest.suite.digest)
+    cases = tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch(), tally) for id in manifest.suite.cases)
     return BatchSummary(
         suite=manifest.suite.name,
         output=str(folder.path),
@@ -49,22 +51,30 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
         unread=whole.unread,
         left_out=whole.left_out,
         files_ruled_out=manifest.ruled_out,
-        cases=tuple(_summarize_case(id, whole.cases.get(id) or CaseSketch(), tally) for id in manifest.suite.cases),
+        cases=cases,
         judge_tokens=0 if tally is None else tally.tokens,
+        not_judged=manifest.judged and tally is None,
         amounts=sum_amounts(whole),
         where=manifest.reading.where,
         days=list_days(whole),
         slices=list_slices(whole, manifest.reading.by),
         faults=_rank_reasons(whole.faults.values())[:MOST_REASONS],
         failures=tuple(failures),
-        warnings=(*manifest.warnings, *list_warnings(whole, manifest.reading.by)),
+        warnings=(
+            *manifest.warnings,
+            *describe_foreign(folder.list_foreign(manifest)),
+            *list_warnings(whole, manifest.reading.by),
+            *list_unanswered(cases, whole.traces),
+            *list_judge_warnings(cases, unpriced=tally is not None and tally.unpriced),
+        ),
     )
 
 
 def _summarize_case(id: str, found: CaseSketch, tally: JudgedTally | None) -> CaseBatch:
     ranked = _rank_reasons(found.reasons.values())
     rest = sum(reason.count for reason in ranked[MOST_REASONS:]) + found.other_reasons
-    checks = tuple(CheckSummary(check=label, rate=make_rate(counts)) for label, counts in zip(found.labels, found.checks, strict=True))
+    labels = tell_apart(found.labels)
+    checks = tuple(CheckSummary(check=label, rate=make_rate(counts)) for label, counts in zip(labels, found.checks, strict=True))
     return CaseBatch(
         id=id,
         name=found.name,
@@ -76,8 +86,18 @@ def _summarize_case(id: str, found: CaseSketch, tally: JudgedTally | None) -> Ca
     )
 
 
+def tell_apart(labels: Sequence[str]) -> list[str]:
+    """Return the names of checks with a number behind those that were there before: figures are found by them."""
+    seen: Counter[str] = Counter()
+    told: list[str] = []
+    for label in labels:
+        seen[label] += 1
+        told.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return told
+
+
 def _describe_judged(id: str, found: CaseSketch, tally: JudgedTally) -> JudgedCase | None:
-    judged = estimate_case(tally, id, found.labels)
+    judged = estimate_case(tally, id, tell_apart(found.labels))
     if judged is None or id not in tally.sketch.cases:
         return judged
     # Why the deterministic checks failed is told of all results, not of the sample.

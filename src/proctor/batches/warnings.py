@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proctor.batches.sketch import Sketch
+from proctor.model.batch import CaseBatch
 from proctor.model.show import nearest
 from proctor.report.wording import count_noun
 
@@ -15,6 +16,38 @@ NO_RUN = "no_run"
 def list_warnings(sketch: Sketch, by: Sequence[Sequence[str]] = ()) -> tuple[str, ...]:
     """Return what is to be looked at before the figures are believed; `by` are the tables that were asked for."""
     return (*_list_unknown_names(sketch), *_list_untold(sketch, by), *_list_incomplete(sketch), *_list_undecided(sketch))
+
+
+def describe_foreign(files: Sequence[str]) -> Iterator[str]:
+    """Yield that files among the results were not written by the batch."""
+    if files:
+        there = "file" if len(files) == 1 else "files"
+        yield (
+            f"{len(files):,} {there} beside the results that this batch did not write ({files[0]}): whoever reads the folder "
+            "reads rows twice, or rows of something else; take them away"
+        )
+
+
+def list_unanswered(cases: Sequence[CaseBatch], traces: int) -> Iterator[str]:
+    """Yield that no trace answers some cases: nothing was looked at for them."""
+    unanswered = [case.id for case in cases if not case.rate.counts]
+    if unanswered and traces:
+        told = f"{count_noun(len(unanswered), 'case')} ({_list_some(unanswered)})"
+        yield f"none of {count_noun(traces, 'trace')} answers {told}: nothing is known of them"
+
+
+def _list_some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def list_judge_warnings(cases: Sequence[CaseBatch], *, unpriced: bool) -> Iterator[str]:
+    """Yield of which claims nothing is known because nobody was asked; `unpriced` where the judge did not tell its tokens."""
+    if unpriced:
+        yield "the judge does not tell how many tokens it takes, so --max-tokens cannot hold: the sample ends early; give --judge-sample"
+    unseen = [case.id for case in cases if case.judged is not None and case.judged.of and not case.judged.judged]
+    if unseen:
+        told = f"{count_noun(len(unseen), 'case')} ({_list_some(unseen)})"
+        yield f"the judge was asked about no result of {told}, which therefore did not pass; give a larger --judge-sample or --max-tokens"
 
 
 def _list_unknown_names(sketch: Sketch) -> Iterator[str]:

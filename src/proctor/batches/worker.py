@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +24,7 @@ from proctor.batches.sketch import LineNames, Sketch
 from proctor.batches.slicer import Grouping, Slicer, list_beside, list_groupings
 from proctor.batches.span_gathering import gather_spans
 from proctor.batches.span_spill import MAX_TRACE_BYTES, GatheredError, GatheredTrace, Spills, SpillWriter
+from proctor.batches.suite_identity import require_own_checks
 from proctor.errors import EvidenceError, InputError
 from proctor.model.batch import TracePlace
 from proctor.model.cost import PriceList
@@ -69,6 +71,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The id and the file of every partition whose spans are gathered."""
     shares: int = 0
     """How many shares their traces are decided in."""
+    own_checks: dict[str, str] = {}
+    """The files that checks of the user are made of, with their digests: they lie where work is done."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +90,14 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     """Results that did not pass."""
     errors: int
+
+
+class _Kept(NamedTuple):
+    """What is carried over of an earlier result of a partition."""
+
+    sketch: Sketch
+    cases: frozenset[str]
+    rows: Any
 
 
 def open_worker(payload: bytes) -> DoTask:
@@ -120,6 +132,7 @@ class Evaluator:
         self.settings = settings
         self._folder = OutputFolder(settings.output if "://" in settings.output else Path(settings.output))
         known = find_registry()
+        require_own_checks(settings.own_checks)
         suite = self._folder.read_suite(settings.suite, known)
         self.registry = registry = known if with_judge else WithoutJudge(known)
         told = zip(suite.cases, settings.written, strict=True) if settings.written else ()
@@ -140,7 +153,9 @@ class Evaluator:
         """Evaluate one partition and commit its result. Raises `ChangedFile` and `OSError`."""
         if task.partition.spans:
             return self._gather(task.partition)
-        partition, carried = task.partition, frozenset(task.carried)
+        partition = task.partition
+        kept = self._read_kept(task)
+        carried = frozenset(task.carried) if kept is not None else frozenset[str]()
         part = self._folder.name_part(partition.id)
         sketch = Sketch()
         is_share = partition.file.kind == "spans"
@@ -163,9 +178,9 @@ class Evaluator:
                         unlike=asked.unlike,
                     )
             table.flush()  # before the sketch is written down: it is counted there
-            table.finish(make_metadata(self.settings.suite, sketch))
-            if carried:
-                self._carry_over(part, partition, sketch, carried)
+            table.finish(make_metadata(partition.id, self.settings.suite, sketch))
+            if kept is not None:
+                self._carry_over(part, partition, sketch, kept)
             self._folder.commit(part, partition.id, errors.finish())
         finally:
             table.close()
@@ -206,18 +221,28 @@ class Evaluator:
         for trace in spills.read_share(partition.start, partition.end):
             deciding.decide_trace(trace, files[trace.source])
 
-    def _carry_over(self, part: Path, partition: Partition, sketch: Sketch, carried: frozenset[str]) -> None:
+    def _read_kept(self, task: Task) -> _Kept | None:
+        """Return what is carried over of an earlier result; None where nothing is, or where it cannot be read any more."""
+        if not task.carried:
+            return None
+        arrow, compute = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
+        footer = self._folder.read_footer(task.partition.id)
+        try:
+            rows = self._folder.read_result(task.partition.id)
+        except (OSError, arrow.ArrowException):
+            # Damaged behind a whole footer: everything is decided again.
+            return None
+        rows = rows.filter(compute.is_in(rows["case"], arrow.array(sorted(task.carried), arrow.string())))
+        return None if footer is None else _Kept(footer.sketch, frozenset(task.carried), rows)
+
+    def _carry_over(self, part: Path, partition: Partition, sketch: Sketch, kept: _Kept) -> None:
         """Write a result anew together with the rows of cases that were decided earlier, in the order of one evaluation."""
         arrow, parquet, compute = (import_arrow(name) for name in ("pyarrow", "pyarrow.parquet", "pyarrow.compute"))
-        footer = self._folder.read_footer(partition.id)
-        assert footer is not None
-        sketch.take_cases(footer.sketch, carried)
-        kept = self._folder.read_result(partition.id)
-        kept = kept.filter(compute.is_in(kept["case"], arrow.array(sorted(carried), arrow.string())))
-        rows = arrow.concat_tables([parquet.read_table(part, partitioning=None), kept])
+        sketch.take_cases(kept.sketch, kept.cases)
+        rows = arrow.concat_tables([parquet.read_table(part, partitioning=None), kept.rows])
         order = compute.index_in(rows["case"], arrow.array(self._case_ids, arrow.string()))
         rows = rows.append_column("order", order).sort_by([(name, "ascending") for name in ("file", "row", "offset", "run", "order")])
-        rows = rows.drop_columns(["order"]).replace_schema_metadata(make_metadata(self.settings.suite, sketch))
+        rows = rows.drop_columns(["order"]).replace_schema_metadata(make_metadata(partition.id, self.settings.suite, sketch))
         parquet.write_table(rows, part, compression="zstd")
 
 

@@ -175,6 +175,8 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
     amounts: AmountFigures = AmountFigures()
     judge_tokens: int = 0
     """Tokens of the judge."""
+    not_judged: bool = False
+    """Whether claims in plain language wait for a judge: the batch ended before it was asked, or what it said is gone."""
     where: str | None = None
     """Which rows were read, where not all were."""
     days: tuple[Slice, ...] = ()
@@ -190,16 +192,17 @@ class BatchSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether every partition has its result."""
-        return self.committed == self.partitions
+        """Whether every partition has its result, and a judge was asked where the suite needs one."""
+        return self.committed == self.partitions and not self.not_judged
 
     @property
     def has_passed(self) -> bool:
-        """Whether everything was read, something was decided, and all of that passed."""
+        """Whether everything was read, something was decided, of each judged case something was judged, and all of that passed."""
         passed = all(case.rate.passed == case.rate.decided for case in self.cases)
         judged = [case.judged for case in self.cases if case.judged is not None]
         agreed = all(each.rate is None or each.rate.counts.keys() <= {"pass", "skip"} for each in judged)
-        return not self.errors and self.has_decided and passed and agreed
+        looked = all(each.judged or not each.of for each in judged)
+        return self.is_complete and not self.errors and self.has_decided and passed and agreed and looked
 
     @property
     def has_decided(self) -> bool:

@@ -54,7 +54,19 @@ class DaskExecutor:
     def __enter__(self) -> DaskExecutor:
         if self._given is None:
             self._client = self._connect()
+        else:
+            self._require_client(self._given)
         return self
+
+    def _require_client(self, given: Any) -> None:
+        """Raise `InputError` for what was handed over and is no client that can be used from here."""
+        told = "expected an engine 'local', 'dask', or a client of dask.distributed"
+        if not isinstance(given, self._distributed.Client):
+            raise InputError(f"{told}, found {type(given).__name__}")
+        if given.asynchronous:
+            raise InputError(f"{told} that waits: Client(...) without asynchronous=True, also in a notebook")
+        if given.status != "running":
+            raise InputError(f"{told} that is connected; this one is {given.status}")
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -82,10 +94,13 @@ class DaskExecutor:
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
         """Yield what came of each task as it ends, in any order. Raises `StopWork`."""
         client = self._client
-        self._require_workers(client)
         name = f"proctor-{hashlib.sha256(work.setup.encode() + work.payload).hexdigest()[:24]}"
-        client.register_plugin(_make_plugin(self._distributed, name, work.payload), name=name)
-        futures = client.map(do_named_task, [name] * len(tasks), [work.setup] * len(tasks), tasks, pure=False, retries=0)
+        try:
+            self._require_workers(client)
+            client.register_plugin(_make_plugin(self._distributed, name, work.payload), name=name)
+            futures = client.map(do_named_task, [name] * len(tasks), [work.setup] * len(tasks), tasks, pure=False, retries=0)
+        except _GONE as error:
+            raise self._gone_error() from error
         numbers = {future.key: number for number, future in enumerate(futures)}
         ended: set[str] = set()
         try:
@@ -115,6 +130,8 @@ class DaskExecutor:
             raise StopWork(f"no worker came to the Dask scheduler at {_name_scheduler(client)} within {WORKERS_WITHIN_S} s") from error
         try:
             found = client.run(tell_versions)
+        except _GONE:
+            raise
         except Exception as error:  # whatever a worker raises: it has no proctor, or a broken one
             raise StopWork(f"the workers of Dask cannot import proctor; install the same version there: {error}") from error
         for address, (version, _) in found.items():

@@ -9,6 +9,8 @@ from proctor.report.batch_words import (
     describe_amounts,
     describe_judged,
     describe_left_out,
+    describe_missing,
+    describe_undecided,
     list_shown_slices,
     list_worst_cases,
     name_slice,
@@ -49,8 +51,7 @@ def _write_head(summary: BatchSummary) -> Iterator[str]:
     yield f"## {icon} {write_plain(summary.suite or 'suite')}: {count_noun(summary.traces, 'trace')}"
     yield ""
     if not summary.is_complete:
-        missing = summary.partitions - summary.committed
-        yield f"**INCOMPLETE: {missing:,} of {count_noun(summary.partitions, 'partition')} have no result**"
+        yield f"**INCOMPLETE: {describe_missing(summary)}**"
         yield ""
     if summary.where is not None:
         left_out = describe_left_out(summary)
@@ -87,8 +88,9 @@ def _write_cases(summary: BatchSummary) -> Iterator[str]:
 
 def _write_rate(rate: PassRate) -> str:
     if rate.rate is None:
-        return "not decided | | "
-    return f"{write_percent(rate.rate)} | {rate.passed:,} of {rate.decided:,} | {write_percent(rate.low)} to {write_percent(rate.high)}"
+        return f"not decided{describe_undecided(rate)} | | "
+    told = f"{rate.passed:,} of {rate.decided:,}{describe_undecided(rate)}"
+    return f"{write_percent(rate.rate)} | {told} | {write_percent(rate.low)} to {write_percent(rate.high)}"
 
 
 def _write_slices(summary: BatchSummary) -> Iterator[str]:

@@ -9,6 +9,8 @@ from proctor.report.batch_words import (
     describe_amounts,
     describe_judged,
     describe_left_out,
+    describe_missing,
+    describe_undecided,
     list_shown_slices,
     list_worst_cases,
     name_slice,
@@ -89,11 +91,8 @@ def _paint_rate(name: str, rate: PassRate, width: int, style: Style) -> str:
         return f"{told}  {style.paint('not decided', 'dim')}" + (f"  {skipped:,} skipped" if skipped else "")
     colour: Colour = "green" if rate.passed == rate.decided else "red"
     share = style.paint(f"{write_percent(rate.rate):>7}", colour)
-    more = [f"{rate.passed:,} of {rate.decided:,}", f"{write_percent(rate.low)} to {write_percent(rate.high)}"]
-    more += [
-        f"{rate.counts[outcome]:,} {word}" for outcome, word in (("error", "in error"), ("skip", "skipped")) if rate.counts.get(outcome)
-    ]
-    return f"{told}  {share}  {', '.join(more)}"
+    bounds = f"{write_percent(rate.low)} to {write_percent(rate.high)}"
+    return f"{told}  {share}  {rate.passed:,} of {rate.decided:,}, {bounds}{describe_undecided(rate)}"
 
 
 def _paint_reason(reason: CommonReason, style: Style) -> Iterator[str]:
@@ -138,9 +137,6 @@ def _paint_faults(summary: BatchSummary, style: Style) -> Iterator[str]:
 
 def _paint_end(summary: BatchSummary, style: Style) -> Iterator[str]:
     if not summary.is_complete:
-        missing = summary.partitions - summary.committed
-        yield style.paint(
-            f"INCOMPLETE: {missing:,} of {count_noun(summary.partitions, 'partition')} have no result; --resume goes on", "red"
-        )
+        yield style.paint(f"INCOMPLETE: {describe_missing(summary)}; --resume goes on", "red")
         yield from (f"  {to_one_line(failure, _LONGEST)}" for failure in summary.failures[:MOST_REASONS])
     yield f"results in {to_one_line(summary.output, _LONGEST)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proctor.model.batch import AmountFigures, BatchSummary, CaseBatch, JudgedCase, JudgedRate, Slice
+from proctor.model.batch import AmountFigures, BatchSummary, CaseBatch, JudgedCase, JudgedRate, PassRate, Slice
 from proctor.report.neutral import to_one_line
 from proctor.report.wording import count_noun
 
@@ -41,7 +41,24 @@ def describe_judged(judged: JudgedCase, rate: JudgedRate | None) -> str:
     share = f"{judged.judged:,} of {judged.of:,} judged ({write_percent(judged.judged / judged.of if judged.of else 0.0)})"
     if rate is None:
         return f"not decided; {share}"
+    # A judge that was not reached says nothing of the agent: whoever reads 0 % must see that.
+    failed = rate.counts.get("error", 0)
+    share += f", {failed:,} of them in error" if failed else ""
     return f"{write_percent(rate.rate)} estimated, {write_percent(rate.low)} to {write_percent(rate.high)}; {share}"
+
+
+def describe_missing(summary: BatchSummary) -> str:
+    """Return what of a batch has no result yet; nothing where all of it has."""
+    missing = summary.partitions - summary.committed
+    told = [f"{missing:,} of {count_noun(summary.partitions, 'partition')} have no result"] if missing else []
+    told += ["the judge was not asked"] if summary.not_judged else []
+    return ", and ".join(told)
+
+
+def describe_undecided(rate: PassRate) -> str:
+    """Return how many are in error and how many were skipped, to stand behind the others; nothing where none is."""
+    told = ((outcome, word) for outcome, word in (("error", "in error"), ("skip", "skipped")) if rate.counts.get(outcome))
+    return "".join(f", {rate.counts[outcome]:,} {word}" for outcome, word in told)
 
 
 def describe_left_out(summary: BatchSummary) -> str:
@@ -70,7 +87,12 @@ def list_worst_cases(summary: BatchSummary, most: int) -> tuple[CaseBatch, ...]:
     """Return the cases of a batch; of more than so many those that fail most often."""
     if len(summary.cases) <= most:
         return summary.cases
-    return tuple(sorted(summary.cases, key=lambda case: case.rate.rate if case.rate.rate is not None else 2.0)[:most])
+    return tuple(sorted(summary.cases, key=_find_lowest_rate)[:most])
+
+
+def _find_lowest_rate(case: CaseBatch) -> float:
+    judged = case.judged.rate.rate if case.judged is not None and case.judged.rate is not None else None
+    return min((rate for rate in (case.rate.rate, judged) if rate is not None), default=2.0)
 
 
 def list_shown_slices(slices: Sequence[Slice], most: int) -> tuple[Sequence[Slice], int]:

@@ -34,9 +34,11 @@ def draw_head(summary: BatchSummary, words: Catalogue) -> Iterator[Element]:
     if summary.where is not None:
         left_out = _describe_left_out(summary, words)
         yield make("p", "", words.say("batch.where"), " ", make("code", "", to_one_line(summary.where, 1000), dir="auto"), left_out)
-    if not whole:
+    if summary.committed < summary.partitions:
         missing = words.say("batch.incomplete", missing=summary.partitions - summary.committed, count=summary.partitions)
         yield make("p", "alarm", draw_mark("error"), missing)
+    if summary.not_judged:
+        yield make("p", "alarm", draw_mark("error"), words.say("batch.not_judged"))
     for warning in summary.warnings:
         yield make("p", "alarm", draw_mark("uncertain"), make("bdi", "", to_one_line(warning, 500)))
     told = list(_list_amounts(summary.amounts, words))
@@ -144,6 +146,7 @@ def _draw_judged(name: Child, judged: JudgedCase, rate: JudgedRate | None, heads
     if rate is not None:
         estimate, low, high = (write_share(each, words) for each in (rate.rate, rate.low, rate.high))
         told = words.say("batch.estimated", rate=estimate, low=low, high=high)
+        share += words.say("batch.judged_errors", errors=rate.counts["error"]) if rate.counts.get("error") else ""
     return make(
         "tr",
         "check",
