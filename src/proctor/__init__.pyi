@@ -15,8 +15,10 @@ from proctor.actions.suites import (
     load_suite as load_suite,
     parse_suite as parse_suite,
 )
-from proctor.batches.run import (
+from proctor.batches.progress_line import (
     BatchProgress as BatchProgress,
+)
+from proctor.batches.run import (
     batch as batch,
 )
 from proctor.errors import (

@@ -90,7 +90,7 @@ def test_a_partition_that_ends_every_process_has_failed_and_the_others_have_not(
     assert [row["outcome"] for row in read_results(tmp_path / "out")] == ["pass"]
 
 
-def test_the_command_shows_progress_figures_and_the_way_to_them(tmp_path: Path) -> None:
+def test_the_command_shows_progress_figures_and_the_way_to_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_suite(tmp_path)
     write_parquet(tmp_path / "data" / "a.parquet", [make_trace(number) for number in range(25)])
     seen: list[int] = []
@@ -98,6 +98,9 @@ def test_the_command_shows_progress_figures_and_the_way_to_them(tmp_path: Path) 
         tmp_path / "suite.yaml", tmp_path / "data", output=tmp_path / "out", workers=1, on_progress=lambda told: seen.append(told.done)
     )
     assert seen == [0, 1] and summary.traces == 25
+    proctor.batch(tmp_path / "suite.yaml", tmp_path / "data", output=tmp_path / "again", workers=1, on_progress="bar")
+    shown = capsys.readouterr().err
+    assert "1/1 partitions" in shown and "5 failed" in shown and shown.endswith("\r\x1b[2K")
     done = subprocess.run([sys.executable, "-m", "proctor", "batch", "show", "out"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "Shop on 25 traces in 1 partition" in done.stdout and "80.0 %  20 of 25, 60.9 % to 91.1 %" in done.stdout

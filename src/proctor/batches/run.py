@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import Literal, NamedTuple, Unpack
 
 import msgspec
 
@@ -25,6 +25,7 @@ from proctor.batches.options import BatchOptions, ReadingOptions, name_output
 from proctor.batches.output_folder import Manifest, OutputFolder
 from proctor.batches.output_store import tell_full_disk
 from proctor.batches.plan import Planned, make_plan, refuse_other_batch
+from proctor.batches.progress_line import BatchProgress, ProgressLine
 from proctor.batches.slicer import read_groupings
 from proctor.batches.suite_identity import SuiteIdentity, describe_own_checks, identify_suite
 from proctor.batches.summary import summarize_batch
@@ -42,20 +43,6 @@ from proctor.sources.dataset_plan import Partition
 from proctor.sources.records import require_format
 from proctor.sources.row_filter import read_filter
 
-
-class BatchProgress(msgspec.Struct, kw_only=True):
-    """How far a batch is."""
-
-    partitions: int
-    """Partitions that are to be evaluated now."""
-    carried: int = 0
-    """Partitions that have their result from an earlier batch."""
-    done: int = 0
-    traces: int = 0
-    failed: int = 0
-    """Results that did not pass, and records that could not be read."""
-
-
 OnProgress = Callable[[BatchProgress], None]
 OpenJudge = Callable[[Path], Judge | None]
 """Opens the judge of a suite, which remembers its answers below a folder; None where none is configured."""
@@ -69,17 +56,17 @@ def batch(
     engine: object = "local",
     workers: int | None = None,
     resume: bool = False,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress | Literal["bar"] | None = None,
     **reading: Unpack[ReadingOptions],
 ) -> BatchSummary:
     """Evaluate a data set of recorded evidence (Parquet, JSON lines) against `suite`, and write the results into the folder `output`.
 
     `source` is a path, a pattern or an address, or several. `workers` are processes, by default one for each core; with `engine="dask"`
     they are those of a cluster on this machine, and with a `Client` of `dask.distributed` as the engine those that it is connected to.
-    `on_progress` is called with a `BatchProgress` whenever a partition is done. How it is read: `column`, `evidence_format`, `where`
-    (`"agent = 'shop'"`), and `by` what the summary is sliced: `"model"`, `"model,day"` for both together, a list for several tables. A
-    suite with claims in plain language needs `judge_sample` or `max_tokens`, and may have a `judge`. Raises `InputError` where the batch
-    cannot be begun, or cannot go on.
+    `on_progress` is called with a `BatchProgress` whenever a partition is done; `"bar"` shows it as a line on standard error. How it is
+    read: `column`, `evidence_format`, `where` (`"agent = 'shop'"`), and `by` what the summary is sliced: `"model"`, `"model,day"` for
+    both together, a list for several tables. A suite with claims in plain language needs `judge_sample` or `max_tokens`, and may have a
+    `judge`. Raises `InputError` where the batch cannot be begun, or cannot go on.
     """
     places = [source] if isinstance(source, (str, Path)) else source
     for name in reading.keys() - ReadingOptions.__annotations__.keys():
@@ -97,8 +84,11 @@ def batch(
     )
     found = suite if isinstance(suite, Suite) else load_suite(suite)
     told = EngineOptions(workers=workers, client=None if isinstance(engine, str) else engine)
-    with open_executor(engine if isinstance(engine, str) else "dask", told) as executor:
-        return run_batch(found, options, executor, on_progress, lambda memory: find_judge(found, reading.get("judge"), memory))
+    line = ProgressLine(quiet=on_progress != "bar")
+    tell = line.show if on_progress == "bar" else on_progress
+    with open_executor(engine if isinstance(engine, str) else "dask", told) as executor, ExitStack() as stack:
+        stack.callback(line.finish)
+        return run_batch(found, options, executor, tell, lambda memory: find_judge(found, reading.get("judge"), memory))
 
 
 def run_batch(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from pathlib import Path
 
 from proctor.actions.prices import with_prices
@@ -13,7 +12,8 @@ from proctor.actions.suites import STANDARD_INPUT, load_suite
 from proctor.batches.engines import ENGINES, EngineOptions, open_executor
 from proctor.batches.judging import read_bounds
 from proctor.batches.options import BatchOptions, name_output
-from proctor.batches.run import BatchProgress, open_batch, run_batch
+from proctor.batches.progress_line import ProgressLine
+from proctor.batches.run import open_batch, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exits import Exit
 from proctor.cli.language import VARIABLE, read_words
@@ -30,7 +30,6 @@ from proctor.runner.ports import Judge
 FORMATS = ("terminal", "json", "markdown", "html")
 SHOW = "show"
 """In place of a suite: the figures of a batch that is there."""
-_EVERY_S = 0.25
 
 
 def run(arguments: list[str]) -> int:
@@ -81,7 +80,7 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
         resume=options.resume,
         judging=read_bounds(options.judge_sample, options.max_tokens),
     )
-    progress = _Progress(quiet=options.quiet)
+    progress = ProgressLine(quiet=options.quiet or not sys.stderr.isatty())
     engine = EngineOptions(workers=options.workers, scheduler=options.scheduler, tls=_read_tls(options))
     try:
         with open_executor(options.engine, engine) as executor:
@@ -118,34 +117,6 @@ def _read_tls(options: argparse.Namespace) -> TlsFiles | None:
         if not Path(name).is_file():
             raise InputError(f"no file at {name!r}")
     return TlsFiles(ca=options.tls_ca, certificate=options.tls_cert, key=options.tls_key)
-
-
-class _Progress:
-    """One line on standard error that moves, where anybody is looking."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._moving = not quiet and sys.stderr.isatty()
-        self._started = time.monotonic()
-        self._next = 0.0
-
-    def show(self, progress: BatchProgress) -> None:
-        """Show how far a batch is."""
-        now = time.monotonic()
-        if not self._moving or (now < self._next and progress.done < progress.partitions):
-            return
-        self._next = now + _EVERY_S
-        passed = max(now - self._started, 1e-6)
-        left = passed / progress.done * (progress.partitions - progress.done) if progress.done else None
-        told = [f"{progress.done:,}/{progress.partitions:,} partitions", f"{progress.traces / passed:,.0f} traces a second"]
-        told += [f"{progress.failed:,} failed"] * bool(progress.failed)
-        told += [f"{progress.carried:,} were there"] * bool(progress.carried)
-        told += [] if left is None else [f"{left:,.0f} s left"]
-        print(f"\r\x1b[2K{', '.join(told)}", end="", file=sys.stderr, flush=True)
-
-    def finish(self) -> None:
-        """Wipe the line."""
-        if self._moving:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
 def _show_summary(summary: BatchSummary, options: argparse.Namespace) -> None:
