@@ -20,8 +20,7 @@ import pytest
 
 import proctor
 from proctor.formats.rows import Row, TableOptions
-from proctor.model.origin import Origin
-from proctor.sources.row_spool import FileSpool
+from proctor.sources.scratch_files import FilePieces
 from proctor.sources.tables import DataFiles
 
 TABLE = pa.table({"q": ["a", "b", "c"], "n": [1, None, 3], "when": [datetime.date(2026, 11, 16)] * 3, "inner": [{"x": [1.5]}] * 3})
@@ -173,12 +172,12 @@ def test_a_data_set_names_only_files_beside_it(name: str, tmp_path: Path) -> Non
         read(tmp_path, "set")
 
 
-def test_rows_come_back_from_a_spool_as_they_were() -> None:
-    spool = FileSpool()
-    rows = [Row({"q": f"é{number}", "n": number, "x": [None, 1.5]}, Origin(file="a.csv", line=number)) for number in range(3)]
-    for row in rows:
-        spool.append(row)
-    assert [spool.read(number) for number in (2, 0, 1)] == [rows[2], rows[0], rows[1]]
+def test_pieces_come_back_from_a_spool_as_they_were() -> None:
+    spool = FilePieces()
+    pieces = [f"é{number}".encode() * number for number in range(3)]
+    for piece in pieces:
+        spool.append(piece)
+    assert [spool.read(number) for number in (2, 0, 1)] == [pieces[2], pieces[0], pieces[1]]
 
 
 def test_arrow_takes_memory_from_the_system_and_programs_that_are_started_choose_for_themselves(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from proctor.decide.prepare import Clock, PreparedCase, PreparedSuite, skip_case
 from proctor.decide.survey import Survey, survey_cases
 from proctor.errors import EvidenceError
 from proctor.model.case import Case, Suite
+from proctor.model.case_traits import EMPTY
 from proctor.model.evidence import Evidence, Json, Source
-from proctor.model.lazy_cases import find_scratch, is_lazy
+from proctor.model.lazy_cases import find_scratch, is_lazy, may_have
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
 from proctor.model.show import nearest
@@ -262,7 +263,7 @@ class CheckStream:
 def list_empty_cases(suite: Suite) -> Iterator[Problem]:
     """A warning for every case that asserts nothing; of very many, for the first ones, and how many more there are."""
     count = 0
-    for case in suite.cases:
+    for case in suite.cases if may_have(suite.cases, EMPTY) else ():
         if not case.assertions and case.skip is None:
             count += 1
             if count <= MOST_EMPTY:

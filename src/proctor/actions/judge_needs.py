@@ -12,6 +12,7 @@ from proctor.errors import InputError
 from proctor.judge.settings import JudgeSettings
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
+from proctor.model.lazy_cases import may_claim
 
 _CHARACTERS_PER_TOKEN = 4
 _INSTRUCTION_TOKENS = 700
@@ -20,8 +21,11 @@ _INSTRUCTION_TOKENS = 700
 
 def has_judged_assertions(suite: Suite) -> bool:
     """Return whether a judge has anything to say about a suite."""
-    registry = default_registry()
-    return any(registry.get_for(a.check, a.spec).judged for case in suite.cases for a in case.assertions)
+    return may_claim(suite.cases, _is_judged) and any(_is_judged(a) for case in suite.cases for a in case.assertions)
+
+
+def _is_judged(assertion: Assertion) -> bool:
+    return default_registry().get_for(assertion.check, assertion.spec).judged
 
 
 def needs_judge(assertion: Assertion, registry: Registry | None = None) -> bool:
@@ -34,6 +38,8 @@ def needs_judge(assertion: Assertion, registry: Registry | None = None) -> bool:
 
 def list_cases_for_judge(suite: Suite) -> list[Case]:
     """Return the cases that hold an assertion only a judge can decide."""
+    if not may_claim(suite.cases, _is_judged):
+        return []
     return [case for case in suite.cases if case.skip is None and any(needs_judge(a) for a in case.assertions)]
 
 

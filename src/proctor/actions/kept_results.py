@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from proctor.model.case import Case, Suite
-from proctor.model.lazy_cases import LazySequence, find_scratch
+from proctor.model.lazy_cases import LazySequence, find_scratch, find_traits
 from proctor.model.name_table import NameTable
 from proctor.model.result import CaseResult, Ending, Incomplete, MissingAttempts, Unmet
 from proctor.model.run import RunEntry, RunHeader
@@ -44,7 +44,7 @@ class KeptResults:
         self._answered = bytearray(len(suite.cases))
         self._unknown = 0
         self._read_heads()
-        self.results = LazySequence(*self._put_in_order(), remember=16)
+        self.results = LazySequence(*self._put_in_order(), remember=16, traits=find_traits(suite.cases))
 
     def _read_heads(self) -> None:
         for start, head in self._entries.iterate_heads():

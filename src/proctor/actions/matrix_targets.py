@@ -17,7 +17,7 @@ from proctor.formats.placeholders import LocatedTemplate
 from proctor.formats.workspace import Section
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
-from proctor.model.lazy_cases import group_cases
+from proctor.model.lazy_cases import group_cases, may_have
 from proctor.model.show import show
 from proctor.model.variants import FILLED, MATRIX, is_variant
 
@@ -39,7 +39,7 @@ class TargetGroup(msgspec.Struct, frozen=True):
 
 def split_by_matrix(suite: Suite, target: TargetLike, find_section: FindSection) -> list[TargetGroup]:
     """Return the groups of a suite; a single one without a matrix. `find_section` gives the settings of a target by its name."""
-    if not any(map(is_variant, suite.cases)):
+    if not (may_have(suite.cases, "settings") and any(map(is_variant, suite.cases))):
         return [TargetGroup(suite, target, {}, lambda case: True)]
     by_name: dict[str | None, frozenset[str]] = {}
 

@@ -25,8 +25,9 @@ from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError
 from proctor.formats.workspace import Section
 from proctor.llm.ports import ChatModel
-from proctor.model.case import Suite
+from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
+from proctor.model.lazy_cases import may_have
 from proctor.runner.ports import Target
 from proctor.scoring.completeness import count_planned_attempts
 from proctor.targets.build import build_target, check_cases
@@ -61,7 +62,10 @@ class BuiltRun:
 
     def count_attempts(self, repeat: int) -> int:
         """Return how many attempts there will be when everything is repeated so often."""
-        return sum(count_planned_attempts(case, repeat) for case in self.suite.cases)
+        cases = self.suite.cases
+        if not may_have(cases, "repetitions"):
+            return len(cases) * count_planned_attempts(Case(id=""), repeat)
+        return sum(count_planned_attempts(case, repeat) for case in cases)
 
     def list_models(self) -> list[str]:
         """Return the names of the models that will be asked, as far as they are known: of agents of ours, judges and simulated users."""
@@ -188,7 +192,8 @@ class _TargetBuilder:
             return target
         if names_environment(suite):
             target = NamedEnvironmentTarget(target)
-        if not any(case.systems for case in suite.cases):
+        cases = suite.cases
+        if not (may_have(cases, "systems") and any(case.systems for case in cases)):
             return target
         self._policy.admit_systems()
         from proctor.actions.sandboxed_target import SandboxedTarget  # few suites simulate systems

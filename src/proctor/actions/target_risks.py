@@ -7,6 +7,7 @@ from typing import Any
 
 from proctor.checks.registry import Registry
 from proctor.model.case import Suite
+from proctor.model.lazy_cases import may_have
 from proctor.runner.ports import Target
 
 
@@ -34,6 +35,8 @@ def _describe_risks(target: Target, suite: Suite, registry: Registry) -> Iterato
 
 def _find_conversation(suite: Suite) -> str | None:
     """Return the id of the first case in which something is said after an answer."""
+    if not may_have(suite.cases, "turns", "user"):
+        return None
     spoken = (case.id for case in suite.cases if case.skip is None and (len(case.turns) > 1 or case.user is not None))
     return next(spoken, None)
 

@@ -21,6 +21,7 @@ from proctor.llm.anthropic import DEFAULT_BASE as ANTHROPIC
 from proctor.llm.openai import DEFAULT_BASE as OPENAI
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
+from proctor.model.lazy_cases import may_have
 from proctor.model.show import show
 
 _ADDRESSES = {"openai": OPENAI, "openai_responses": OPENAI, "anthropic": ANTHROPIC}
@@ -92,7 +93,7 @@ def name_direct_calls(suite: Suite, trust: Trust) -> list[tuple[Suite, list[Name
     # Of several suites each case knows its file.
     joined = suite.path is not None and Path(suite.path).is_dir()
     found: dict[str | None, list[Named]] = {}
-    for case in suite.cases:
+    for case in suite.cases if may_have(suite.cases, "settings") else ():
         calls: Json = case.settings.get("direct_calls")
         file = case.origin.file if joined else suite.path
         if not calls or trust.takes_file(file if file is not None and Path(file).is_file() else None):

@@ -18,6 +18,7 @@ from proctor.errors import InputError
 from proctor.llm.ports import ChatModel
 from proctor.model.attempt import Speaker
 from proctor.model.case import Case, Suite
+from proctor.model.lazy_cases import may_have
 
 
 class PartModels(msgspec.Struct, frozen=True):
@@ -67,7 +68,8 @@ class RunUsers:
 
 def build_users(suite: Suite, policy: Policy) -> RunUsers | None:
     """Return who plays the users of a suite, or None where no case has one. Raises `InputError`. Nothing is connected yet."""
-    parts = parts_of(suite, TARGET_KEYS) if any(case.user is not None for case in suite.cases) else []
+    played = may_have(suite.cases, "user") and any(case.user is not None for case in suite.cases)
+    parts = parts_of(suite, TARGET_KEYS) if played else []
     if not parts:
         return None
     models: list[PartModels] = []

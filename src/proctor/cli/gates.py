@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from proctor.cli.exits import Exit
@@ -38,6 +39,11 @@ class Gate:
     def enabled(self) -> bool:
         """Whether anything was asked for."""
         return self._counter is not None
+
+    def add_all(self, results: Iterable[CaseResult]) -> None:
+        """Look at results, of which very many are read when they are asked for: only where anything was asked for."""
+        for result in results if self.enabled else ():
+            self.add(result)
 
     def add(self, result: CaseResult) -> None:
         """Look at one result."""

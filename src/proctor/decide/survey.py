@@ -7,6 +7,7 @@ import msgspec
 from proctor.checks.caution import find_reads
 from proctor.checks.registry import Registry, default_registry
 from proctor.model.case import Assertion, Suite
+from proctor.model.lazy_cases import may_claim
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -22,8 +23,12 @@ def survey_cases(suite: Suite, registry: Registry | None = None) -> Survey:
     """Look at every claim of every case once; claims that cases share are looked at once."""
     known = registry or default_registry()
     judged, only_presence = False, True
+    may_be_judged = may_claim(suite.cases, lambda claim: known.get_for(claim.check, claim.spec).judged)
     last: tuple[Assertion, ...] = ()
     for case in suite.cases:
+        if not only_presence and judged == may_be_judged:
+            # No other case changes the answer.
+            break
         for assertion in case.assertions:
             if any(assertion is each for each in last):
                 continue

@@ -17,6 +17,7 @@ import msgspec
 
 from proctor.errors import InputError, SpecError
 from proctor.expressions.text_form import write_text_form
+from proctor.formats.held_cases import HeldCases
 from proctor.formats.located import Located, Reading
 from proctor.formats.matrix import Variant, make_variant
 from proctor.formats.native_ports import CaseReader, Shared
@@ -25,10 +26,9 @@ from proctor.formats.promptfoo_rows import PromptfooRows, is_promptfoo
 from proctor.formats.row_problems import RowProblems
 from proctor.formats.row_shapes import RowShape, learn_shape
 from proctor.formats.row_types import TYPES, convert_cells
-from proctor.formats.rows import DataSource, Row, RowSpool, Table, TableOptions
+from proctor.formats.rows import DataSource, Row, Table, TableOptions
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Json
-from proctor.model.lazy_cases import LazySequence
 from proctor.model.name_table import TakenNames
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
@@ -184,6 +184,10 @@ class RowMaker:
             code="unknown_column",
         )
 
+    def is_quick(self, number: int) -> bool:
+        """Return whether cases of a variant are made of their rows without reading them in full."""
+        return self._shapes.get(number) is not None
+
     def make_row(self, row: Row, index: int, problems: list[Problem]) -> list[Case]:
         """Return every case of a row; problems are added."""
         found = [self.make_case(row, index, number, problems) for number in range(self.width)]
@@ -277,7 +281,7 @@ class RowReader:
 
     def _read_table(self, table: Table, block: Block, source: DataSource) -> Sequence[Case]:
         maker = RowMaker(self._reader, self._shared, self._variants, table, block)
-        held = _Held(maker, source)
+        held = HeldCases(maker, source, HELD if source.held is None else source.held)
         told = RowProblems()
         before = len(self._reading.problems)
         for index, row in enumerate(_peek(table, maker, self._reading)):
@@ -313,45 +317,6 @@ class RowReader:
             maker.renamed[index] = base = free
         self._taken.add(base)
         return not taken
-
-
-class _Held:
-    """What was read: cases while they are few; when they are many, their rows are put aside."""
-
-    def __init__(self, maker: RowMaker, source: DataSource) -> None:
-        self._maker, self._source = maker, source
-        self._rows: list[Row] = []
-        self._cases: list[Case] = []
-        self._spool: RowSpool | None = None
-        self.count = 0
-
-    def add(self, row: Row, cases: Sequence[Case]) -> None:
-        """Take one more row, and what was made of it."""
-        self.count += 1
-        if self._spool is not None:
-            self._spool.append(row)
-            return
-        self._rows.append(row)
-        self._cases.extend(cases)
-        if len(self._cases) > (HELD if self._source.held is None else self._source.held):
-            self._spool = self._source.make_spool()
-            for each in self._rows:
-                self._spool.append(each)
-            self._rows.clear()
-            self._cases.clear()
-
-    def finish(self) -> Sequence[Case]:
-        """Return the cases of all rows."""
-        if self._spool is None:
-            return tuple(self._cases)
-        return LazySequence(self.count * self._maker.width, self._make_from_spool, scratch=self._source)
-
-    def _make_from_spool(self, index: int) -> Case:
-        assert self._spool is not None
-        number, variant = divmod(index, self._maker.width)
-        case = self._maker.make_case(self._spool.read(number), number, variant, None)
-        assert case is not None, "a row that was read once can be read again"
-        return case
 
 
 def _peek(table: Table, maker: RowMaker, reading: Reading) -> Iterator[Row]:

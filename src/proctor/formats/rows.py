@@ -65,15 +65,15 @@ class Table(Protocol):
         ...
 
 
-class RowSpool(Protocol):
-    """Rows that are put aside, where there are too many to hold, and brought back one by one."""
+class Spool(Protocol):
+    """Pieces of bytes that are put aside, where there are too many to hold, and brought back one by one."""
 
-    def append(self, row: Row) -> None:
-        """Put a row aside."""
+    def append(self, piece: bytes) -> None:
+        """Put one more piece aside."""
         ...
 
-    def read(self, index: int) -> Row:
-        """Return a row that was put aside, by its number from 0."""
+    def read(self, index: int) -> bytes:
+        """Return a piece that was put aside, by its number from 0."""
         ...
 
 
@@ -89,6 +89,6 @@ class DataSource(Scratch, Protocol):
         """Open a file; raises `InputError` where it may not or cannot be read."""
         ...
 
-    def make_spool(self) -> RowSpool:
+    def make_spool(self) -> Spool:
         """Return an empty spool."""
         ...

@@ -9,7 +9,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar, overload
 
-from proctor.model.case import Case
+from proctor.model.case import Assertion, Case
+from proctor.model.case_traits import CaseTraits, join_traits
 from proctor.model.scratch import IN_MEMORY, Numbers, Scratch
 
 T = TypeVar("T")
@@ -19,10 +20,20 @@ U = TypeVar("U")
 class LazySequence(Sequence[T]):
     """Items that are made by their number, each time they are asked for; the last few are remembered."""
 
-    def __init__(self, count: int, make: Callable[[int], T], *, remember: int = 64, scratch: Scratch = IN_MEMORY) -> None:
+    def __init__(
+        self,
+        count: int,
+        make: Callable[[int], T],
+        *,
+        remember: int = 64,
+        scratch: Scratch = IN_MEMORY,
+        traits: CaseTraits | None = None,
+    ) -> None:
         self._count = count
         self.scratch = scratch
         """Where to put what has to be known of each of them."""
+        self.traits = traits
+        """What is known of all cases together, where somebody took notes."""
         self._make = make
         self._remember = remember
         self._made: dict[int, T] = {}
@@ -64,7 +75,9 @@ def join_cases(parts: Sequence[Sequence[Case]]) -> Sequence[Case]:
         number = bisect_right(starts, index) - 1
         return filled[number][index - starts[number]]
 
-    return filled[0] if len(filled) == 1 else LazySequence(starts[-1], make, remember=1, scratch=find_scratch(*filled))
+    if len(filled) == 1:
+        return filled[0]
+    return LazySequence(starts[-1], make, remember=1, scratch=find_scratch(*filled), traits=join_traits(map(find_traits, filled)))
 
 
 def map_sequence(items: Sequence[T], make: Callable[[T], U], *, remember: int = 256) -> Sequence[U]:
@@ -105,7 +118,29 @@ def group_cases(cases: Sequence[Case], find_key: Callable[[Case], str]) -> list[
 
 
 def _at(cases: Sequence[Case], positions: Numbers) -> Sequence[Case]:
-    return LazySequence(len(positions), lambda index: cases[positions[index]], remember=1, scratch=find_scratch(cases))
+    return LazySequence(
+        len(positions), lambda index: cases[positions[index]], remember=1, scratch=find_scratch(cases), traits=find_traits(cases)
+    )
+
+
+def find_traits(cases: Sequence[Case]) -> CaseTraits | None:
+    """Return what is known of all cases together; None of those of which nobody took notes."""
+    if isinstance(cases, LazySequence):
+        return cases.traits
+    traits = CaseTraits()
+    for case in cases:
+        traits.note(case)
+    return traits
+
+
+def may_have(items: Iterable[object], *fields: str) -> bool:
+    """Return False where it is known, without making any, that no case has one of these fields (of `RARE`, or `EMPTY`)."""
+    return not isinstance(items, LazySequence) or items.traits is None or not items.traits.fields.isdisjoint(fields)
+
+
+def may_claim(cases: Iterable[Case], asks: Callable[[Assertion], bool]) -> bool:
+    """Return False where it is known, without making any, that no case has a claim of a check of which `asks` is true."""
+    return not isinstance(cases, LazySequence) or cases.traits is None or any(map(asks, cases.traits.claims.values()))
 
 
 def find_scratch(*parts: Sequence[Case]) -> Scratch:

@@ -14,6 +14,7 @@ from proctor.errors import InputError
 from proctor.expressions.text_form import write_text_form
 from proctor.model.case import Case
 from proctor.model.evidence import Json
+from proctor.model.lazy_cases import may_have
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.show import nearest
 from proctor.model.variants import list_axes
@@ -67,6 +68,8 @@ class Pivot(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_matrix_axes(run: RunResult) -> tuple[str, ...]:
     """Return the axes of the matrix that a run was made over; none without one."""
+    if not may_have(run.cases, "settings"):
+        return ()
     return next((axes for axes in (list_axes(result.case) for result in run.cases) if axes), ())
 
 

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from proctor.errors import InputError
-from proctor.formats.rows import RowSpool, Table, TableOptions
+from proctor.formats.rows import Spool, Table, TableOptions
 from proctor.model.scratch import Code, Numbers, Texts
 from proctor.model.show import show
 from proctor.sources.texts import check_path
@@ -76,11 +76,11 @@ class DataFiles:
                 hint = f"; {_OLD[suffix]}" if suffix in _OLD else ""
                 raise InputError(f"{told}: no file of data that proctor reads ({', '.join(SUFFIXES)}, or a saved data set){hint}")
 
-    def make_spool(self) -> RowSpool:
+    def make_spool(self) -> Spool:
         """Return an empty spool in a temporary file."""
-        from proctor.sources.row_spool import FileSpool  # only large files need it
+        from proctor.sources.scratch_files import FilePieces  # only large files need it
 
-        return FileSpool()
+        return FilePieces()
 
     def make_numbers(self, code: Code, count: int = 0) -> Numbers:
         """Return so many zeros in a temporary file, to which more numbers can be added."""

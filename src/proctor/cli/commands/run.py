@@ -99,8 +99,7 @@ def _run_suite(options: argparse.Namespace) -> int:
         print(f"warning: {live.unkept}", file=sys.stderr)
     if options.strict and live.result.unmet.any:
         return Exit.USAGE
-    for result in live.result.cases:
-        gate.add(result)
+    gate.add_all(live.result.cases)
     if options.min_pass_rate is not None:
         return gate.decide(
             live.result, choose_rate_exit(live.result, options.min_pass_rate, allow_errors=options.allow_errors), lenient=False
