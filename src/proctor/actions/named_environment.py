@@ -9,6 +9,7 @@ from proctor.model.account import Account
 from proctor.model.attempt import Attempt
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence
+from proctor.model.lazy_cases import may_have
 from proctor.model.show import show
 from proctor.runner.ports import Target
 
@@ -17,7 +18,8 @@ _SETTING = "environment_id"
 
 def names_environment(suite: Suite) -> bool:
     """Return whether a case names an environment and brings no systems."""
-    return any(_SETTING in case.settings and not case.systems for case in suite.cases)
+    cases = suite.cases
+    return may_have(cases, "settings") and any(_SETTING in case.settings and not case.systems for case in cases)
 
 
 class NamedEnvironmentTarget:
