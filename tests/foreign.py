@@ -20,7 +20,8 @@ def install_once(folder: Path, wanted: str, install: Callable[[Path], None]) -> 
     """Return the folder after `install` has filled it with what is wanted, which happens again only when that changes.
 
     Workers of one run ask for the same folder at the same time, and a file that exists says nothing about its neighbours, which somebody
-    may still be writing. One worker installs under a lock, and the mark that the others look for is written last.
+    may still be writing. One worker installs under a lock, and the mark that the others look for is written last. Whoever wants something
+    else names another folder: what is there is thrown away, also while another worker uses it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     mark = folder / ".installed"

@@ -105,7 +105,7 @@ def ask_everything(clinic: Workplace) -> Iterator[tuple[str, Response]]:
 
 
 def test_every_answer_is_a_valid_resource(pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    modules = install_from_npm(Path(pytestconfig.cache.mkdir("live-npm-fhir")), VALIDATOR)  # type: ignore[union-attr]
+    modules = install_from_npm(Path(pytestconfig.cache.mkdir("live-npm-fhir-validator")), VALIDATOR)  # type: ignore[union-attr]
     answers = dict(ask_everything(Workplace("fhir", SEED)))
     given = {name: msgspec.json.decode(answer.body) for name, answer in answers.items()}
     kinds = {resource["resourceType"] for resource in given.values()}
