@@ -14,6 +14,7 @@ import pytest
 
 import proctor
 from proctor.actions.check_stream import CheckStream
+from proctor.errors import InputError
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Source
 from proctor.model.name_table import NameTable, TakenNames
@@ -21,7 +22,7 @@ from proctor.model.result import CaseResult
 from proctor.model.scratch import IN_MEMORY, Scratch
 from proctor.scoring.packed_counts import PackedCounts
 from proctor.sources.records import Record
-from proctor.sources.scratch_files import FileNumbers
+from proctor.sources.scratch_files import FileNumbers, FilePieces
 from proctor.sources.tables import DataFiles
 
 FILES = DataFiles(Path())
@@ -129,3 +130,16 @@ def test_results_of_many_attempts_are_counted_beside_the_suite_they_belong_to(tm
         stream.tally.add(CaseResult(msgspec.structs.replace(case), "pass", 1.0, ()))
     assert made and stream.tally.counts["pass"] == 6
     assert [summary.id for summary in stream.tally.list_summaries()] == [f"r{n}" for n in range(6)]
+
+
+def test_no_room_for_temporary_files_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_full(**options: object) -> object:
+        return open("/dev/full", "r+b", buffering=0)
+
+    monkeypatch.setattr("tempfile.TemporaryFile", open_full)
+    with pytest.raises(InputError, match=r"rows are put aside in temporary files under .*: No space left on device; .*TMPDIR"):
+        FilePieces().append(bytes(100_000))
+    monkeypatch.undo()
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere/at/all")
+    with pytest.raises(InputError, match=r"'/nowhere/at/all': No such file or directory; .*TMPDIR"):
+        FilePieces()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.actions.driven_target import DrivenTarget
 from proctor.cassettes.ports import Tape
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt
@@ -11,7 +12,6 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Evidence
 from proctor.model.lazy_cases import may_have
 from proctor.model.show import show
-from proctor.runner.ports import Target
 
 _SETTING = "environment_id"
 
@@ -22,32 +22,12 @@ def names_environment(suite: Suite) -> bool:
     return may_have(cases, "settings") and any(_SETTING in case.settings and not case.systems for case in cases)
 
 
-class NamedEnvironmentTarget:
+class NamedEnvironmentTarget(DrivenTarget):
     """Drives another target, which may observe a state itself; where it does not, the state is not known, and why is told."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-
-    @property
-    def name(self) -> str:
-        """The name of the target that is driven."""
-        return self._target.name
-
-    def __getattr__(self, name: str) -> object:
-        # What targets offer beyond the protocol (`describe_risk`, `find_tools`) is that of the one that is driven.
-        return getattr(self._target, name)
-
-    async def open(self) -> None:
-        """Connect the target."""
-        await self._target.open()
-
-    async def close(self) -> None:
-        """Let the target go."""
-        await self._target.close()
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Drive the target."""
-        evidence = await self._target.run(attempt, tape)
+        evidence = await super().run(attempt, tape)
         named = attempt.case.settings.get(_SETTING)
         if named is None or attempt.case.systems or evidence.state is not None:
             return evidence

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from proctor.actions.driven_target import DrivenTarget
 from proctor.cassettes.ports import Tape
 from proctor.errors import MissingExtra, SpecError, TargetError
 from proctor.model.account import Account
@@ -52,25 +53,16 @@ class SystemTools:
         return await asyncio.to_thread(self._server.call_tool, self._sandbox, system, tool, arguments)
 
 
-class SandboxedTarget:
+class SandboxedTarget(DrivenTarget):
     """Drives another target, with a sandbox for each try."""
 
     has_systems = True
 
     def __init__(self, target: Target) -> None:
-        self._target = target
+        super().__init__(target)
         self._server = LoopbackServer()
         self._store = MemoryStore()
         self._prepared: dict[int, tuple[tuple[System, ...], Rows]] = {}
-
-    @property
-    def name(self) -> str:
-        """The name of the target that is driven."""
-        return self._target.name
-
-    def __getattr__(self, name: str) -> object:
-        # What targets offer beyond the protocol (`describe_risk`, `find_tools`) is that of the one that is driven.
-        return getattr(self._target, name)
 
     async def open(self) -> None:
         """Serve sandboxes, and connect the target."""

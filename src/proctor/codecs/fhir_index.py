@@ -8,6 +8,7 @@ at always, and once that is much, whoever holds the index drops it and makes ano
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -137,16 +138,16 @@ def make_reference_clue(parameter: Parameter, names: Iterable[str]) -> Clue:
     return Clue(parameter, tuple(dict.fromkeys(_find_last_part(name) for name in names)))
 
 
-class IndexedStore:
+class IndexedStore(ABC):
     """The rows of a server: resources by type, of which a search can ask for those that may fit. A Bundle is a resource like any other."""
 
+    @abstractmethod
     def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
         """Yield all resources of a type that may fit, in the order of the store."""
-        raise NotImplementedError
 
+    @abstractmethod
     def get(self, resource_type: str, key: str) -> Found | None:
         """Return the resource with this id."""
-        raise NotImplementedError
 
 
 class ServedResources(IndexedStore):

@@ -6,13 +6,15 @@ of the process for as long as the system likes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import threading
 from array import array
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import IO
 
+from proctor.errors import InputError
 from proctor.model.scratch import Code
 
 _PAGE = 4096
@@ -24,7 +26,20 @@ _MOST_PENDING = 1 << 16
 
 
 def _make_file() -> IO[bytes]:
-    return tempfile.TemporaryFile(prefix="proctor-rows-", buffering=0)
+    with _tell_no_room():
+        return tempfile.TemporaryFile(prefix="proctor-rows-", buffering=0)
+
+
+@contextlib.contextmanager
+def _tell_no_room() -> Generator[None]:
+    """Raise `InputError` where a temporary file cannot be made or written: the user knows of none, and may think of another file."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"rows are put aside in temporary files under {tempfile.gettempdir()!r}: {error.strerror or error}; "
+            "make room there, or let TMPDIR name another folder"
+        ) from error
 
 
 class FileNumbers:
@@ -153,14 +168,16 @@ class FilePieces:
         self._pending.clear()
 
     def __del__(self) -> None:
-        self._file.close()
+        if hasattr(self, "_file"):  # it may not have been possible to make one
+            self._file.close()
 
 
 def _write_at(file: IO[bytes], data: memoryview | bytearray, place: int) -> None:
     """Write all of it: the system may take a part only."""
-    written = os.pwrite(file.fileno(), data, place)
-    while written < len(data):
-        written += os.pwrite(file.fileno(), bytes(data[written:]), place + written)
+    with _tell_no_room():
+        written = os.pwrite(file.fileno(), data, place)
+        while written < len(data):
+            written += os.pwrite(file.fileno(), bytes(data[written:]), place + written)
 
 
 class FileTexts:
