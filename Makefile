@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
-WORKERS ?= 2
+# One more than there are cores, since a test waits now and then; no more than eight, since each reads all tests first.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(min(os.cpu_count() or 1, 7) + 1)")
 # Live tests wait for servers as much as they compute, so more of them than cores run at once.
 LIVE_WORKERS ?= 3
 # The plugins that the tests use, by name: with those that are installed, ours among them, pytest would rewrite every module of src/ in every worker.
@@ -141,7 +142,7 @@ clean:
 
 ifdef UV
 .venv/.ready: pyproject.toml uv.lock
-	$(UV) sync --quiet --frozen --python $(PYTHON) --extra all --compile-bytecode
+	$(UV) sync --quiet --frozen --python $(PYTHON) --extra all
 	$(BIN)/python -m compileall -q src
 	@touch $@
 else

@@ -37,18 +37,21 @@ LIVE_ROOMS = {
     "targets/test_mcp_results.py",
 }
 """Rooms and files that have live tests. Who wants only those need not read the others, which takes every worker half a minute."""
-SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.4"))
+SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.3"))
 """How many of its examples a test of a property tries: other ones in every run, and in `make torture` ten times as many."""
-FEWEST = 20
+FEWEST = 15
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # How fast examples are made says how busy the machine is, not whether the test is right.
     settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("any machine")
-    # A shell without job control gives background jobs a Ctrl-C that is ignored, and every command that a test starts would inherit that.
+    # A shell without job control gives background jobs a Ctrl-C that is ignored, and `nohup` a hang-up: every command that a test starts
+    # would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.addinivalue_line("markers", "quiet: live, and held to milliseconds; `make test-live` runs it before the others and by itself")
 
 
@@ -148,13 +151,14 @@ _CHECKOUT = Path(__file__).parents[1]
 @pytest.fixture(autouse=True)
 def forget_modules_of_the_test() -> Iterator[None]:
     """Forget what a test imported from a folder of its own: the `agent.py` of the next test is another one."""
-    path, known = list(sys.path), tuple(sys.modules)
+    path, known = list(sys.path), sys.modules.copy()
     yield
     sys.path[:] = path
-    if tuple(sys.modules) == known:  # as after most tests: two sets of thousands of names would take longer than many a test
+    # As after most tests: to compare thousands of names would take longer than many a test, and what is imported stands at the end.
+    if len(sys.modules) == len(known) and next(reversed(sys.modules)) == next(reversed(known)):
         return
     # Also where the path is as it was: a folder may have been taken away again, and what was imported from it is still here.
-    for name in set(sys.modules).difference(known):
+    for name in sys.modules.keys() - known.keys():
         file = getattr(sys.modules[name], "__file__", None)
         # The checkout may itself lie in the folder for temporary files.
         if file is not None and file.startswith(tempfile.gettempdir()) and not file.startswith(str(_CHECKOUT)):

@@ -82,8 +82,13 @@ def evaluate(suite: Path, places: Sequence[Path | str], output: Path, **options:
 
 
 def read_results(output: Path) -> list[dict[str, Any]]:
-    return [row for file in sorted((output / "results").glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    return _read_rows(output / "results")
 
 
 def read_errors(output: Path) -> list[dict[str, Any]]:
-    return [row for file in sorted((output / "errors").glob("*.parquet")) for row in pq.read_table(file).to_pylist()]
+    return _read_rows(output / "errors")
+
+
+def _read_rows(folder: Path) -> list[dict[str, Any]]:
+    # `pq.read_table` looks for a dataset in every file first, which takes three times as long.
+    return [row for file in sorted(folder.glob("*.parquet")) for row in pq.ParquetFile(file).read().to_pylist()]

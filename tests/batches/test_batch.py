@@ -64,7 +64,7 @@ RECORDS = st.lists(
         st.sampled_from(["{", '{"text": 1e999}', '{"text": "\\ud800"}', "[]", '{"text": "a", "text": "b"}', "null"]),
     ),
     min_size=1,
-    max_size=40,
+    max_size=25,
 )
 
 

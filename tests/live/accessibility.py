@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 WIDTHS = (1280, 390)
-SCHEMES = (("light", "{}"), ("dark", "{runOnly: ['color-contrast', 'link-in-text-block']}"))
-"""In the dark nothing but the colours is different, and no colour depends on the width (tests/pages/test_static_files.py)."""
+_DARK = "{runOnly: ['color-contrast', 'link-in-text-block']}"
+_PHONE = "{rules: {'color-contrast': {enabled: false}, 'link-in-text-block': {enabled: false}}}"
+_LOOKS = ((1280, "light", "{}"), (1280, "dark", _DARK), (390, "light", _PHONE))
+"""Widths, schemes and the rules that are tried there: in the dark nothing but the colours is different, and no colour depends on the
+width (tests/pages/test_static_files.py). The rules about colours take longer than all others together."""
 _SHOTS = os.environ.get("PROCTOR_TEST_SHOTS")
 """A folder for pictures of what was looked at."""
 
@@ -25,17 +28,16 @@ def find_flaws(page: Any, axe: str, name: str) -> list[str]:
     """
     flaws: list[str] = []
     page.evaluate(axe)
-    for width in WIDTHS:
+    for width, scheme, rules in _LOOKS:
         page.set_viewport_size({"width": width, "height": 844})
-        for scheme, rules in SCHEMES if width == WIDTHS[0] else SCHEMES[:1]:
-            page.emulate_media(color_scheme=scheme)
-            if _SHOTS:
-                file = f"{name.strip('/').replace('/', '_').replace('?', '_')[:60]}-{width}-{scheme}.png"
-                page.screenshot(path=Path(_SHOTS) / file, full_page=True)
-            found = page.evaluate(f"axe.run(document, {{...{rules}, resultTypes: ['violations']}})")
-            flaws += [f"{name}, {width} px, {scheme}: {rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"]]
-        page.emulate_media(color_scheme="light")
+        page.emulate_media(color_scheme=scheme)
+        if _SHOTS:
+            file = f"{name.strip('/').replace('/', '_').replace('?', '_')[:60]}-{width}-{scheme}.png"
+            page.screenshot(path=Path(_SHOTS) / file, full_page=True)
+        found = page.evaluate(f"axe.run(document, {{...{rules}, resultTypes: ['violations']}})")
+        flaws += [f"{name}, {width} px, {scheme}: {rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"]]
         if page.evaluate("document.documentElement.scrollWidth") > width:
             flaws.append(f"{name}: wider than {width} px")
+    page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": WIDTHS[0], "height": 844})
     return flaws

@@ -25,7 +25,7 @@ from tests.live.serving import Serving, serving
 from tests.live.test_ingest_crash import FLAGS, PROTOBUF, memory, prepare
 from tests.service.trace_world import new_trace, protobuf, request, root
 
-ROUNDS = int(os.environ.get("PROCTOR_CROWD_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("PROCTOR_CROWD_ROUNDS", "1"))
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300 + 60 * ROUNDS)]
 ASKED = 150
 """Requests of the other client in each round, quiet and crowded."""

@@ -18,6 +18,10 @@ pytestmark = [
 ]
 
 
+ON_ONE_DATABASE = pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+"""For what happens in the browser alone: which database it is makes no difference to it."""
+
+
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     from concurrent.futures import ThreadPoolExecutor
@@ -78,6 +82,7 @@ def test_a_rule_a_key_and_a_benchmark_are_made_by_hand(browser: Any, place: Plac
         assert [note for note in visitor.complaints if "400" not in note] == []
 
 
+@ON_ONE_DATABASE
 def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, place: Place) -> None:  # noqa: F811
     made = place.ask("POST", "/api/keys", {"kind": "organization", "name": "short-lived"})
     with Visitor(browser, place) as visitor:
@@ -114,6 +119,7 @@ def test_what_was_typed_is_still_there_after_the_key_was_revoked(browser: Any, p
         assert page.url.rpartition("/")[0].endswith("/ui/p")
 
 
+@ON_ONE_DATABASE
 def test_a_run_that_is_deleted_while_it_is_followed_says_so(browser: Any, place: Place) -> None:  # noqa: F811
     other = place.ask("POST", "/api/projects", {"name": "Short-lived"})["id"]
     place.agent.may_answer.clear()
@@ -128,6 +134,7 @@ def test_a_run_that_is_deleted_while_it_is_followed_says_so(browser: Any, place:
     place.agent.may_answer.set()
 
 
+@ON_ONE_DATABASE
 def test_everything_is_reached_by_keys(browser: Any, place: Place) -> None:  # noqa: F811
     with Visitor(browser, place) as visitor:
         page = visitor.page

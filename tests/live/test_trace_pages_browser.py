@@ -54,6 +54,10 @@ async def add_large(hub: Hub) -> None:
     await add_trace(hub, "large", make_spans(more=LARGE), at=START - 10, input_text="a long one")
 
 
+ON_ONE_DATABASE = pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
+"""For what happens in the browser alone: which database it is makes no difference to it."""
+
+
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     home = tmp_path_factory.mktemp(f"traces-{request.param}")
@@ -99,6 +103,7 @@ def test_traces_appear_as_they_come_in_and_wait_while_the_page_is_paused(browser
         assert visitor.complaints == []
 
 
+@ON_ONE_DATABASE
 def test_a_large_trace_is_scrolled_and_searched_and_never_grows(browser: Any, shop: Shop) -> None:
     with Visitor(browser, shop) as visitor:
         page = visitor.page
@@ -129,6 +134,7 @@ def press_on(page: Any, text: str) -> None:
     page.keyboard.press("Enter")
 
 
+@ON_ONE_DATABASE
 def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
     with Visitor(browser, shop) as visitor:
         page = visitor.page
@@ -176,6 +182,7 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
         assert visitor.complaints == []
 
 
+@ON_ONE_DATABASE
 def test_everything_can_be_read_and_labelled_without_script(browser: Any, shop: Shop) -> None:
     with Visitor(browser, shop, java_script_enabled=False) as visitor:
         page = visitor.page
@@ -216,7 +223,7 @@ SCREENS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("shop", ["sqlite"], indirect=True)  # which database it is makes no difference to the eye
+@ON_ONE_DATABASE
 def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any, shop: Shop, axe: str) -> None:
     with Visitor(browser, shop, color_scheme="light", bypass_csp=True, reduced_motion="reduce") as visitor:
         page = visitor.page
@@ -229,6 +236,7 @@ def test_no_rule_of_accessibility_is_broken_and_nothing_sticks_out(browser: Any,
         assert not flaws, "\n".join(flaws)
 
 
+@ON_ONE_DATABASE
 def test_a_feed_whose_key_is_revoked_leads_to_the_way_in_even_while_it_is_paused(browser: Any, shop: Shop) -> None:
     mine = {"authorization": f"Bearer {shop.key}"}
     status, made = shop.server.ask("POST", "/api/keys", {"kind": "organization", "name": "short-lived"}, mine)
@@ -246,6 +254,7 @@ def test_a_feed_whose_key_is_revoked_leads_to_the_way_in_even_while_it_is_paused
         assert "Your session is over" in page.inner_text("main")
 
 
+@ON_ONE_DATABASE
 def test_a_lost_stream_says_since_when(browser: Any, shop: Shop) -> None:
     # The last one: the service is gone afterwards.
     with Visitor(browser, shop) as visitor:

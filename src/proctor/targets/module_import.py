@@ -7,6 +7,7 @@ notebook, a test session. The second must not get the agent of the first.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from pathlib import Path
 
@@ -64,9 +65,10 @@ def lies_in(module: object, base: Path | None) -> bool:
 def _make_way(base: Path, top: str, trusted: bool) -> None:
     """Let the modules of a folder be found, and forget those of other folders that have the names of its own."""
     folder = base.resolve()
-    for name, module in list(sys.modules.items()):
-        first = name.partition(".")[0]
-        if not _has_module(base, first) or lies_in(module, folder):
+    imported = list(sys.modules.items())
+    own = _find_modules(base, {name.partition(".")[0] for name, _ in imported})
+    for name, module in imported:
+        if name.partition(".")[0] not in own or lies_in(module, folder):
             continue
         if any(lies_in(module, other) for other in _FOLDERS if other != folder):
             # Whoever imported it keeps it; whoever asks for the name from here on means the one of this folder.
@@ -90,5 +92,14 @@ def _make_way(base: Path, top: str, trusted: bool) -> None:
         importlib.invalidate_caches()
 
 
-def _has_module(base: Path, name: str) -> bool:
-    return (base / f"{name}.py").is_file() or (base / name / "__init__.py").is_file()
+def _find_modules(base: Path, names: set[str]) -> set[str]:
+    """Return those of the names under which a folder has a module.
+
+    A process knows thousands of modules and a folder has few: it is listed once, and only what stands in it is looked at.
+    """
+    try:
+        entries = set(os.listdir(base))
+    except OSError:  # Python finds nothing in a folder that cannot be listed
+        return set()
+    near = {name for name in names if name in entries or f"{name}.py" in entries}
+    return {name for name in near if (base / f"{name}.py").is_file() or (base / name / "__init__.py").is_file()}
