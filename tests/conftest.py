@@ -37,6 +37,10 @@ LIVE_ROOMS = {
     "targets/test_mcp_results.py",
 }
 """Rooms and files that have live tests. Who wants only those need not read the others, which takes every worker half a minute."""
+_NAMES = "app case_checks leaderboard otlp otlp_logs sandbox_kinds scenarios security verification_authoring verification_secrets"
+ABOVE_THE_DATABASE = {f"rest/test_{name}.py" for name in _NAMES.split()}
+"""Files about what happens above the database, which others of their room try on both: they use SQLite, and both in `make torture`."""
+EVERY_DATABASE = os.environ.get("PROCTOR_EVERY_DATABASE") == "1"
 SHARE = float(os.environ.get("PROCTOR_EXAMPLES", "0.3"))
 """How many of its examples a test of a property tries: other ones in every run, and in `make torture` ten times as many."""
 FEWEST = 15
@@ -84,8 +88,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests on real servers and of properties a minute, where they do not say themselves what they take; the longest begin first."""
+    if not EVERY_DATABASE and (left_out := [item for item in items if _is_second_database(item)]):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not _is_second_database(item)]
     live = [item for item in items if item.get_closest_marker("live")]
     for item in live:
         if not _may_be_live(item.path):
@@ -99,6 +106,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             _take_share(item)
     live.sort(key=_longest_first)
     items[:] = [*live, *(item for item in items if not item.get_closest_marker("live"))]
+
+
+def _is_second_database(item: pytest.Item) -> bool:
+    """Return whether a test is one of those on PostgreSQL that have nothing to do with the database."""
+    values = getattr(getattr(item, "callspec", None), "params", {}).values()
+    return "postgresql" in values and item.path.relative_to(HERE).as_posix() in ABOVE_THE_DATABASE
 
 
 def _take_share(item: pytest.Item) -> None:
