@@ -18,7 +18,9 @@ from proctor.judge.cached import FolderCache, MemoryCache
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.build import build_model
+from proctor.llm.client import HttpModel
 from proctor.llm.ports import ChatReply, ChatRequest, ModelCall, ModelFault
+from proctor.llm.providers import ProviderModel
 from proctor.llm.scripted import ScriptedModel
 from proctor.llm.settings import ModelSettings
 from proctor.model.evidence import Usage
@@ -475,18 +477,21 @@ def test_the_same_name_behind_another_address_is_another_model() -> None:
 
 
 def test_what_the_model_fills_in_by_itself_counts() -> None:
-    class Prepared(ScriptedModel):
+    class Filling(ScriptedModel):
         def __init__(self, tokens: int) -> None:
             super().__init__(says(True), name="m")
             self._tokens = tokens
 
-        def prepared(self, request: ChatRequest) -> ChatRequest:
+        def fill_defaults(self, request: ChatRequest) -> ChatRequest:
             return ChatRequest(messages=request.messages, max_tokens=self._tokens)
 
     cache = MemoryCache()
     for tokens in (5, 6, 5):
-        judged(LlmJudge([Prepared(tokens)], quick(), cache=cache), ask("a"))
+        judged(LlmJudge([Filling(tokens)], quick(), cache=cache), ask("a"))
     assert len(cache.replies) == 2
+    # The judge asks for it by name, so the models that there are must have it under that name, and an address beside it.
+    for kind in (HttpModel, ProviderModel):
+        assert callable(kind.fill_defaults) and isinstance(kind.address, property)
 
 
 @pytest.mark.parametrize(

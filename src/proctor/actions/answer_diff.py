@@ -71,6 +71,7 @@ def _step_back(before: str, after: str, at: int) -> int:
     for text in (before, after):
         if 0 < at < len(text) and text[at].isalnum() and text[at - 1].isalnum():
             begin = at
+            # A word without end, such as base64, is not walked back through.
             while begin and at - begin < 40 and text[begin - 1].isalnum():
                 begin -= 1
             return begin
@@ -79,6 +80,7 @@ def _step_back(before: str, after: str, at: int) -> int:
 
 def _find_common_tail(before: str, after: str, head: int) -> int:
     """Return how many characters behind the head both texts end with, up to the beginning of a word."""
+    # Never into the head: what both repeat would be shown twice.
     low, high = 0, min(len(before), len(after)) - head
     while low < high:
         middle = (low + high + 1) // 2
@@ -124,6 +126,7 @@ def _find_steps(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]
     """Return the corners of the shortest way from one text to the other; None where it is too long."""
     reached, history = {1: 0}, list[dict[int, int]]()
     for edits in range(min(MOST_EDITS, len(old) + len(new)) + 1):
+        # These copies grow with the square of the edits, which `MOST_EDITS` keeps small.
         history.append(dict(reached))
         for diagonal in range(-edits, edits + 1, 2):
             down = diagonal == -edits or (diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1])

@@ -74,6 +74,7 @@ async def calibrate(
     With `rubric` the items are those of `proctor.sources.rubric_labels`, and each is asked by that rubric.
     """
     opinions: list[Opinion | None] = [None] * len(items)
+    # One iterator for all askers: each takes the next item that nobody has taken.
     waiting = iter(enumerate(items))
 
     async def ask(waiting: Iterator[tuple[int, LabelledAnswer]]) -> None:

@@ -73,6 +73,7 @@ class CheckStream:
         self._started_at = clock()
         self.clock: Clock = lambda: self._started_at
         self.lookup = self._prepared.lookup
+        # Evidence that gets another clock, or that is to be shown, takes the longer road in `decide_evidence`.
         self._quick = self.lookup if now is None and shows == "verdicts" else {}
         self.tally = Tally(find_scratch(suite.cases))
         self.unmatched: list[Json] = []
@@ -214,6 +215,7 @@ class CheckStream:
     def _note_unmatched(self, evidence: Evidence, source: Source) -> None:
         """Remember evidence that names a case nobody knows."""
         self._unmatched_count += 1
+        # Finding the nearest name means comparing with many: that is done only for records that are told.
         if len(self.unmatched) < MOST_UNMATCHED:
             near = nearest(evidence.case or "", self._prepared.list_names())
             self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
@@ -284,6 +286,7 @@ class _ById:
         self.suite = suite
 
     def __hash__(self) -> int:
+        # The cache holds this object and so the suite: no other suite can get the same id meanwhile.
         return id(self.suite)
 
     def __eq__(self, other: object) -> bool:
@@ -295,6 +298,7 @@ def prepare_once(suite: Suite) -> PreparedSuite:
     return _prepare(_ById(suite))
 
 
+# Bounded, as every entry holds a suite and its compiled checks for as long as the process lives.
 @functools.lru_cache(maxsize=32)
 def _prepare(holder: _ById) -> PreparedSuite:
     return PreparedSuite(holder.suite)

@@ -83,6 +83,7 @@ def compare_axis(home: Path, run: str, by: str, *, alpha: float = 0.05) -> RunCo
     sides: list[tuple[RunHeader, RunTally]] = []
     for value in (base, candidate):
         own = [entry for entry in entries if entry.case in cases and str(cases[entry.case].tags.get(axis)) == value]
+        # Cases are joined by their id, which has the value of the axis in it: without that both sides have the same cases.
         renamed = [msgspec.structs.replace(entry, case=strip_axis(cases[entry.case], axis)) for entry in own]
         header = msgspec.structs.replace(folder.header, run_id=f"{folder.header.run_id}[{axis}={value}]")
         sides.append((header, RunTally.of(renamed)))

@@ -170,9 +170,11 @@ def _write_whole(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        # The text has the line ends of the file already, and none of them may change.
         partial.write_text(text, encoding="utf-8", newline="")
         if path.exists():
             partial.chmod(path.stat().st_mode)
+        # What a link leads to is replaced; the link stays a link.
         partial.replace(path.resolve())
     except OSError as error:
         partial.unlink(missing_ok=True)

@@ -157,7 +157,9 @@ def hold_against(comparison: Comparison, failing: Sequence[str], base: str, reas
         one, several = f"was decided in {base} and is not now", f"were decided in {base} and are not now"
         fails += _tell("missing", one, several, comparison.only_in_base)
     if "new-failure" in reasons:
+        # A case that the base never decided has no earlier failure that could excuse it.
         unknown = [case for case in failing if case in comparison.only_in_candidate]
+        # Both kinds are newly failing; they are told in other words, as a flaky case did not simply pass before.
         in_part = {change.case for change in comparison.changes if change.base.passes < change.base.runs and not change.candidate.passes}
         whole = [case for case in comparison.newly_failing if case not in in_part]
         lost = [case for case in comparison.newly_failing if case in in_part]

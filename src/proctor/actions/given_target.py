@@ -60,6 +60,7 @@ def parse_target(text: str) -> GivenTarget | None:
         return parse_target(f"{written['path'].replace('/', '.')}:{written['function']}")
     if _FUNCTION.fullmatch(given):
         return GivenTarget(kind="function", name=given, settings={"type": "callable", "function": given})
+    # Told here: it would else be taken for a name, or with a path behind it for a program to start.
     if _SERVER.fullmatch(given):
         raise InputError(f"--target {show(given)} is no address: write http://{given}")
     if not re.search(r"\s", given) and os.sep not in given:
@@ -68,6 +69,7 @@ def parse_target(text: str) -> GivenTarget | None:
         words = shlex.split(given)
     except ValueError as error:
         raise InputError(f"--target {show(given)} is no command: {error}") from None
+    # The name goes into reports, and the arguments of a command may hold secrets.
     name = shorten(" ".join(words[:2]), 60)
     return GivenTarget(kind="command", name=name, settings={"type": "command", "command": [_keep_literal(word) for word in words]})
 
@@ -78,6 +80,7 @@ def choose_target(given: str | None, suite: Suite, home: Path, *, capture: str |
     `capture` is what a Python function that is given so leaves behind as evidence, too.
     """
     known = {name for part in parts_of(suite, TARGET_KEYS) for name in workspace_for(part, home).targets} if given is not None else set()
+    # A name that is described wins, also where it reads like a function or an address.
     described = parse_target(given) if given is not None and given not in known else None
     if capture is not None and (described is None or described.kind != "function"):
         raise InputError(f"--capture is for a Python function: --target module:function --capture {capture}; {_CAPTURE_OF_A_NAME}")

@@ -91,6 +91,7 @@ def describe_kept_run(files: RunFiles, run_id: str, *, is_baseline: bool, count:
             for entry in run.entries():
                 counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
     except ProctorError as error:
+        # A run that is broken must not keep the others from being listed.
         problem = str(error)
     finished = sum(counts.values())
     return KeptRun(
@@ -106,6 +107,7 @@ def describe_kept_run(files: RunFiles, run_id: str, *, is_baseline: bool, count:
 
 
 def _count_planned_attempts(run: RunFolder, ending: Ending) -> int | None:
+    # Reading the suite takes long; of a run that came to its end nobody has to know what is missing.
     if run.header.planned is not None or ending == "completed":
         return run.header.planned
     suite = read_kept_suite(run, find_kept_registry())
@@ -162,6 +164,7 @@ def read_result(folder: RunFolder, suite: Suite, ended: Ending, *, held: int = M
         kept = KeptResults(folder.header, suite, folder.open_entries(), case_result)
         parts = Parts(results=kept.results, unmet=kept.find_unmet(), incomplete=kept.find_incomplete(ended))
         return _make_result(folder.header, suite, parts), kept.list_entries()
+    # Of an attempt that stands in the log twice the last counts, as in `KeptResults`.
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
     return result_of(folder.header, suite, entries.values(), ended), entries
 
@@ -260,6 +263,7 @@ def case_result(case: Case, entry: RunEntry) -> CaseResult:
     outcome: Outcome = entry.outcome  # type: ignore[assignment]  # kept as text, written from an outcome
     verdict: CaseVerdict | None = entry.verdict  # type: ignore[assignment]  # as above
     axes = None
+    # Another suite than that of the run may be held against it: verdicts belong to assertions only where the numbers fit.
     if case.scoring.mode == "weighted" and len(case.assertions) == len(entry.verdicts):
         pairs = zip(case.assertions, entry.verdicts, strict=True)
         axes = score_axes((a, v) for a, v in pairs if not a.advisory and v.outcome in ("pass", "fail"))

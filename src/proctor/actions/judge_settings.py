@@ -77,6 +77,7 @@ def find_judge_model(
         close = nearest(name, workspace.models)
         hint = f"; nearest: {', '.join(close)}" if close else ""
         raise InputError(f"judge: there is no model {name!r}{hint}; known: {', '.join(workspace.models) or 'none'}\n  {_PROVIDER_NAME}")
+    # The key goes with the address: that of the provider is not sent to another place.
     if environment.get("PROCTOR_JUDGE_BASE_URL"):
         found = msgspec.structs.replace(
             found, base_url=environment["PROCTOR_JUDGE_BASE_URL"], api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None
@@ -107,6 +108,7 @@ def _read_prompt(named: str, workspace: Workspace, suite: Suite | None) -> str:
     file = workspace.judge.file if workspace.judge is not None else None
     folder = Path(file or (suite.path if suite is not None else None) or "proctor.yaml").resolve().parent
     place = (folder / named).resolve()
+    # What it says is sent to a model: a suite must not be able to name any file of this machine.
     if not place.is_relative_to(folder):
         raise InputError(f"judge: the prompt {named!r} does not lie in {str(folder)!r}")
     return read_suite_text(place)

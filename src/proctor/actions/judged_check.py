@@ -66,6 +66,7 @@ class JudgedStream:
         try:
             for record in records:
                 waiting.extend(self._started(record))
+                # Results are shown in the order of the records: a slow one holds back those behind it, and at most `ahead` gather there.
                 while len(waiting) >= self._ahead or (waiting and _is_there(waiting[0])):
                     result = await _await_result(waiting.popleft())
                     add(result)

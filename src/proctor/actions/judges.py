@@ -107,6 +107,7 @@ def open_judges(
             continue
         try:
             workspace = workspace_for(part, home)
+            # In a replay no judge is asked, so that there is nothing to refuse.
             if not offline:
                 refuse_untrusted([(part, name_judge(part, workspace, options.model, trust))], trust)
             source = JudgeSource(
@@ -226,6 +227,7 @@ JudgeLike = object
 
 def make_judge(judge: JudgeLike, environment: Mapping[str, str], *, home: Path) -> Judge:
     """Return the judge that Python code means: itself, or one made of a function, a mapping or a name. Raises `InputError`."""
+    # Asked first, as a judge may be callable as well.
     if hasattr(judge, "judge"):
         return cast(Judge, judge)
     if callable(judge):

@@ -55,6 +55,7 @@ class KeptResults:
                 continue
             self._answered[position] |= not head.left_nothing
             place = self._first[position] + head.attempt
+            # A negative number, as a forged log may have, would lead to an attempt of another case.
             if head.attempt >= 0 and place < self._first[position + 1]:
                 self._planned[place] = start + 1
             else:
@@ -62,6 +63,7 @@ class KeptResults:
 
     def _put_in_order(self) -> tuple[int, Callable[[int], CaseResult]]:
         """Return how many results there are, and how one is read by its number."""
+        # The planned places are in order already: nothing has to be held in memory and sorted.
         if not self._beyond:
             order = self._put_numbers_aside(start for start in self._planned if start != _NOT_THERE)
         else:
@@ -84,6 +86,7 @@ class KeptResults:
         return self._make(Case(id=entry.case) if position is None else self._suite.cases[position], entry)
 
     def _find(self, case_id: str) -> int | None:
+        # The table knows hashes only, so the name that stands there is compared.
         return next((position for position in self._positions.find(case_id) if self._suite.cases[position].id == case_id), None)
 
     def find_incomplete(self, ended: Ending) -> Incomplete | None:

@@ -72,6 +72,7 @@ def _restore_case(kept: _KeptCase) -> CaseTally:
     tally = CaseTally()
     tally.outcomes = kept.outcomes
     tally.attempts = list(range(kept.attempts)) if isinstance(kept.attempts, int) else list(kept.attempts)
+    # A single amount is its own median, and a comparison asks for no more.
     tally.times_ms, tally.tokens, tally.costs = ([] if one is None else [one] for one in (kept.ms, kept.tokens, kept.cost))
     tally.failed = list(kept.failed)
     tally.lacks, tally.answered = kept.lacks, kept.answered

@@ -34,6 +34,7 @@ def find_last_failed(home: Path, suite: Suite) -> LastFailed:
             found = bool(outcomes) or next(folder.entries(), None) is not None
         except ProctorError:
             continue  # `proctor list` says what is wrong with it
+        # A run that has kept nothing does not tell what failed: the one before it is looked at.
         if found:
             failed = frozenset(case for case, outcome in outcomes if outcome in ("fail", "error"))
             return LastFailed(run_id=run_id, cases=failed, whole=folder.find_ending() == "completed")

@@ -48,6 +48,7 @@ def split_by_matrix(suite: Suite, target: TargetLike, find_section: FindSection)
         name = _choose_target(values, target)
         if name is not None and not isinstance(name, str):
             return ""
+        # Looked up once for each target: the key is asked for with every case, and again with every attempt.
         if name not in by_name:
             section = find_section(name)
             by_name[name] = frozenset(_find_axes(section, values))
@@ -94,6 +95,7 @@ def fill_section(section: Section, values: Mapping[str, Json]) -> Section:
         key: member if key in own else LocatedTemplate(member, only=frozenset(values)).fill(values)
         for key, member in section.node.members()
     }
+    # The same section, where nothing was filled in: one that is made anew has lost its text, which tells the line of a fault.
     if all(filled[key] is member for key, member in section.node.members()):
         return section
     node = msgspec.structs.replace(section.node, value=filled)

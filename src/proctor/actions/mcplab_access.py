@@ -82,6 +82,7 @@ class Access:
         elif provider == "azure_openai" and address is None:
             self._needs(name, address_name, "https://...")
             return None
+        # At an address of one's own, such as that of a local server, there may be no key; Azure always asks for one.
         elif key is None and (address is None or provider == "azure_openai"):
             self._needs(name, key_name, "...")
             return None
@@ -171,6 +172,7 @@ class Access:
             told = self._surroundings
             message = f"MCP server {server!r}: {told.variable.format(name=name)} of its {purpose} {state}"
             self._problem(message, hint=told.remedy.format(name=name, value="..."), code="missing_variable")
+            # Never sent: the problem ends the run before anything is connected.
             return ""
         self.secrets.add(value)
         return value

@@ -85,6 +85,7 @@ def load_attachments(case: Case, root: Path, problems: list[Problem], *, scenari
 
 def _read(given: str, root: Path) -> bytes:
     named = f"the attachment {show(given, 80)}"
+    # Windows separates by backslashes as well: `..\x` leads out of the folder there.
     written = PurePosixPath(given.replace("\\", "/"))
     if "\0" in given or ".." in written.parts or written.is_absolute() or Path(given).is_absolute():
         raise InputError(f"{named} does not lie in the workspace: expected a path below {str(root)!r}, without '..'")
@@ -95,8 +96,10 @@ def _read(given: str, root: Path) -> bytes:
         if not place.is_file():
             raise InputError(f"{named} is no file")
         with place.open("rb") as file:
+            # One byte more than allowed shows that a file is too large, also where it grows meanwhile.
             content = file.read(LARGEST + 1)
     except (OSError, RuntimeError) as error:
+        # Before Python 3.13 links that lead in a circle are a `RuntimeError`.
         why = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be resolved"
         raise InputError(f"{named} cannot be read below {str(root)!r}: {why}") from None
     if len(content) > LARGEST:

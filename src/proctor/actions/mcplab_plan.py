@@ -182,6 +182,7 @@ def plan(
             taken.add(name)
             as_run = _as_run(case, name, scenario if len(chosen) > 1 or name != case.id else None, agent, replaced)
             rows.append(Planned(case=as_run, scenario=scenario, agent=agent, servers=servers))
+    # A server that only skipped cases name is not connected.
     used = dict.fromkeys(server for row in rows if row.case.skip is None for server in row.servers)
     return Plan(
         suite=msgspec.structs.replace(suite, cases=tuple(row.case for row in rows)),

@@ -53,6 +53,7 @@ def registry_of(checks: OwnChecks | None) -> Registry:
         return find_registry()
     from proctor.checks._own import read_own_check  # whoever passes none need not wait for it
 
+    # Without functions nothing is limited, and no workspace file has to be read.
     seconds = _find_settings()[1].timeout_s if checks else 0.0
     return extend_registry([_limit_time(read_own_check(function), seconds) for function in checks])
 
@@ -110,6 +111,7 @@ def extend_registry(entries: Iterable[CheckEntry], *, looked_in: str = "") -> Re
 
     registry = Registry(finder=find)
     for entry in entries:
+        # A check of one's own must not change in silence what the name of ours means in a suite.
         if entry.name in base:
             raise InputError(f"check {entry.name!r} is defined twice: in {base.get(entry.name).owner} and in {entry.owner}")
         registry.add(entry)
@@ -133,6 +135,7 @@ class KeptRegistry(Registry):
         self._why = why
 
     def __contains__(self, name: object) -> bool:
+        # Every name is known here: a check that is gone must not make the kept suite unreadable.
         return isinstance(name, str)
 
     def list_names(self) -> tuple[str, ...]:
@@ -153,6 +156,7 @@ def find_kept_registry() -> Registry:
 
 
 def _stand_in(name: str, why: str) -> CheckEntry:
+    # A type for each name, as a spec is led back to its check by its type.
     spec = msgspec.defstruct(f"Unknown_{name}", [], bases=(Unknown,), frozen=True, kw_only=True, omit_defaults=True)
     verdict = errored("unknown_check", f"the check {name!r} is not here; own checks are named by `checks:` in proctor.yaml{why}")
 

@@ -80,6 +80,7 @@ def _iterate_kept_attempts(folder: RunFolder, suite: Suite) -> Iterator[tuple[Pr
         if case is None:
             continue
         evidence = entry.evidence
+        # By the clock of today, claims about dates would be decided otherwise than in the run.
         if evidence is not None and evidence.now is None:
             evidence = msgspec.structs.replace(evidence, now=entry.now or entry.started_at or folder.header.started_at)
         yield case, entry, evidence, case_result(case.case, entry)

@@ -85,6 +85,7 @@ async def drive(
     target = with_capture(target if address is None else build_given(address), options.capture)
     built = build_run(loaded, target, _make_policy(options, place), mcplab=options.mcplab)
     try:
+        # Before anything is sent: without prices the bound could not be kept.
         if settings.budget.max_cost is not None:
             require_prices(built.suite, built.list_models())
         _announce_judge(built, settings.repeat, options.announce)
@@ -95,6 +96,7 @@ async def drive(
             with closing(write_kept_suite(built.suite)) as kept:
                 folder, done = _open(place, built, settings, kept, options)
             options.opened(folder.header.run_id)
+            # A run that is resumed goes on with its own number of repeats.
             settings = msgspec.structs.replace(settings, repeat=folder.header.repeat)
             driven = await _drive_into(folder, done, built, settings, tape_for, options.listener)
         driven = msgspec.structs.replace(driven, unused=describe_unused())
@@ -144,6 +146,7 @@ async def _drive_into(
     folder: RunFolder, done: Iterable[tuple[str, int]], built: BuiltRun, settings: RunSettings, tape_for: TapeFor, listener: Listener
 ) -> LiveRun:
     """Drive what is not `done`, and keep it in `folder`."""
+    # What holds where this is cancelled before the runner could say how it ended.
     ended: Ended = "interrupted"
     reason, unkept, failed = "", "", False
     try:
@@ -168,6 +171,7 @@ async def _drive_into(
         failed = True
         raise
     finally:
+        # Only a run that has everything is closed for good; any other can be resumed.
         if ended == "completed":
             folder.close(ended)
         else:
@@ -214,9 +218,11 @@ def _open(
             + (f"; changed cases: {', '.join(changed)}" if changed else "")
             + "; start a new run, or bring the suite back"
         )
+    # 1 is also what stands there where nobody asked for repeats.
     if settings.repeat not in (1, folder.header.repeat):
         told = f"run {folder.header.run_id!r} was started with {folder.header.repeat} repeats"
         raise InputError(f"{told}, not {settings.repeat}; it is resumed with its own")
+    # By its path: a word such as `latest` could mean another run by now.
     folder = files.open(str(folder.folder.absolute()), writing=True)
     return folder, [(entry.case, entry.attempt) for entry in folder.entries()]
 

@@ -63,6 +63,7 @@ class BuiltRun:
     def count_attempts(self, repeat: int) -> int:
         """Return how many attempts there will be when everything is repeated so often."""
         cases = self.suite.cases
+        # Counted without making the cases, of which there may be very many.
         if not may_have(cases, "repetitions"):
             return len(cases) * count_planned_attempts(Case(id=""), repeat)
         return sum(count_planned_attempts(case, repeat) for case in cases)
@@ -94,6 +95,7 @@ def build_run(
     """
     if own_agents is None:
         own_agents = drives_own_agents(suite, target, policy)
+    # Before everything else, as building imports the functions and reads the files that a suite names.
     policy.admit_suite(suite, target, own_agents=own_agents)
     # Before the agent is imported, which may take long: who lacks a judge is told at once. MCPLab's agents bring theirs along.
     seat = None if own_agents else _find_judge(suite, policy)
@@ -230,5 +232,6 @@ class _TargetBuilder:
         policy.admit_model(name, workspace, settings)
         self._secrets |= set(settings.list_secrets())
         model = built_model(settings, offline=policy.offline, transport=policy.surroundings.model_transport)
+        # Closed with the run: the target only borrows it.
         self._models.append(model)
         return lambda tape: TapedModel(model, tape)

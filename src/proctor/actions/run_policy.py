@@ -136,6 +136,7 @@ class Policy:
         if not self.offline:
             untrusted = [part for part in parts_of(suite, TARGET_KEYS) if not self._trust.takes(part)]
             found += [(part, name_users(part, self.find_workspace(part))) for part in untrusted]
+        # A target out of Python is the author's own; a judge that the suite describes is refused where it is opened.
         if target is not None and not isinstance(target, str):
             return found
         for part in parts_of(suite, TARGET_KEYS):

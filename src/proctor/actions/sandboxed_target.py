@@ -71,6 +71,7 @@ class SandboxedTarget(DrivenTarget):
         except OSError as error:
             raise TargetError(f"the simulated systems cannot be served on loopback: {error}", code="no_sandbox") from error
         try:
+            # A target that could not be opened is not closed by the run: the server would go on.
             await self._target.open()
         except BaseException:
             self._server.close()
@@ -104,6 +105,7 @@ class SandboxedTarget(DrivenTarget):
                 evidence = await self._target.run(msgspec.structs.replace(attempt, case=case, tools=tools), tape)
             except TargetError as error:
                 self._server.remove(sandbox)
+                # Read when nobody can change it any more, as after an answer.
                 if error.evidence is not None:
                     error.evidence = await _add_state(error.evidence, sandbox)
                 raise
@@ -132,6 +134,7 @@ class SandboxedTarget(DrivenTarget):
 async def _add_state(evidence: Evidence, sandbox: Sandbox) -> Evidence:
     """Return evidence with the state of the systems; families that the target itself observed and no system has stay."""
     state = await sandbox.read_state()
+    # Systems that did not behave as the case says prove nothing about the agent.
     if sandbox.failed_steps:
         told = "; ".join(sandbox.failed_steps)
         raise TargetError(f"a step of the scenario could not be performed: {told}", code="no_sandbox")

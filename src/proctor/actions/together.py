@@ -124,6 +124,7 @@ class TargetsTogether:
         opened: list[Target] = []
         try:
             for target in self._targets:
+                # Before it is opened: one that fails half-way is closed, too.
                 opened.append(target)
                 await target.open()
         except BaseException:

@@ -38,6 +38,7 @@ _MOST_TOLD = 40
 _WORST_FIRST = ("starts", "imports", "calls the tool", "sends to", "reads the variable", "reads the file")
 _LONGEST = 160
 _LONGEST_LINE = 2_000
+# `$${` is a literal `${` and reads nothing.
 _REFERENCE = re.compile(r"(?<!\$)\$\{([^}]*)\}")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _FILES = frozenset(("path", "file", "evidence", "prompt", "cwd", "folder"))
@@ -71,6 +72,7 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
             return self.takes_file(suite.path)
         from proctor.actions.mcplab_files import list_configs, list_workspace_files  # only MCPLab's own suites need it
 
+        # Agents and servers come out of other files than the config, and any of them may be a link that leads out.
         configs = list_configs(suite)
         return all(self.takes_file(each.path) and all(map(self.holds, list_workspace_files(each))) for each in configs)
 
@@ -206,4 +208,5 @@ def _named_at(node: Located, place: str) -> Iterator[Named]:
 
 def make_printable(text: str) -> str:
     """Return a text of the suite so that it can be printed, whatever is in it."""
+    # Control characters could hide on a terminal what the suite of a stranger names.
     return escape_unseen(shorten(text, _LONGEST))

@@ -33,6 +33,7 @@ def name_target(target: str | None, workspace: Workspace) -> list[Named]:
     found: list[Named] = []
     if not section.trusted:
         found.extend(named_in(section, f"targets.{name}"))
+    # As `model_settings` chooses it: where none is named, the only one there is.
     model = section.find_text("model") or (next(iter(workspace.models)) if len(workspace.models) == 1 else None)
     described = workspace.models.get(model) if model is not None and section.find_text("type") == "mcp_agent" else None
     if described is not None and not described.trusted:
@@ -96,6 +97,7 @@ def name_direct_calls(suite: Suite, trust: Trust) -> list[tuple[Suite, list[Name
     for case in suite.cases if may_have(suite.cases, "settings") else ():
         calls: Json = case.settings.get("direct_calls")
         file = case.origin.file if joined else suite.path
+        # A case whose file is not there is vouched for by nobody.
         if not calls or trust.takes_file(file if file is not None and Path(file).is_file() else None):
             continue
         for number, call in enumerate(calls if isinstance(calls, list) else [calls]):

@@ -29,6 +29,7 @@ def read_variables(environment: Mapping[str, str], home: Path, trust: Trust, ann
     known = dict(environment)
     for file in list_dotenv_files(home, trust):
         new = {name: value for name, value in with_dotenv(known, [file]).items() if name not in known}
+        # In any case of letters: HTTP clients read `http_proxy`, too.
         refused = [name for name in new if name.upper().endswith(_ADDRESSES) or name.upper().startswith(_OWN)]
         taken = {name: value for name, value in new.items() if name not in refused}
         if taken:

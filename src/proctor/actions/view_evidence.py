@@ -41,6 +41,7 @@ class EvidenceRun:
 
     def refresh(self) -> bool:
         """Read the evidence again if any file has changed, and return whether it had. Raises `InputError` where there is none."""
+        # Listed before it is read: what changes while it is read is seen the next time.
         found = _list_files(self.path)
         if found == self._seen:
             return False
@@ -48,6 +49,7 @@ class EvidenceRun:
         if not entries:
             raise InputError(f"there are neither runs nor evidence at {str(self.path)!r}; without a path the runs of this folder are shown")
         self._write(entries, more)
+        # At the end: what could not be read or written is tried again.
         self._seen = found
         return True
 

@@ -62,6 +62,7 @@ class JudgeMemory:
             with contextlib.suppress(msgspec.MsgspecError):
                 # One that cannot be read is as if it were not there: its questions are asked again.
                 for name, reply in decode_msgpack(data or b"", dict[str, bytes]).items():
+                    # A pack comes from a store that others can write to: any other name could lead out of the folder.
                     if _NAME.fullmatch(name):
                         file = self.path / FOLDER / name
                         file.parent.mkdir(parents=True, exist_ok=True)

@@ -96,6 +96,7 @@ class JudgedSample:
         while done < len(sample) and (size := self._choose_size(bounds.max_tokens, done)):
             some = sample[done : done + size]
             await self._judge_some(some)
+            # After every round: whoever is killed in the next one has paid for these answers, and does not ask again.
             memory.keep()
             done += len(some)
         unpriced = bounds.max_tokens is not None and not self._tokens and done < len(sample)

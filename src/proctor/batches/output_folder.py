@@ -112,11 +112,13 @@ class OutputFolder:
             data = self.store.read(MANIFEST)
             if data is None:
                 is_file = isinstance(self.path, Path) and self.path.is_file()
+                # Hidden names do not count: the lock is taken before the manifest is read, and lies there already.
                 if is_file or any(not name.startswith(".") for name in self.store.list()):
                     raise InputError(
                         f"{str(self.path)!r} is no output of a batch: it holds something else; name a new folder with --output"
                     )
                 return None
+            # The format alone first: what another version wrote need not fit `Manifest`, and would be called broken.
             told = decode_json(data, dict[str, Any]).get("format")
             if told != FORMAT:
                 raise InputError(f"{place}: written by another version ({told}; this one writes {FORMAT}); name a new folder with --output")
@@ -140,6 +142,7 @@ class OutputFolder:
                 with part.open("wb") as file:
                     file.writelines(kept.iterate_lines())
                 self.store.put(part, f"{folder}/{CASES}")
+            # The text last: it is what is looked for above, so that a suite whose cases were cut off is written again.
             write_bytes(self.store, f"{folder}/{_SUITE_FILE}", kept.text.encode())
         finally:
             kept.close()
@@ -178,9 +181,11 @@ class OutputFolder:
     def commit(self, part: Path, id: str, errors: Path | None) -> None:
         """Make a whole result the result of its partition; `errors` tells what could not be read, if anything."""
         if errors is None:
+            # An earlier result of this partition may have had errors, which would stand beside the new one.
             self.store.delete(_name_errors(id))
         else:
             self.store.put(errors, _name_errors(id))
+        # The result last: it commits, and one that counts errors without their file is none (`read_footer`).
         self.store.put(part, _name_result(id))
 
     def name_spill_part(self, id: str, shares: int) -> Path:
@@ -205,6 +210,7 @@ class OutputFolder:
 
     def forget_judged(self) -> None:
         """Delete the sample of an earlier batch; what the judge said stays remembered."""
+        # The tally first: it says that all of the sample was judged, and must not stand beside half of it.
         self.store.delete(_JUDGED_TALLY)
         self.store.delete(_JUDGED)
 
@@ -219,9 +225,11 @@ class OutputFolder:
     def sweep(self, manifest: Manifest) -> None:
         """Delete what no partition of the plan has committed: results of files that are gone or changed, parts of killed workers."""
         planned = {_name_result(partition.id).rpartition("/")[2] for partition in manifest.partitions}
+        # The names in `results` count for both folders: errors whose result was never committed go as well.
         committed = planned.intersection(self.store.list("results"))
         for folder in ("results", "errors"):
             for name in self.store.list(folder):
+                # Anywhere in the name: parts of killed workers are hidden, `.part-ID.parquet.TOKEN.tmp`. What others put here stays.
                 if "part-" in name and name not in committed:
                     self.store.delete(f"{folder}/{name}")
         for name in self.store.list("suites"):
@@ -231,6 +239,7 @@ class OutputFolder:
 
     def _sweep_spans(self, manifest: Manifest) -> None:
         """Delete what was gathered of files that are gone or changed, and all of it when the batch is finished."""
+        # The name holds the number of shares: spans that were sorted into another number of them cannot be read as these.
         wanted = frozenset(name_spill(source.id, manifest.shares) for source in manifest.sources if not manifest.finished)
         for name in self.list_spills() - wanted:
             self.store.delete(name)

@@ -110,10 +110,12 @@ class LocalStore:
         """Return where to write a file that is not whole yet."""
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
+        # In the same folder, since only a rename within one file system is one step; with a token, since two workers may write one result.
         return file.with_name(f".{file.name}.{_make_token()}.tmp")
 
     def put(self, part: Path, name: str) -> None:
         """Make a file that is whole now the one of this name."""
+        # Before the rename: after a power cut the name could otherwise stand for half a file.
         _force_to_disk(part)
         part.replace(self.path / name)
 
@@ -216,12 +218,15 @@ class RemoteStore:
             yield
         finally:
             ended.set()
+            # Waited for: a renewal that is under way would put the lock back after it was deleted.
             renewing.join()
+            # Whoever took us for dead may have taken the lock over, and then it is not ours to delete.
             if (self.read(_LOCK) or b"").startswith(token):
                 self.delete(_LOCK)
 
     def _renew_lock(self, token: bytes, count: int) -> None:
         with self._files.open_output_stream(self._find(_LOCK)) as stream:
+            # The count makes each renewal differ from the last: others watch for a change, so that no two clocks are compared.
             stream.write(token + b" %d" % count)
 
     def _keep_renewing(self, token: bytes, ended: threading.Event) -> None:

@@ -185,6 +185,7 @@ def _evaluate(planned: Planned, suite: Suite, options: BatchOptions, executor: E
     if on_progress is not None:
         on_progress(msgspec.structs.replace(progress))
     done = _do_tasks(planned.tasks, work, executor, progress, on_progress)
+    # Not with a partition missing: a trace would be decided without the spans that stood there.
     if planned.shares and done.gathered:
         last = _do_tasks(planned.shares, work, executor, progress, on_progress)
         done = _Done(done.evaluated + last.evaluated, done.failures + last.failures, gathered=True)
@@ -195,6 +196,7 @@ def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> S
     """Return what every worker is told."""
     place = name_output(options.output)
     return Settings(
+        # Absolute: a worker of a cluster has a current folder of its own.
         output=place if isinstance(place, str) else os.path.abspath(place),
         suite=manifest.suite.digest,
         started_at=manifest.started_at,

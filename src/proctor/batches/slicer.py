@@ -176,6 +176,7 @@ class Slicer:
         """Put what was counted into the sketch; called often enough that little is held."""
         for table in self._tables:
             table.settle(self._outcomes)
+        # Only here: behind the lines above no entry is left that has one of these numbers.
         if len(self._outcomes) > _MOST_OUTCOMES:
             self._outcomes, self._numbers = [], {}
 

@@ -110,6 +110,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def digest_trace(trace: str) -> int:
     """Return the number that tells the share of a trace."""
+    # Not `hash`, which differs from process to process: workers would put the spans of one trace into several shares.
     return int.from_bytes(hashlib.blake2b(trace.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
@@ -125,6 +126,7 @@ def _read_span(data: bytes) -> Span:
     try:
         return _SPAN.decode(data)
     except msgspec.MsgspecError:
+        # What the slow encoder above wrote, the fast decoder may refuse.
         told = json.loads(data)
         events = tuple(SpanEvent(event["name"], event["attributes"]) for event in told.pop("events", ()))
         return Span(**told, events=events)
@@ -209,6 +211,7 @@ class Spills:
         passes = -(-size // HELD_BYTES) or 1
         everywhere = next((told for _, data in self._read_segments(lost) for told in _LOSSES.decode(data)), None)
         for turn in range(passes):
+            # Divided first: within a share all digests have the same remainder, and every trace would fall into one turn.
             for trace in self._read_turn(segments, lambda trace, turn=turn: digest_trace(trace) // shares % passes == turn):
                 trace.lost = trace.lost or everywhere
                 yield trace
@@ -220,6 +223,7 @@ class Spills:
                 trace = found.get(held.trace)
                 if trace is None:
                     if held.trace in found or not is_wanted(held.trace):
+                        # Noted, so that the digest of an unwanted trace is made once in a turn, not for each of its spans.
                         found[held.trace] = None
                         continue
                     trace = found[held.trace] = GatheredTrace(held.trace, number, held.row, held.offset, held.run, held.beside)
@@ -235,6 +239,7 @@ class Spills:
                 if trace.size <= MAX_TRACE_BYTES:
                     trace.spans.append(held.span)
                 else:
+                    # Nothing of it is held any more, and its size goes on growing: by that whoever decides it sees that it is too large.
                     trace.spans.clear()
         # A trace of which nothing was read is told by what could not be.
         yield from (trace for trace in found.values() if trace is not None and trace.size)

@@ -117,6 +117,7 @@ def open_worker(payload: bytes) -> DoTask:
         try:
             return msgspec.msgpack.encode(evaluator.evaluate(decode_msgpack(task, Task)))
         except OSError as error:
+            # No room for one partition is no room for any: the batch ends here instead of failing one by one.
             if is_full(error):
                 raise StopWork(describe_full(settings.output, error)) from error
             raise
@@ -239,6 +240,7 @@ class Evaluator:
         """Write a result anew together with the rows of cases that were decided earlier, in the order of one evaluation."""
         arrow, parquet, compute = (import_arrow(name) for name in ("pyarrow", "pyarrow.parquet", "pyarrow.compute"))
         sketch.take_cases(kept.sketch, kept.cases)
+        # Without `partitioning=None` pyarrow takes folders of the output such as `day=1` for columns.
         rows = arrow.concat_tables([parquet.read_table(part, partitioning=None), kept.rows])
         order = compute.index_in(rows["case"], arrow.array(self._case_ids, arrow.string()))
         rows = rows.append_column("order", order).sort_by([(name, "ascending") for name in ("file", "row", "offset", "run", "order")])
@@ -284,6 +286,7 @@ class _Deciding:
             elif record and (offsets is None or not record.isspace()):
                 self._read_record(record, row, offset, results)
                 self._sketch.records += 1
+        # One error stands for all rows that were lost; those behind them keep their own numbers.
         self._row = row + max(0, cells.lost - 1)
         self._sketch.left_out += cells.left_out
         self._slicer.settle()
@@ -339,12 +342,14 @@ class _Deciding:
             else:
                 # The same words as in `proctor check`, without the place, which has columns of its own.
                 self._note_error(row, offset, result.code or "", (result.reason or "").removeprefix(f"{self._file}:{row}: "))
+        # Where only some cases are decided, no result may mean that the trace is about another one; the count tells the two apart.
         if not results and (self._only is None or self._stream.unmet.records_without_case > known):
             self._note_error(row, offset, "unmatched_evidence", f"it names the case {evidence.case!r}, which is not in the suite")
         results.clear()
 
     def _note_error(self, row: int | None, offset: int | None, code: str, reason: str, rows: int = 1) -> None:
         shown = row if self._counts_rows else None
+        # A reason may quote half a character out of the record, and Arrow takes UTF-8 only.
         reason = reason.encode("utf-8", "replace").decode()
         self._errors.add({"file": self._file, "row": shown, "offset": offset, "rows": rows, "code": code, "reason": reason})
         self._sketch.count_fault(code, reason, TracePlace(file=self._file, row=shown, offset=offset), rows)

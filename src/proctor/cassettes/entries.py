@@ -112,6 +112,7 @@ def to_plain_json(value: Json) -> Json:
 
 def make_lookup_key(request: Json) -> str:
     """Return the text by which a request is found again: the order of keys does not count, and `1` is `1.0`."""
+    # As text, in which `true` and `1` differ; as values of Python they are equal.
     return json.dumps(_normalise_numbers(request), sort_keys=True, separators=(",", ":"))
 
 
@@ -140,6 +141,7 @@ def read_file(path: Path) -> Contents:
     except OSError as error:
         raise InputError(f"the cassette {path} cannot be read: {error.strerror}") from None
     rows = data.split(b"\n")
+    # Every line that was written whole ends with a line feed, so this is empty or a part of a line.
     torn = rows.pop()
     if not rows or not rows[0].strip():
         raise _make_error(path, 1, "not a cassette: it is empty" if not torn else "not a cassette: its first line has no end")
@@ -166,6 +168,7 @@ def group_by_scope(lines: Iterable[Line]) -> dict[Scope, list[Line]]:
     for line in lines:
         groups.setdefault(line.entry.scope, []).append(line)
     for group in groups.values():
+        # Lines are written as answers come, and exchanges that run side by side are answered in any order.
         group.sort(key=lambda line: (line.entry.seq, line.number))
     return groups
 
@@ -174,6 +177,7 @@ def _check_header(path: Path, header: Json) -> None:
     version: Json = header.get("proctor_cassette") if isinstance(header, dict) else None
     if version is None:
         raise _make_error(path, 1, 'not a cassette: its first line does not say {"proctor_cassette": 1}')
+    # `true` equals 1 in Python.
     if isinstance(version, bool) or version != VERSION:
         raise _make_error(
             path,
@@ -206,6 +210,7 @@ def _decode_line(path: Path, number: int, raw: bytes) -> Any:
         raise _make_error(path, number, what, column=error.colno, excerpt=raw.decode("utf-8", "replace")) from None
     except ValueError as error:  # a number of thousands of digits
         raise _make_error(path, number, f"not JSON that can be used: {error}") from None
+    # Looking an entry up and copying it recurse: a file that nests deep must not overflow the stack there.
     if exceeds_depth(document):
         raise _make_error(path, number, f"nested more than {MAX_DEPTH} levels deep")
     return document

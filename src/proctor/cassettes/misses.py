@@ -44,6 +44,7 @@ def make_miss(path: str, scope: Scope, kind: Kind, request: Json, lines: Sequenc
     about = summarise(kind, request)
     out = [f"no recording of this {kind} exchange of {scope} in {path}" + (f": {about}" if about else "")]
     own = [line for line in lines if line.entry.scope == scope]
+    # Another attempt of the case is the likeliest to be alike; a recording of any other case is still better than none.
     others = [line for line in lines if line.entry.scope.case == scope.case] or lines
     if not own:
         attempts = sorted({line.entry.scope.attempt for line in lines if line.entry.scope.case == scope.case})
@@ -80,12 +81,14 @@ def find_first_difference(recorded: Json, now: Json) -> Difference | None:
         path, left, right = waiting.pop()
         if isinstance(left, dict) and isinstance(right, dict):
             keys = [*left, *(key for key in right if key not in left)]
+            # Reversed, as the last one is taken first: so the first difference in reading order is found.
             waiting.extend((f"{path}.{key}", left.get(key, MISSING), right.get(key, MISSING)) for key in reversed(keys))
         elif isinstance(left, list) and isinstance(right, list):
             longest = max(len(left), len(right))
             pairs = [(f"{path}[{at}]", _get_item(left, at), _get_item(right, at)) for at in range(longest)]
             waiting.extend(reversed(pairs))
         elif left is MISSING or right is MISSING or isinstance(left, bool) != isinstance(right, bool) or left != right:
+            # `True` equals 1 in Python and not in JSON, hence the look at `bool`.
             found = Difference(path, left, right)
             if _mask_marker(left) != _mask_marker(right):
                 return found
@@ -98,6 +101,7 @@ def _mask_marker(value: Json | Missing) -> Json | Missing:
 
 
 def _mask_marker_in(text: str) -> str:
+    # Of the same length, so that a place in the masked text is the same place in the text that is shown.
     return _MARKER.sub(lambda marker: "x" * len(marker[0]), text)
 
 
@@ -115,6 +119,7 @@ def _describe_nearest(near: Line, request: Json, elsewhere: bool, played: bool) 
 
 def _show_both(recorded: Json | Missing, now: Json | Missing) -> tuple[str, str]:
     if isinstance(recorded, str) and isinstance(now, str) and max(len(recorded), len(now)) > _WINDOW:
+        # Where the texts differ in nothing but the marker, the marker is what has to be shown.
         sides = (recorded, now) if _mask_marker_in(recorded) == _mask_marker_in(now) else (_mask_marker_in(recorded), _mask_marker_in(now))
         same = next((at for at, (one, other) in enumerate(zip(*sides, strict=False)) if one != other), min(len(recorded), len(now)))
         return _show_around(recorded, same), _show_around(now, same)
@@ -145,5 +150,6 @@ def _count_leaves(value: Json) -> Counter[tuple[str, str]]:
         elif isinstance(item, list):
             waiting.extend((f"{path}[{at}]", member) for at, member in enumerate(item))
         else:
+            # A prompt may be very long; its beginning is enough to rank by.
             found[path, str(item)[:500]] += 1
     return found

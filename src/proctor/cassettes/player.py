@@ -118,8 +118,10 @@ class PlayingTape:
 
 
 def _make_exception(fault: Fault) -> Exception:
+    # Whoever waits for an answer catches this one by its type, in a replay as when it was recorded.
     if fault.type == "TimeoutError":
         return TimeoutError(fault.message)
     if fault.code is not None:
         return TargetError(fault.message, code=fault.code, safe=fault.safe, retry_after_s=fault.retry_after_s)
+    # No class is looked up by a name out of a file: any other error is told in words.
     return TargetError(f"{fault.type}: {fault.message}" if fault.message else fault.type)

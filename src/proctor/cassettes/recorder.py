@@ -27,6 +27,7 @@ class Recorder:
     """A cassette that is being recorded."""
 
     def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
+        # The file that a link leads to is locked and, when compacted, replaced; the link stays a link.
         self._path = Path(os.path.realpath(path))
         self._scrubber = Scrubber(secrets)
         self._file = _open_locked(self._path)
@@ -58,6 +59,7 @@ class Recorder:
                 self._compact_file()
         finally:
             os.close(self._file)
+            # The system may give the number to another file, into which an answer that comes late must not be written.
             self._file = -1
 
     def __enter__(self) -> Recorder:
@@ -99,11 +101,13 @@ class Recorder:
     def _append_line(self, line: bytes) -> None:
         try:
             rest = memoryview(line)
+            # The system may take only a part of what it is given.
             while rest:
                 rest = rest[os.write(self._file, rest) :]
             # Before the answer is handed on: what an agent has acted upon must be in the recording.
             os.fsync(self._file)
         except OSError as error:
+            # Half a line with whole ones behind it would make the file unreadable; at its end it would count as absent.
             with suppress(OSError):  # a device cannot be cut
                 os.ftruncate(self._file, self._size)
             raise StoreError(f"the cassette {self._path} cannot be written: {error.strerror}") from error
@@ -113,6 +117,7 @@ class Recorder:
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         try:
             contents = read_file(self._path)
+            # Beside the file, and renamed at the end: a recorder that dies here leaves the old file or the new one whole.
             with partial.open("wb") as file:
                 file.write(contents.header)
                 file.writelines(line.raw for line in contents.lines)
@@ -138,10 +143,12 @@ class RecordingTape:
         """Send the request, keep what came back or went wrong, and return it."""
         # Before it is sent: whoever sends it may change the object.
         asked = self._recorder.scrub(request)
+        # Before it is sent: answers may come in another order, and a replay goes by the order of the requests.
         seq, self._next = self._next, self._next + 1
         try:
             response = await send()
         except Exception as error:
+            # A cancelled exchange does not come here (`CancelledError` is no `Exception`): it says nothing about the other side.
             fault = self._make_fault(error)
             self._recorder.keep_entry(
                 self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, asked), request=asked, fault=fault)
@@ -151,6 +158,7 @@ class RecordingTape:
         self._recorder.keep_entry(
             self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, asked), request=asked, response=kept)
         )
+        # As it came: only the file has to do without secrets.
         return response
 
     def _make_fault(self, error: Exception) -> Fault:
@@ -166,6 +174,7 @@ def _open_locked(path: Path) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
+            # For appending: after a failed write is cut off, the next line starts at the new end.
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
             try:
                 _lock_file(file, path)

@@ -58,7 +58,9 @@ _HEADER_LINE = re.compile(
 )
 _QUERY = re.compile(rf"(?P<head>[?&](?:{'|'.join(_QUERY_NAMES)})=)[^&#\s\"'<>]+", re.IGNORECASE)
 _USER = re.compile(r"(?P<head>\b[a-z][a-z0-9+.-]{1,20}://)[^\s/@:\"'<>]{1,200}:[^\s/@\"'<>]{1,500}(?=@)", re.IGNORECASE)
+# A digit is asked for, since `basic authentication` is prose.
 _SCHEME = re.compile(r"(?P<head>\b(?:bearer|basic)[ ]{1,3})(?=[^\s]*[0-9])[A-Za-z0-9._~+/=-]{12,}", re.IGNORECASE)
+# After `sk-` and the like a digit is asked for as well, so that ordinary names with dashes stay readable.
 _KEYS = re.compile(
     r"""
       (?<![\w-])sk-(?=[A-Za-z_-]{0,200}[0-9])[A-Za-z0-9_-]{16,}                           # OpenAI, Anthropic, OpenRouter
@@ -73,6 +75,7 @@ _KEYS = re.compile(
     """,
     re.VERBOSE,
 )
+# Has a sign of every pattern above: a text without any of these signs is not looked through.
 _MAY_HOLD = re.compile(r"[\"?&@]|bearer|basic|authorization|cookie|api-key|sk-|_|-----|xox|AKIA|ASIA|AIza|eyJ|glpat-|nvapi-", re.IGNORECASE)
 
 
@@ -96,6 +99,7 @@ class Scrubber:
 
     def scrub_text(self, text: str) -> str:
         """Return the text without secrets."""
+        # Before the quick way out: a known secret need not look like one.
         if self._known is not None:
             text = self._known.sub(REDACTED, text)
         # Most texts hold none of these signs, and one search instead of six is enough for them.
@@ -115,11 +119,13 @@ class Scrubber:
             return self.scrub_text(value)
         if isinstance(value, dict):
             out = {self.scrub_text(key): self._scrub_field(key, member) for key, member in value.items()}
+            # Headers are also written as objects with `name` and `value`, as in HAR.
             named: Json = out.get("name")
             if isinstance(named, str) and names_a_secret(named) and isinstance(out.get("value"), str):
                 out["value"] = _redact(out["value"])
             return out
         if isinstance(value, list):
+            # Headers are also written as pairs.
             if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str) and names_a_secret(value[0]):
                 return [value[0], _redact(value[1])]
             return [self.scrub_value(item) for item in value]

@@ -79,6 +79,7 @@ def _parse(text: str) -> Json:
         raise _NotJson(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
     except RecursionError:
         raise CheckFault("json_limit", "the answer is nested too deeply to be read") from None
+    # `JSONDecodeError` is one too and stands above; what is left is Python's limit on the digits of a number.
     except ValueError:
         raise CheckFault("json_limit", "the answer holds a number with too many digits to be read") from None
 

@@ -80,6 +80,7 @@ def resolve_name(name: str, evidence: Evidence, calls: Sequence[ToolCall], known
     if not colon:
         return name
     called, available = known or find_existing_tools(evidence, calls)
+    # A call by the long name shows that there is such a tool, whatever the list of available ones leaves out.
     return short if short in available and name not in available and name not in called else name
 
 

@@ -126,6 +126,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if self.rule is not None and not run.fits(self.rule, scope):
             return False
+        # Only nodes have calls inside: of a tool call no claim about nested ones holds, not even that there are none.
         return not self.nested or (run.calls is not None and all(claim._is_supplied(run.calls, scope) for claim in self.nested))
 
     def _list_violations(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
@@ -219,6 +220,7 @@ def _find_shortest(lists: Iterable[list[Difference]]) -> list[Difference]:
     for entries in lists:
         best = entries if best is None or len(entries) < len(best) else best
         told += len(entries)
+        # The lists are made one by one, so what is left is not even written.
         if told >= _MOST_TOLD:
             break
     return best or []

@@ -86,6 +86,7 @@ class _Remembering(DecidingCondition):
     def _remember(self, operator: str, terms: tuple[Value, ...], ruling: Ruling) -> None:
         if ruling.holds is None or len(self.met) >= _MOST_MET:
             return
+        # Evaluated once more, as a ruling does not keep its values: deciding should not pay for what only reports show.
         found = [(term, self.values.evaluate(term)) for term in terms]
         sides = tuple((term, place) for term, place in found if not isinstance(place, Undecided))
         self.met.append(_Met(operator, sides, ruling.holds != self._negated))

@@ -137,6 +137,7 @@ class DecidingCondition:
 
 def _read_body(evidence: Evidence) -> Found | Undecided:
     """Return the answer as JSON: the recorded body, or the text where that is JSON."""
+    # The body is not read through `read_recorded`, so what a reader does not know is asked for here.
     unknown = evidence.account.unknown.get("answer") if evidence.account is not None else None
     if unknown is not None:
         return Undecided(f"the answer not known: {unknown}", "missing_evidence")

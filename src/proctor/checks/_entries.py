@@ -97,6 +97,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         """Return the verdict over the entry in which most holds."""
         found = self.choose(entries, scope)
         if self.is_absent:
+            # An entry that is there decides; what others do not say matters only where none was found.
             unclear = None if found else self._find_unclear(entries, scope)
             if unclear is not None:
                 return fail_unreadable(self.what, [unclear])
@@ -199,10 +200,12 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             wanted = fold_address(comparison.expected)
             if any(isinstance(one, str) and fold_address(one) == wanted for one in (actual, *several)):
                 return True
+        # The list itself too: what is expected may be a list, or a matcher of one.
         return any(comparison.find_mismatch(one, scope, path) is None for one in (actual, *several))
 
     def _look_for_phrases(self, entry: Entry) -> Iterator[FieldResult]:
         texts = [text for name in self.searched if isinstance(text := entry.get(name), str) and text.strip()]
+        # Once for all phrases: bringing the texts to words walks each of them to its end.
         spend(sum(map(len, texts)) + 1)
         spoken = [normalize(text) for text in texts]
         unread = entry.get(UNREAD)

@@ -60,6 +60,7 @@ class FhirPath:
             "dataRoot": [resource],
             "vars": {"context": resource, "resource": resource, "ucum": "http://unitsofmeasure.org"},
             "model": self._model,
+            # The library lays this table over its own, and all of its functions stand in it, so none runs without a guard.
             "userInvocationTable": self._functions,
             "proctor_work": [0],
             "proctor_now": now,
@@ -96,6 +97,7 @@ def compile_fhirpath(text: str, *, field: str) -> FhirPath:
         tree = _parse(text, field)
     except RecursionError:
         raise SpecError("FHIRPath: nested too deeply", field=field) from None
+    # The library keeps operators in the same table under names such as `inOp`; no expression calls them by these.
     known = [
         name for name in invocation_registry if name.isalpha() and name not in ("replaceMatches", "containsOp", "inOp", "isOp", "asOp")
     ]
@@ -132,6 +134,7 @@ def _parse(text: str, field: str) -> dict[str, Any]:
     lexer = FHIRPathLexer(InputStream(text))
     parser = FHIRPathParser(CommonTokenStream(lexer))
     for part in (lexer, parser):
+        # The listeners of ANTLR print to the terminal and let the parser go on.
         part.removeErrorListeners()
         part.addErrorListener(Refuse())
     whole: Any = parser.entireExpression()
@@ -223,6 +226,7 @@ def _repeat_within_bounds(context: dict[str, Any], data: Any, expression: Functi
     waiting = list(data) if isinstance(data, list) else []
     while waiting:
         for value in expression(waiting.pop(0)):
+            # `in` below walks everything found so far.
             _spend_work(context, 1 + len(found))
             if value not in found:
                 found.append(value)
@@ -283,6 +287,7 @@ def _to_plain_json(value: Any) -> Json:
     """Return a value of the library as JSON: nodes opened, decimals as numbers, dates and quantities as text."""
     value = getattr(value, "data", value)
     if isinstance(value, Decimal):
+        # A decimal such as 1E+1000000 is whole as well, and `int` would write out all of its digits.
         return int(value) if value == value.to_integral_value() and value.adjusted() < 400 else float(value)
     if value is None or isinstance(value, (bool, int, float, str, dict, list)):
         return value

@@ -30,6 +30,7 @@ from proctor.model.show import show
 from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 
+# Bounded, since reading a number takes time that grows with the square of its digits, and Python refuses more than 4,300.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
 _BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
 _SHOWN = 3
@@ -148,6 +149,7 @@ def _read_scalar(text: str) -> Json:
 
 def iterate_field_ranges(document: Json, pointer: str, fields: PreparedRows, scope: Scope) -> Iterator[TextRange]:
     """Yield the characters that made the fields of a document hold; nothing where one does not: the pointers lead to that."""
+    # All fields are compared before the first range is given out: one that does not hold takes back the others.
     found: list[Iterator[TextRange]] = []
     for path, comparison in fields:
         keys = trace_dotted(document, path)
@@ -236,5 +238,13 @@ def build_member_pointer(base: str, key: str) -> str:
 
 
 def declare_state_reads(spec: msgspec.Struct) -> Reads:
-    """Say what a claim about the end state reads: with `absent: true` it needs to know that there is nothing."""
-    return Reads(("state",), "absence" if getattr(spec, "absent", False) else "presence")
+    """Say what a claim about the end state reads: with `absent: true` it needs to know that there is nothing.
+
+    How many there are, and what holds of all of them, is certain only where all of them were seen.
+    """
+    count: int | None = getattr(spec, "count", None)
+    if getattr(spec, "absent", False) or count == 0:
+        return Reads(("state",), "absence")
+    if count is not None or getattr(spec, "match", None) in ("all", "exactly_one"):
+        return Reads(("state",), "exact", "fail")
+    return Reads(("state",), "presence")

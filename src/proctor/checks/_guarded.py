@@ -11,7 +11,6 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from proctor.errors import CheckFault
-from proctor.model.account import PART_NAMES
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.recorded import Unrecorded, read_recorded
 
@@ -65,9 +64,9 @@ class _Guarded:
             return watch.refuse(found.why) if isinstance(found, Unrecorded) else _wrap(found, watch)
         method = getattr(inner, name)
         if isinstance(inner, ToolCall) and name in ("failed", "failure", "failure_kind"):
-            unknown = watch.account.unknown.get("tool_results") if watch.account is not None else None
-            if unknown is not None:
-                watch.refuse(f"{PART_NAMES['tool_results']} not known: {unknown}")
+            ending = read_recorded(inner, "error", watch.account)
+            if isinstance(ending, Unrecorded):
+                watch.refuse(ending.why)
         if isinstance(inner, Usage) and name == "total":
             return lambda: self.total_tokens
         if isinstance(inner, Evidence) and name == "is_recorded":

@@ -58,6 +58,7 @@ def write_javascript_json(value: Json) -> str:
 
 def iterate_texts(value: Json, path: str, at: int = 0) -> Generator[tuple[int, str, str], None, int]:
     """Yield where in the JSON text each text begins, its path, and the text; returns where the JSON text ends."""
+    # By recursion, unlike the writer above: this only finds places to mark, and `report/ranges.py` does without where it is too deep.
     if isinstance(value, dict):
         for key, item in _order_members(value):
             # One character for the brace or comma before, one for the colon behind.
@@ -105,4 +106,5 @@ def _write_large_integer(value: int) -> str:
     try:
         return write_javascript_number(float(value))
     except OverflowError:
+        # JavaScript reads so large a number as `Infinity`, which `JSON.stringify` writes as null.
         return "null"

@@ -102,6 +102,7 @@ def _read_document(text: str, start: int, root: _Wanted) -> _Found | None:
             if wanted is not None and wanted.members:
                 open_ones.append(_Open(wanted, begin, mark == "{"))
                 continue
+            # Nothing inside is wanted, so however much it is, only brackets are counted.
             end = _skip(tokens)
         if wanted is not None and here.key is not None:
             inside = (begin + 1, end - 1) if mark == '"' and end - begin > 2 else (begin, end)

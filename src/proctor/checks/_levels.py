@@ -128,8 +128,10 @@ def find_level_kind(evidence: Evidence, name: str) -> str | None:
     """Return the level at which `name` ran, where that can be said without looking closer, or None when it cannot."""
     for node in evidence.nodes or ():
         if node.name == name:
+            # A run that was skipped says nothing of a later run of the same node.
             return "node" if node.ran() else None
     for call in evidence.tool_calls or ():
+        # The node it names may be one that was not recorded, which then goes before a tool of that name.
         if call.node is not None:
             return None
         if call.name == name:
@@ -193,6 +195,7 @@ def _repeats_nodes(nodes: Sequence[Execution], calls: Sequence[ToolCall]) -> boo
     for call in calls:
         if call.node is not None:
             known = next(rest[call.node], None) if call.node in rest else None
+            # Identity first: where a reader put one object at both places, no arguments have to be compared.
             if known is not call and (known is None or not _is_same_call(known, call)):
                 return False
     return True

@@ -66,6 +66,7 @@ def read_own_check(function: Callable[..., Any]) -> CheckEntry:
     """Return the check that a function is; an unmarked one is taken as if it were marked. Raises `InputError`."""
     if not is_own_check(function):
         mark_own_check(function)
+    # Read once: specs are recognised by their type, and reading again would make another one.
     known: CheckEntry | None = getattr(function, "__proctor_entry__", None)
     if known is not None:
         return known
@@ -114,6 +115,7 @@ def _build_spec(function: Callable[..., Any], name: str, place: str) -> tuple[ty
         if default is inspect.Parameter.empty:
             fields.append((parameter.name, kind))
         elif isinstance(default, (list, dict, set)):
+            # A copy for every spec; and bound as a default, since a closure would see the value of the last parameter.
             fields.append((parameter.name, kind, msgspec.field(default_factory=lambda kept=default: type(kept)(kept))))
         else:
             fields.append((parameter.name, kind, default))
@@ -150,14 +152,17 @@ def _make_decide(function: Callable[..., Any], mark: OwnMark, spec: msgspec.Stru
 
     def decide(evidence: Evidence) -> Verdict:
         seen, watch = guard_evidence(evidence)
+        # A list of its own for each evidence: what one call of the check changes must not reach the next.
         values = {name: list(value) if name in lists else value for name, value in given.items()}
         try:
             verdict = _read_answer(function(seen, **values), mark, function)
+        # Not told as an error of the check: `decide_guarded` has a verdict of its own for it.
         except MemoryError:
             raise
         # Also an exit: a check says what it found, it does not end the run.
         except (Exception, SystemExit) as error:
             verdict = _tell_error(error, function)
+        # Also where the check caught the exception and went on: what it then said rests on evidence that is not there.
         if watch.lacking:
             return _lack(watch.lacking[0])
         if verdict.outcome == "pass" and not watch.touched:
@@ -173,6 +178,7 @@ def _lack(why: str) -> Verdict:
 
 def _read_answer(answer: object, mark: OwnMark, function: Callable[..., Any]) -> Verdict:
     """Return what a check said as a verdict: true or false, a reason for failing, a score, or a verdict."""
+    # Before numbers: a boolean is one in Python, and `False` would be a score.
     if isinstance(answer, bool):
         return passed(f"{mark.name}, as expected") if answer else failed(f"{mark.name} does not hold")
     if isinstance(answer, str) and answer.strip():
@@ -191,6 +197,7 @@ def _read_answer(answer: object, mark: OwnMark, function: Callable[..., Any]) ->
 def _tell_error(error: BaseException, function: Callable[..., Any]) -> Verdict:
     file = function.__code__.co_filename
     frames = traceback.extract_tb(error.__traceback__)
+    # The last line of the author's own file: what lies deeper is in libraries that the author did not write.
     own = [frame for frame in frames if frame.filename == file] or list(frames[-1:])
     place = f"{own[-1].filename}:{own[-1].lineno}" if own else file
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__, limit=8))

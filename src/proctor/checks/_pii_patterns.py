@@ -73,8 +73,10 @@ def find_cards(text: str) -> Iterator[tuple[int, str]]:
     """Yield numbers of 13 to 19 digits that begin like those of payment cards and whose checksum (Luhn) is right."""
     done = 0
     for match in _CARD_START.finditer(text):
+        # Behind a blank inside of a number another one seems to begin.
         if match.start() < done:
             continue
+        # The longest first: cut off at a blank, the beginning of a number may have a right checksum by chance.
         for length in _CARD_LENGTHS:
             end = _take(text, match.start(), length, blanks=" -", allowed=str.isdigit)
             if end is not None and not text[end : end + 1].isdigit() and _has_luhn(text[match.start() : end]):
@@ -117,6 +119,7 @@ def _take(text: str, start: int, count: int, *, blanks: str, allowed: Callable[[
     for number in range(count):
         if number and at < len(text) and text[at] in blanks:
             at += 1
+        # `isdigit` and `isalnum` are true of other scripts as well, in which no such number is written.
         if at >= len(text) or not (text[at].isascii() and allowed(text[at])):
             return None
         at += 1

@@ -94,6 +94,7 @@ class SchemaLimits:
     def count_work(self, value: Json, enough: int) -> int:
         """Return the most applications that checking `value` can take; stops counting beyond `enough`."""
         each = self.count_applications(value)
+        # Never by zero: the schema itself is applied to the value, so there is one application at least.
         return each * measure_size(value, enough // each)
 
 
@@ -141,6 +142,7 @@ def compute_limits(schema: Json) -> SchemaLimits:
                 raise SpecError("the schema refers to itself too many times over to be checked in reasonable time", field="schema")
             return SchemaLimits(bounds, depth - 1)
         bounds.append(bound)
+        # No schema comes as far as this level, so none comes deeper: what stands there is never looked at.
         if bound == 0:
             return SchemaLimits(bounds, None)
         if settled:
@@ -161,6 +163,7 @@ def _next_level(order: list[_Node], depth: int) -> tuple[int, bool]:
             for group in node.exclusive:
                 # A child has one name and one place, so of these only one can apply to it.
                 total += max([child.before for child in group])
+        # The nodes come after those they lead to, so `now` of the others is that of this level already.
         for other in node.same:
             total += other.now
         # Cut off just above the bound: exact figures beyond it would grow to thousands of digits, and decide nothing.
@@ -265,6 +268,7 @@ class _Graph:
             node.children.extend(self._list_nodes_of_values([schema.get(key)]))
         node.children.extend(self._list_nodes_of_members(schema.get("patternProperties")))
         items = schema.get("items")
+        # A list under `items` is how drafts before 2020-12 write `prefixItems`.
         places = self._list_nodes_of_values(schema.get("prefixItems")) + self._list_nodes_of_values(
             items if isinstance(items, list) else [items]
         )
@@ -307,5 +311,6 @@ def _find_last_part(address: str) -> str:
 
 
 def _unescape(part: str) -> str:
+    # A pointer in a reference is percent-encoded as a whole, so that comes off first; then `~1` before `~0`, or `~01` would become `/`.
     raw = _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), part.encode(errors="replace"))
     return raw.decode(errors="replace").replace("~1", "/").replace("~0", "~")

@@ -67,6 +67,7 @@ def split_rouge_words(text: str) -> list[str]:
 
 def count_edits(one: str, other: str) -> int:
     """Return the Levenshtein distance: the fewest characters to insert, delete or replace."""
+    # Common ends need no edit, and texts that are nearly equal become short by this.
     short, long = _trim_common_ends(one, other)
     if not short:
         return len(long)
@@ -125,6 +126,7 @@ def _trim_common_ends(one: str, other: str) -> tuple[str, str]:
 
 
 def _compute_f1(shared: int, wanted: int, found: int) -> float:
+    # Also where a text has no words, by whose number would be divided below.
     if shared == 0:
         return 0.0
     precision, recall = shared / found, shared / wanted

@@ -145,6 +145,7 @@ def fhir_resource(spec: FhirResource) -> Decide:
         store = evidence.state.fhir if evidence.state is not None else None
         if store is None:
             return missing("FHIR state")
+        # Of a type that does not exist nothing is ever found, so a misspelt name would pass as an absence.
         if strange is not None:
             raise CheckFault("unknown_resource_type", strange)
         found = find(store)

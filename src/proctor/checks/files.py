@@ -31,7 +31,7 @@ from proctor.model.evidence import Evidence, Json, StateFile
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, missing
 from proctor.paths.dotted import find_dotted, trace_dotted
-from proctor.patterns.globs import compile_glob, matches_glob
+from proctor.patterns.globs import LONGEST_PATH, compile_glob, matches_glob
 from proctor.work import spend
 
 _PER_FILE = 20
@@ -107,6 +107,10 @@ def file_present(spec: FilePresent) -> Decide:
         matched = [(index, file) for index, file in enumerate(files) if matches_glob(glob, file.path, spend)]
         paths = [file.path for _, file in matched]
         if spec.absent:
+            # A path that is too long to be held against the pattern may be the one that should not be there.
+            too_long = next((index for index, file in enumerate(files) if len(file.path) > LONGEST_PATH), None)
+            if not matched and too_long is not None:
+                return missing(f"whether $.state.files[{too_long}], whose path has more than {LONGEST_PATH} characters, is the {what} is")
             told = ", ".join(map(show, paths[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
             return decide_absence(told if matched else None, what, pointers=tuple(f"$.state.files[{index}]" for index, _ in matched[:10]))
         if not matched:
@@ -147,6 +151,7 @@ def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResu
 def _read(file: StateFile) -> tuple[Json] | str:
     """Return the content as JSON, alone in a tuple, or what is wrong with it."""
     try:
+        # In a tuple, since the document may itself be a text, as a complaint is.
         return (msgspec.json.decode(file.content) if isinstance(file.content, str) else file.content,)
     except RecursionError:
         raise CheckFault("json_limit", f"{show(file.path)} is nested too deeply to be read") from None

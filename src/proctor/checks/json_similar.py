@@ -122,6 +122,7 @@ def json_similar(spec: JsonSimilar) -> Decide:
         counted = f"{comparison.equal} of {comparison.total} leaves {'of the same kind' if spec.measure == 'structure' else 'equal'}"
         details: dict[str, Json] = {"similarity": share, "equal": comparison.equal, "leaves": comparison.total}
         pointers = (answer.pointer,)
+        # A share that falls short by the last bit of a float has been reached.
         if share >= spec.at_least - 1e-12:
             return passed(f"{counted}, at least {spec.at_least:g} expected", score=share, details=details, pointers=pointers)
         first = f"; {comparison.different[0]}" if comparison.different else ""

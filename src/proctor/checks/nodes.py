@@ -114,6 +114,7 @@ def node_called(spec: NodeCalled) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         if evidence.nodes is None and evidence.tool_calls is None:
             return _NOT_RECORDED
+        # The short way for the commonest claim; notes have to be told, and only the long way tells them.
         if simple and (kind := find_level_kind(evidence, spec.name)) is not None and not _has_notes(evidence):
             return holds[kind]
         level = find_level(evidence, spec.name)

@@ -19,9 +19,9 @@ from proctor.checks._fields import (
     build_member_pointer,
     choose_scope_builder,
     decide_fields,
+    declare_state_reads,
     fail_unreadable,
 )
-from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
@@ -77,10 +77,6 @@ def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope
     return claim, choose_scope_builder(claim.list_comparisons())
 
 
-def _declare_reads(spec: RecordsMatch) -> Reads:
-    return Reads(("state",), "absence" if spec.absent or spec.count == 0 else "presence")
-
-
 def _locate(spec: RecordsMatch, evidence: Evidence, verdict: Verdict) -> Iterator[TextRange]:
     claim, scope_of = _prepare(spec)
     records = evidence.state.records if evidence.state is not None else None
@@ -93,7 +89,7 @@ def _locate(spec: RecordsMatch, evidence: Evidence, verdict: Verdict) -> Iterato
 @check(
     "records_match",
     example="records_match: {collection: orders, where: {id: O-17}, fields: [{path: status, expected: shipped}]}",
-    reads=_declare_reads,
+    reads=declare_state_reads,
     product=True,
     locate_by=_locate,
 )

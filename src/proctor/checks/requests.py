@@ -147,6 +147,14 @@ def _list_requests(evidence: Evidence, patterns: tuple[_Pattern, ...]) -> list[t
     return found
 
 
+def _tell_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -> Verdict | None:
+    """Return what to say where nobody can tell of a request whether it is meant."""
+    index = next((index for index, one in requests if pattern.is_unclear(one)), None)
+    if index is None:
+        return None
+    return missing(f"whether $.state.requests[{index}], whose path has more than {LONGEST_PATH} characters, is a {pattern.describe()} is")
+
+
 def _describe(requests: list[tuple[int, StateRequest]]) -> str:
     more = f" and {len(requests) - _SHOWN} more" if len(requests) > _SHOWN else ""
     return ", ".join(f"{one.method} {show(one.path, 80)[1:-1]} ({one.status})" for _, one in requests[:_SHOWN]) + more
@@ -183,6 +191,9 @@ def request_made(spec: RequestMade) -> Decide:
             bound = f"at least {spec.at_least}" if len(found) < spec.at_least else f"at most {spec.at_most}"
             told = f": {_describe(found)}" if found else f" among {len(requests)} requests"
             return failed(f"expected {bound} {what}, found {len(found)}{told}", details=details, pointers=_point_at(found))
+        # One more could be too many.
+        if spec.at_most is not None and (unclear := _tell_unclear(requests, pattern)):
+            return unclear
         position = positions[0] if positions else -1
         for after in following:
             later = next((index for index in range(position + 1, len(requests)) if after.fits(requests[index][1])), None)
@@ -219,9 +230,8 @@ def request_not_made(spec: RequestNotMade) -> Decide:
         found = [entry for entry in requests if pattern.fits(entry[1])]
         if found:
             return failed(f"expected no {what}, found {_describe(found)}", details={"matches": len(found)}, pointers=_point_at(found))
-        unclear = next((index for index, one in requests if pattern.is_unclear(one)), None)
-        if unclear is not None:
-            return missing(f"whether $.state.requests[{unclear}], whose path has more than {LONGEST_PATH} characters, is a {what} is")
+        if unclear := _tell_unclear(requests, pattern):
+            return unclear
         return passed(f"no {what} among {len(requests)} requests")
 
     return decide

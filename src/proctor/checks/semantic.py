@@ -195,6 +195,7 @@ def _settle(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...]
     ]
     details: dict[str, Json] = {**main.details, "criterion": {"outcome": main.outcome, "score": main.score, "reason": main.reason}}
     details["negative_constraints"] = told
+    # Violations before errors: one that was found decides, whatever could not be judged beside it.
     for text, opinion in listed:
         if opinion.outcome == "fail":
             return failed(f"the answer must not: {text}; {opinion.reason}", code=opinion.code, details=details, pointers=pointers)

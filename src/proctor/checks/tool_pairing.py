@@ -59,6 +59,7 @@ class ToolCallsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 def _declare_reads(spec: ToolCallsMatch) -> Reads:
     if spec.negative:
         return Reads(("tool_calls",), "absence")
+    # Positions and the number of extra calls depend on all calls; without such a bound further ones do no harm.
     free = spec.order != "strict" and spec.max_extra is None and bool(spec.calls)
     return Reads(("tool_calls",) if spec.arguments == "ignore" else ("tool_calls", "tool_arguments"), "presence" if free else "exact")
 

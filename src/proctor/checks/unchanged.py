@@ -70,6 +70,7 @@ def unchanged(spec: Unchanged) -> Decide:
         for index, change in enumerate(changes):
             spend(_PER_CHANGE)
             place = f"{change.system}/{change.place}"
+            # Before `allowed`: what may differ anyway must not use up the number that an entry takes.
             if any(matches_glob(glob, place, spend) for glob in besides):
                 continue
             if not _take(change, place, allowed, left):

@@ -90,6 +90,7 @@ def voice_said(spec: VoiceSaid) -> Decide:
         heard = _Heard(runs, exact)
         found = [_record_said(phrase, forbidden, heard.find(wanted)) for phrase, forbidden, wanted in phrases]
         known = _decide_verdict(found, runs, spec.speaker, voice.turns)
+        # What was found by its words is certain, wanted or forbidden; a judge is asked about the rest alone.
         if spec.match != "auto" or not runs or all(said.found for said in found):
             return known
         return _ask(found, runs, spec.speaker, voice.turns, known)
@@ -200,6 +201,7 @@ def _list_runs(turns: Sequence[VoiceTurn], speaker: str | None) -> list[Spoken]:
             if name != previous or not runs:
                 runs.append([])
             runs[-1].append((number, turn.text))
+        # Also for speakers who are not wanted: their turn ends a run.
         previous = name
     return runs
 

@@ -52,6 +52,7 @@ class Gate:
 
     def decide(self, run: RunResult, code: int, *, lenient: bool = True) -> int:
         """Return the exit code, having said why; `lenient` says whether known failures may be let through."""
+        # A run that was broken off, or could not be used, stays that: no gate can tell more of it.
         if self._counter is None or code not in (Exit.PASSED, Exit.FAILED, Exit.NOTHING):
             return code
         verdict = self._counter.decide(self._reasons, run, self._base)

@@ -167,6 +167,7 @@ def write_annotations(results: Iterable[CaseResult]) -> list[str]:
 
 
 def _escape_message(text: str) -> str:
+    # The percent sign first, or it would escape the escapes that come after it.
     return to_one_line(text, 500).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

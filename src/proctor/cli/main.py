@@ -82,6 +82,7 @@ def run(arguments: list[str]) -> int:
     try:
         with refuse_silent_pass():
             code = _dispatch(arguments)
+        # Here and not when Python ends, so that what cannot be written gets an exit code and a message of ours.
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
             sys.stdout.flush()
         return code

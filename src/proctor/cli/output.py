@@ -45,6 +45,7 @@ def reserve_standard_output() -> Generator[None]:
 def _keep_descriptor(place: TextIO) -> Generator[TextIO]:
     """Give another descriptor to results, while the first one leads to standard error; where there is none all stays as it is."""
     try:
+        # What waits in the buffer is meant for where the descriptor leads now, and not for where it will lead.
         place.flush()
         usual = place.fileno() == 1 and sys.stderr.fileno() == 2
         kept = os.dup(1) if usual else -1
@@ -78,6 +79,7 @@ class Output:
         self._name = path
         self._path = Path(os.path.realpath(path)) if path else None
         replaces = self._path is not None and (self._path.is_file() or not self._path.exists())
+        # In the same folder, because only within one file system a move is one step; by process, so that two runs do not share it.
         self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part") if self._path and replaces else None
         self._file: BinaryIO | None = None
 
@@ -86,6 +88,7 @@ class Output:
             place = get_standard_output()
             if place is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
                 raise InputError("cannot write to standard output: it is closed")
+            # What was printed as text comes first: the bytes go past the buffer that it waits in.
             place.flush()
             self._file = place.buffer
             return self

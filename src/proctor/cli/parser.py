@@ -38,6 +38,7 @@ class KindParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the message, the nearest option and where to read on; end with code 4."""
         lines = [f"{self.prog}: {message}"]
+        # `argparse` hands over nothing but its message, so its words are what there is to go by.
         unknown = re.findall(r"--?[A-Za-z][\w-]*", message) if "unrecognized" in message else []
         known = [option for action in self._actions for option in action.option_strings]
         for word in unknown:

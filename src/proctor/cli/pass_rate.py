@@ -43,6 +43,7 @@ def choose_rate_exit(run: RunResult, least: float, *, allow_errors: bool) -> Exi
         print("nothing was examined, so that no pass rate is reached", file=sys.stderr)
         return Exit.FAILED
     attempts = examined + errors
+    # A rate that is the bound itself must not miss it by a rounding error.
     reached = passes / attempts >= least - 1e-9
     beside = f", {errors:,} of them an error" if errors else ""
     held = f"at least {100 * least:.1f} %: {'reached' if reached else 'not reached'}"

@@ -21,6 +21,7 @@ def tell_unrecorded(entries: Mapping[tuple[str, int], RunEntry], target: str | N
         return None
     asked = next((evidence.input for evidence in seen if evidence is not None and isinstance(evidence.input, str)), None)
     if asked is None or len(asked) > 200 or "\n" in asked:
+        # The line is there to be copied into a shell; a long message, or one of several lines, would spoil it.
         asked = "MESSAGE"
     flag = f" --target {shlex.quote(target)}" if target is not None else ""
     return f"which tools were called is not recorded; how the agent can tell it: proctor try {shlex.quote(asked)}{flag}"

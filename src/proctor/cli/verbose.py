@@ -11,6 +11,7 @@ from proctor.report.wording import MARKS
 
 def print_case(result: CaseResult) -> None:
     """Print one case and each of its assertions."""
+    # On a terminal the line that moves may stand there already.
     start = "\r\x1b[2K" if sys.stderr.isatty() else ""
     print("\n".join(f"{start}{line}" for line in describe_case(result)), file=sys.stderr)
 

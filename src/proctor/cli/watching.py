@@ -36,6 +36,7 @@ def watch(arguments: list[str], suites: list[str], home: Path) -> int:
     code = 0
     try:
         while True:
+            # Before the run: what is changed while it runs must start the next one.
             before = look_at(list_watched_files(suites, home))
             code = _run(command)
             print(f"watching {len(before)} files; Ctrl-C ends", file=sys.stderr, flush=True)

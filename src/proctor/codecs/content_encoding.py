@@ -82,6 +82,7 @@ class _Unpacker:
         except zlib.error as error:
             if self._begun or self._how != "deflate":
                 raise BadPacking(f"it is no {self._how}: {error}") from None
+            # Not the wrapping of zlib at the very beginning: the bare form is tried once; an error further on is a broken stream.
             self._begun, self._stream = True, zlib.decompressobj(_BARE)
             return self._unpack(data)
         self._begun = True

@@ -59,6 +59,7 @@ class Search(msgspec.Struct, frozen=True):
 
     def list_matches(self, resources: Iterable[Json] | IndexedStore) -> list[Found]:
         """Return all resources that fit, in order; of an indexed store only those are looked at that may."""
+        # A chain goes over all resources before the search itself does, and an iterator can be gone over once only.
         held = resources if not self.chains or isinstance(resources, (Sequence, IndexedStore)) else tuple(resources)
         linked = [(chain, chain.find_names(held)) for chain in self.chains]
         clues = (*self.clues, *(make_reference_clue(chain.parameter, names) for chain, names in linked))
@@ -161,6 +162,7 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
             raise SpecError(f"{name}:missing: expected true or false, found {show(value)}", field=field)
         absent = value == "true"
         return lambda resource: absent is (next(iterate_values(resource, parameter), None) is None), None
+    # A type may stand where a modifier stands: `subject:Patient`.
     typed = parameter.kind == "reference" and modifier is not None and modifier[:1].isupper() and modifier.isalpha()
     if modifier is not None and modifier not in MODIFIERS[parameter.kind] and not typed:
         allowed = ", ".join(f":{entry}" for entry in (*MODIFIERS[parameter.kind], "missing"))
@@ -198,6 +200,7 @@ def _weigh_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
 def _sort_found(found: list[Found], parameter: Parameter, descending: bool) -> list[Found]:
     """Sort resources, equal ones in their old order; those without a value come last either way."""
     with_key = [(key, entry) for entry in found if (key := _sort_key(entry.resource, parameter, descending)) is not None]
+    # By identity: a resource holds dicts, which have no hash, and two resources may be equal.
     keyed = {id(entry) for _, entry in with_key}
     with_key.sort(key=lambda pair: pair[0], reverse=descending)
     return [entry for _, entry in with_key] + [entry for entry in found if id(entry) not in keyed]

@@ -40,6 +40,7 @@ def find_clue(parameter: Parameter, modifier: str | None, parts: Sequence[str]) 
         if parameter.kind == "token" and modifier is None:
             system, *rest = split_unescaped(part, "|")
             word = unescape("|".join(rest) if rest else system)
+            # `system|` asks for any code of a system, so there is no word to look up.
             if rest and not word:
                 return None
         elif parameter.kind == "reference" and modifier != "identifier":
@@ -69,6 +70,7 @@ class ResourceIndex:
         """Note that a row was put or taken away; False where the index is no longer worth its keep."""
         if removed:
             self._written[key] = None
+        # Also one that was taken away before: a dict puts it at its end, and so does the order here.
         elif self._find_position(key) is None:
             self._written[key] = self._next
             self._next += 1
@@ -79,8 +81,10 @@ class ResourceIndex:
     def list_keys(self, clues: Sequence[Clue]) -> list[str]:
         """Return the keys of all that may fit, in the order of the store."""
         each = [[table.get(word, ()) for word in clue.words] for clue in clues for table in (self._tables.find(clue.parameter),)]
+        # One clue is enough, the one that leaves the fewest: the search tests all conditions of what is left anyway.
         fewest = min(each, key=lambda found: sum(map(len, found)))
         keys = {key for found in fewest for key in found if key not in self._written}
+        # The search has to meet these and raise its fault, as it does in a store without an index.
         keys.update(key for key in self._tables.unread if key not in self._written)
         keys.update(key for key, position in self._written.items() if position is not None)
         return sorted(keys, key=lambda key: self._find_position(key) or 0)

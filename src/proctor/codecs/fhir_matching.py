@@ -206,6 +206,7 @@ def _parse_decimal(value: Json) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
+        # By way of its text: the binary value of 0.1 has digits that nobody wrote.
         number = Decimal(str(value))
     except (InvalidOperation, ValueError):
         return None

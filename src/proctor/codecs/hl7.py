@@ -91,6 +91,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
             try:
                 return raw.decode("utf-8")
             except UnicodeDecodeError:
+                # Latin-1 has a character for every byte, so this never fails.
                 return raw.decode("latin-1")
         return None
 
@@ -119,6 +120,7 @@ def _split_lines(text: str) -> Iterator[Line]:
     # The end of the text ends the last line.
     for end, following in (found.span() for found in _LINE_ENDS.finditer(text)):
         line = text[start:end]
+        # Blanks at the end of an ordinary line are part of its last field; the end mark of MLLP is not.
         bare = line.strip(_FRAMING) if line[:1] in _FRAMING else line.rstrip("\x1c")
         if bare and not bare.startswith(_ENVELOPE):
             yield start + line.index(bare), bare
@@ -145,5 +147,6 @@ def _read_message(lines: list[Line]) -> Hl7Message:
 def _read_segment(line: str, separator: str, start: int) -> Segment:
     name, *fields = line.split(separator)
     if name == "MSH":
+        # The standard counts the separator itself as MSH.1; without it every other field of MSH would be off by one.
         fields.insert(0, separator)
     return Segment(name, line, tuple(fields), start, name == "MSH")

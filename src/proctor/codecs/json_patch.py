@@ -35,9 +35,11 @@ def apply_patch(document: Json, patch: Json) -> Json:
         raise SpecError(f"a JSON Patch is a list of operations, found {kind_of(patch)}")
     if len(cast("list[Json]", patch)) > MOST_OPERATIONS:
         raise SpecError(f"{len(patch)} operations in a JSON Patch; at most {MOST_OPERATIONS} are taken")
+    # Operations write into this copy; where a later one cannot be applied, the document of the caller is as it was.
     patched, copied = copy.deepcopy(document), 0
     for index, operation in enumerate(cast("list[Json]", patch)):
         if isinstance(operation, dict) and operation.get("op") == "copy":
+            # The whole document is never less than the part that is copied, and can be counted before that part is found.
             copied += _count_values(patched)
             if copied > MOST_COPIED:
                 raise SpecError("the copies of this JSON Patch are too large", field=f"{index}")
@@ -58,6 +60,7 @@ def _apply(document: Json, operation: Json, at: str) -> Json:
         case "remove":
             return _remove(document, path, at)
         case "replace":
+            # What is replaced must be there: `_add` alone would make a new member.
             _find(document, path, at)
             return _add(_remove(document, path, at), path, copy.deepcopy(operation["value"]), at) if path else operation["value"]
         case "test":
@@ -76,6 +79,7 @@ def _split_pointer(pointer: Json, field: str) -> list[str]:
     """Return the steps of a JSON pointer (RFC 6901)."""
     if not isinstance(pointer, str) or (pointer and not pointer.startswith("/")):
         raise SpecError(f"expected a JSON pointer such as /status, found {show(pointer)}", field=field)
+    # In this order, as RFC 6901 asks: the other way round `~01`, which means `~1`, would become a slash.
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
 
 
@@ -107,6 +111,7 @@ def _add(document: Json, path: list[str], value: Json, at: str) -> Json:
 def _remove(document: Json, path: list[str], at: str) -> Json:
     if not path:
         raise SpecError("the whole document cannot be removed", field=at)
+    # Also reads the last step: the position in a list is checked here, so that `int` and `del` below cannot fail.
     _find(document, path, at)
     holder = _find(document, path[:-1], at)
     del holder[path[-1] if isinstance(holder, dict) else int(path[-1])]
@@ -114,6 +119,7 @@ def _remove(document: Json, path: list[str], at: str) -> Json:
 
 
 def _read_index(step: str, most: int, at: str) -> int:
+    # RFC 6901 has no leading zeros. At most nine digits, since `int` itself raises an error for thousands of them.
     if not (step.isascii() and step.isdigit()) or (len(step) > 1 and step[0] == "0") or len(step) > 9 or int(step) > most:
         raise SpecError(f"expected a position from 0 to {most}, found {show(step)}", field=at)
     return int(step)

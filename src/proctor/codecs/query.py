@@ -13,6 +13,7 @@ def decode_percent(text: str) -> str:
     """Return text with `%20` and the like replaced; bytes that are no UTF-8 become the replacement character."""
     if "%" not in text:
         return text
+    # A lone surrogate cannot be encoded otherwise and must not raise here; decoding makes replacement characters of it.
     data = _ESCAPE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode("utf-8", "surrogatepass"))
     return data.decode("utf-8", "replace")
 

@@ -37,5 +37,6 @@ def _read_date(text: str) -> float | None:
 
     try:
         return parsedate_to_datetime(text).timestamp()
+    # A server may send anything here: what is no date is as good as no header.
     except (ValueError, TypeError, IndexError, OverflowError):
         return None

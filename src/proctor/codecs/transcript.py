@@ -86,6 +86,7 @@ def _read_cue(lines: list[str]) -> list[VoiceTurn]:
     spans.append((speaker, whole[position:]))
     for speaker, part in spans:
         for line in part.split("\n"):
+            # Tags go first: `&lt;b&gt;` is text that somebody said, and must not become a tag.
             said = " ".join(html.unescape(_TAG.sub("", line)).split())
             named = _NAMED.match(said) if not speaker else None
             if named is not None:

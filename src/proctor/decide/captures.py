@@ -93,6 +93,7 @@ def _number(value: float) -> Json:
     """Return a number as JSON can carry it; infinity, which the original writes as null, is null."""
     try:
         double = float(value)
+    # Digits in base 16, 8 or 2 make a whole number of any size, also one that no double can hold.
     except OverflowError:
         return None
     if math.isinf(double):

@@ -51,6 +51,7 @@ class HeldNames:
 
     def finish(self) -> None:
         """Let the names stand beside the ids, now that all ids are known."""
+        # Taken before any name is added: from then on `positions` no longer tells ids from names.
         ids = frozenset(self.positions) if self._others else frozenset[str]()
         for position, case_id, own_id, called in self._others:
             for name in {own_id, called if called not in ids else None} - {None, "", case_id}:
@@ -91,6 +92,7 @@ class HashedNames:
         owner = self._find_id(name)
         found = [] if owner is None else [owner]
         for position in sorted(set(self._others.find(name))):
+            # Another name may have the same hash, so the case itself is asked what it is called.
             case = self._cases[position]
             if case.id != name and (case.own_id == name or (owner is None and case.name == name)):
                 found.append(position)

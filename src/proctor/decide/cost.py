@@ -60,6 +60,7 @@ def _price_opinions(verdicts: Sequence[Verdict], prices: PriceList) -> Iterator[
             continue
         for opinion in _find_opinions(verdict.details, 0):
             key = msgspec.json.encode([opinion.get("replies"), [(s.get("model"), s.get("usage")) for s in opinion["samples"]]])
+            # An opinion that was remembered was paid for when it was first given.
             if opinion.get("cached") is True or key in told:
                 continue
             told.add(key)

@@ -28,6 +28,7 @@ async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:
     except StopIteration as end:
         return end.value
     finally:
+        # `ask` may raise or be cancelled: what the generator holds is then given back here, and not when somebody collects it.
         deliberation.close()
 
 
@@ -37,6 +38,7 @@ def settle_all(
     """Ask everything the pending verdicts want to know in one go; gives the verdicts by index."""
     questions = tuple(_label_question(question, assertions[index]) for index, verdict in asking for question in verdict.questions)
     opinions = yield questions
+    # Opinions belong to questions by position: one too few would give every later claim the opinion on another.
     if len(opinions) != len(questions):
         raise ValueError(f"the judge answered {len(opinions)} of {len(questions)} questions")
     verdicts: dict[int, Verdict] = {}

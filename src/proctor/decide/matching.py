@@ -77,6 +77,7 @@ class CaseIndex:
         # When the first record comes that names no case: most name theirs.
         self._indexed = True
         for position, case in enumerate(self.cases):
+            # The variants of a matrix ask the same: an input says nothing of which of them answered.
             said = () if is_variant(case) else _list_said_by(case)
             if said:
                 self._by_input.add(said, position)
@@ -114,6 +115,7 @@ class CaseIndex:
 
     def _are_one(self, positions: Sequence[int]) -> bool:
         """Return whether these are the same test case, written at one place."""
+        # Cases that were built in code have no place: all of them would look like one.
         origins = {self.cases[position].origin for position in positions}
         return len(origins) == 1 and NOWHERE not in origins
 

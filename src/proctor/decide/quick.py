@@ -53,6 +53,7 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
         for verdict in verdicts:
             # A code may change the outcome of the case (an error, missing evidence), and the rules for that stand in one place.
             if verdict.code is not None:
+                # Without a clock: a case that looks at it is never decided in this way.
                 return careful(evidence, source, attempt, None)
         outcome, score = score_evenly(verdicts)
         result = CaseResult(case, outcome, score, verdicts, source, None, None, attempt)

@@ -34,6 +34,7 @@ class SaidIndex:
         key = make_key(said)
         if self._held is not None:
             return self._held.get(key)
+        # Another key may have the same hash: what the case itself says decides.
         return sorted(found for found in self._hashed.find(key) if make_key(self._list_said(self._cases[found])) == key) or None
 
 

@@ -143,6 +143,7 @@ def _read_word(text: str) -> Chooses:
     wanted = value.lower()
 
     def chooses(case: Case) -> bool:
+        # Tags before ids and names: a suite may have a tag that is called `id` or `name`.
         if equals and key in case.tags and any(str(each).lower() == wanted for each in _list_values(case.tags[key])):
             return True
         if equals and key in _EXACT:

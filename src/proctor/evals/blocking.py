@@ -27,6 +27,7 @@ _shared: asyncio.AbstractEventLoop | None = None
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Wait for `work`, which runs in another thread. Raises `RuntimeError` inside an event loop."""
     if is_in_loop():
+        # Python warns of a coroutine that nobody ever awaited, unless it is closed.
         work.close()
         raise RuntimeError("this call would stop the running event loop: use the asynchronous twin with await")
     future = asyncio.run_coroutine_threadsafe(work, HOME_LOOP.get() or _get_shared_loop())
@@ -48,12 +49,14 @@ def is_in_loop() -> bool:
 
 def _get_shared_loop() -> asyncio.AbstractEventLoop:
     global _shared
+    # Two first calls at once would start two loops, and what one of them connects the other could not use.
     with _lock:
         if _shared is None:
             _shared = asyncio.new_event_loop()
             # A daemon: a test function that never ends must not keep the process from ending.
             thread = threading.Thread(target=_serve_loop, args=(_shared,), name="proctor blocking calls", daemon=True)
             thread.start()
+            # Python cuts a daemon thread off where it stands when it ends; only this lets the loop close what is open.
             atexit.register(_stop_loop, _shared, thread)
         return _shared
 
@@ -83,5 +86,7 @@ def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    # `stop` alone only sets a flag: a loop that waits for input would not wake up to see it.
     loop.call_soon_threadsafe(loop.stop)
+    # A second more than the loop gives its tasks, so that it can close itself after them.
     thread.join(_FAREWELL_S + 1)

@@ -31,12 +31,14 @@ def canonical_digest(value: object) -> str:
 
 def text_digest(text: str) -> str:
     """Return the SHA-256 of a text, in hexadecimal."""
+    # Half of a surrogate pair has no UTF-8, and a text with one must have a digest, too.
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _write_value(value: object, depth: int) -> str:
     if depth > DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} levels deep")
+    # Before whole numbers are asked for: true is one of them to Python.
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):

@@ -94,11 +94,13 @@ class MCPClientManager:
 
     async def connect_all(self) -> None:
         """Connect all servers, side by side. Raises `TargetError` that names each that cannot be reached; then none is connected."""
+        # Every server is waited for: the message names all that cannot be reached, and none goes on connecting behind it.
         outcomes = await asyncio.gather(*(self._get_listing(name) for name in self._settings), return_exceptions=True)
         faults = [each for each in outcomes if isinstance(each, BaseException)]
         if not faults:
             return
         await self.disconnect_all_servers()
+        # What is no fault of a server, such as a cancellation, is raised as what it is and not as one line among others.
         if len(faults) == 1 or not all(isinstance(fault, TargetError) for fault in faults):
             raise faults[0]
         raise TargetError("\n".join(str(fault) for fault in faults))
@@ -144,6 +146,7 @@ class MCPClientManager:
         return [
             AgentTool(
                 name=tool.name,
+                # The name as a default: every function would call the last tool otherwise.
                 execute=lambda arguments, name=tool.name: self._call(server, name, arguments),
                 description=tool.description,
                 schema=tool.schema,
@@ -210,6 +213,7 @@ class MCPClientManager:
             self._status[server] = "connecting"
         try:
             listing = await connection.get_listing(server)
+        # Also where it is cancelled: `connect_to_server` refuses a server that is `connecting`, and this one would stay so.
         except BaseException:
             self._status[server] = "disconnected"
             raise

@@ -153,11 +153,16 @@ def _decide_regressions(gate: str, before: GateInput, after: GateInput, value: o
     if _join_integrity(before, after) != "valid":
         return make_undecided(gate, "rows that belong to their definitions are needed on both sides")
     shared = [name for name in before.cases if name in after.cases]
-    if not any(before.cases[name].config and after.cases[name].config for name in shared):
+    if not any(_was_graded(before.cases[name]) and _was_graded(after.cases[name]) for name in shared):
         return make_undecided(gate, "no test was graded in both runs")
     fallen = [f"{name}/{id}" for name in shared for id in _list_fallen(before.cases[name], after.cases[name])]
     told = f"scorers that held before and do not now: {', '.join(fallen)}" if fallen else "every deterministic gating scorer still holds"
     return make_decided(gate, not fallen, told, observed=len(fallen))
+
+
+def _was_graded(case: CaseRun) -> bool:
+    # Definitions without a row: nothing ran, and nothing that fell could show.
+    return case.config is not None and (bool(case.scores) or not case.config.definitions)
 
 
 def _list_fallen(before: CaseRun, after: CaseRun) -> Iterable[str]:

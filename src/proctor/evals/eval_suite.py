@@ -78,6 +78,7 @@ class EvalSuite(Figures):
         total = each * len(self._tests)
 
         def counted(completed: int, _of_this_test: int) -> object:
+            # `before` is read at every call: it grows with each test that has ended.
             return on_progress(before + completed, total) if on_progress is not None else None
 
         found: dict[str, EvalRunResult] = {}

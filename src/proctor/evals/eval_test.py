@@ -110,6 +110,7 @@ class EvalTest(Figures):
         try:
             self._grading = self._make_grading()
         except ValueError:
+            # The test stays as it was, so that it can still be used without the suite.
             self._scorers = own
             raise
 
@@ -153,6 +154,7 @@ class EvalTest(Figures):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(number)) for number in range(1, total + 1)]
         except BaseExceptionGroup as raised:
+            # A task group wraps whatever is raised in it; callers look for the exception itself.
             raise raised.exceptions[0] from None
         self._result = sum_up_run(
             [task.result() for task in tasks], config=grading.config, case_id=self._id, scenario_hash=grading.scenario_hash

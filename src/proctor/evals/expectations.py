@@ -59,6 +59,7 @@ class Expectations:
             try:
                 verdict = decide(evidence)
                 found.append(PredicateResult(predicate=predicate, passed=verdict.passed, reason=verdict.reason))
+            # A predicate that cannot be decided has not been shown to hold.
             except CheckFault as fault:
                 found.append(PredicateResult(predicate=predicate, passed=False, reason=fault.message))
         return tuple(found)

@@ -122,6 +122,7 @@ def _make_input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: 
     definitions: dict[str, ScoreDefinition] = {}
     for _, run in runs:
         for each in run.evaluation_config.definitions if run.evaluation_config is not None else ():
+            # By hash and not by id: every test has a `tool-match`, and each grades by other calls.
             definitions.setdefault(definition_hash(each), each)
     hashes = [run.evaluation_config.hash for _, run in runs if run.evaluation_config is not None]
     scores = tuple(row for each in iterations for row in each.scores)
@@ -129,6 +130,7 @@ def _make_input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: 
         total=sum(run.iterations for _, run in runs),
         passed=sum(run.successes for _, run in runs),
         tokens=_sum_tokens(iterations),
+        # Without a single prompt all times are 0, and every limit would hold although nothing was measured.
         p95_ms=p95_ms if any(each.prompts for each in iterations) else None,
         definitions=tuple(definitions.values()),
         config_hash=suite_config_hash(hashes) if suite else hashes[0] if hashes else evaluation_config_hash(()),
@@ -285,6 +287,8 @@ def _decide_no_score_errors(gate: str, given: GateInput, value: Any) -> list[Gat
     doubt = _explain_doubt(given)
     if doubt is not None:
         return [make_undecided(gate, doubt)]
+    if not given.scores:
+        return [make_undecided(gate, "no row was scored")]
     gating = {definition_hash(each) for each in given.definitions if each.role == "gating"}
     errors = [row for row in given.scores if row.status == "error" and row.definition_hash in gating]
     named = ", ".join(dict.fromkeys(row.scorer_id for row in errors))

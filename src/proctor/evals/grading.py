@@ -46,6 +46,7 @@ class Grading:
                 raise TypeError(f"scorers: expected scorers, made by `scorer` or `judge_scorer`, found {type(each).__name__}")
         self._scenario = scenario
         self._expected_output = expected_output
+        # Held against no call at all, every expected one is missing: so they come back in one form, however they were written.
         self._calls = tuple(evaluate_tool_calls(expectations.calls, ()).missing)
         self._test = ScoreDefinition(scorer_id=LEGACY_TEST, implementation_hash=canonical_digest({"kind": "legacy-test"}), label="test()")
         self._match = self._define_match()

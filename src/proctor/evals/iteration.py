@@ -62,6 +62,7 @@ async def run_iteration(
         again = attempt.again or (not result.passed and any(prompt.has_error() for prompt in attempt.prompts))
         if not again or tried >= retries:
             break
+        # Longer each time: a provider that is overloaded is not helped by being asked again at once.
         await asyncio.sleep(_FIRST_WAIT_S * 2**tried)
         tried += 1
     rows = (*result.scores, *await grading.make_scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
@@ -103,7 +104,9 @@ async def _run_attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) 
             # Its prompts have just ended: the function may want to look at them.
             await asyncio.wait({task}, timeout=min(_GRACE_S, limit_s))
     finally:
+        # Also where this iteration is cancelled: `wait` leaves the task running then, and nobody else knows it.
         await end_task(task)
+    # Asked before the answer: a function may still say yes in its grace, or over a prompt that was cut short.
     if timed_out or deadline.missed:
         return _Attempt(False, f"Operation timed out after {timeout_ms:g}ms", True, own.get_prompt_history())
     if task.cancelled():

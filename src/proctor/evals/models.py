@@ -52,6 +52,7 @@ class CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     api_key_env_var: str | None = None
 
     def __repr__(self) -> str:
+        # Without the key: what is printed of an object ends up in logs.
         return f"CustomProvider(name={self.name!r}, protocol={self.protocol!r})"
 
 
@@ -116,6 +117,7 @@ def complete_settings(given: ModelSettings | Mapping[str, object], environment: 
             settings = convert_to(dict(given), ModelSettings)
         except msgspec.ValidationError as error:
             raise SpecError(str(error), field="model") from None
+    # A key of the environment is the provider's, and must not go to an address that somebody wrote into a setting.
     if settings.base_url is not None or settings.provider not in PROVIDERS:
         return settings
     spoken, address = _find_address(settings.provider, None, environment)
@@ -126,6 +128,7 @@ def complete_settings(given: ModelSettings | Mapping[str, object], environment: 
 def _find_address(provider: str, base_url: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
     """Return the protocol and the address of a provider of ours."""
     address = base_url or _find_first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
+    # Ollama's own tools name the bare host or `/api`; what speaks the protocol of OpenAI lies under `/v1`.
     if provider == "ollama" and address is not None and not address.rstrip("/").endswith("/v1"):
         address = f"{address.rstrip('/').removesuffix('/api')}/v1"
     return "openai" if provider in _COMPATIBLE else provider, address

@@ -157,6 +157,7 @@ class WatchedModel:
         started = time.perf_counter()
         try:
             reply = await self._ask_in_time(msgspec.structs.replace(request, messages=messages))
+        # Also where the prompt is cancelled: how long the model was waited for is part of what was observed.
         except BaseException:
             self.spans.append(ModelSpan(started=started, ended=time.perf_counter()))
             raise
@@ -172,6 +173,7 @@ class WatchedModel:
             async with bound:
                 return await self._model.complete(request)
         except TimeoutError:
+            # A model may raise `TimeoutError` for reasons of its own; only what this limit ended is told in its words.
             if not bound.expired():
                 raise
             raise ModelFault("timeout", f"Operation timed out after {self._step_ms:g}ms") from None

@@ -182,6 +182,7 @@ def read_outcome(answer: object) -> ScoreOutcome:
     """Return what a scorer of the user's own returned: an outcome, a mapping of the same shape, a number, or true or false."""
     if isinstance(answer, ScoreOutcome):
         return answer
+    # Alone, true and false are an answer; `make_row` refuses them where a number is expected.
     if isinstance(answer, (bool, int, float)):
         return ScoreOutcome(kind="scored", value=float(answer) if isinstance(answer, bool) else answer)
     if not isinstance(answer, Mapping):

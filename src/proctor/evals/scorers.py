@@ -203,6 +203,7 @@ async def _run_scorer(each: Scorer, context: ScorerContext, timeout_ms: float) -
         if not task.done():
             return make_error_outcome(f"Operation timed out after {timeout_ms:g}ms")
     finally:
+        # Also where the run is cancelled: `wait` leaves the task running then, and a scorer may cost money.
         await end_task(task)
     if task.cancelled():
         return make_error_outcome("the scorer was cancelled")

@@ -229,13 +229,16 @@ class TestAgent(_RememberingAgent):
             return work.make_result(limit.explain_expiry(), "timeout")
         clock = asyncio.get_running_loop().time
         ends = clock() + limit_s
+        # The loop ends itself in time, with what it has seen. This limit is for whatever holds it up beyond that.
         outer = asyncio.timeout(limit_s + min(1.0, limit_s))
         try:
             async with outer, _open_model(self) as model:
+                # Servers that are connected when they are needed are connected here, within the time of the prompt.
                 async with asyncio.timeout_at(ends):
                     tools = await self._tools()
                 settings = AgentSettings(system=given["system_prompt"], max_turns=given["max_steps"], temperature=given["temperature"])
                 await work.run(model, tools, settings, ends - clock())
+        # Before `ProctorError`, which it is, too: its own code tells more than `bad_request`.
         except TargetError as fault:
             return work.make_result(str(fault), fault.code)
         except TimeoutError:
@@ -322,6 +325,7 @@ def _limit(options: PromptOptions) -> PromptLimit:
 def _takes_two(function: Callable[..., object]) -> bool:
     try:
         parameters = signature(function).parameters.values()
+    # Some functions that are written in C have no signature.
     except (TypeError, ValueError):
         return False
     kinds = [each.kind for each in parameters]

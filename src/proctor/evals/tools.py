@@ -106,6 +106,7 @@ class ToolSet(McpServers):
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         """Call a tool, or answer with the stub; what failed is told in the result."""
         started = self._now()
+        # What is kept of a call that is cancelled while it runs: no `except` below sees that.
         answer = CallResult(error="not finished")
         try:
             if (server, tool) in self._stop_after:

@@ -111,6 +111,7 @@ def _doubt_blind_agents(tree: SpanTree, exchanges: Sequence[Exchange], doubts: D
     for span in tree.list_kind("agent") if exchanges else ():
         if not span.is_remote:
             continue
+        # Where parents form a circle a span lies below itself.
         below = tree.list_ids_below([span]) - {span.id}
         if not any(tree.steps[id].kind in _WORKING for id in below if id in tree.steps):
             _doubt(doubts, ("tool_calls",), f"no span tells what the agent of the span {show(span.name)} did")

@@ -36,10 +36,8 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
     by_response: dict[str, Exchange] = {}
     for span in tree.list_kind("model"):
         step = tree.steps[span.id]
-        top = span
         # Spans of one request nest: framework, SDK, wire. The outermost stands for all of them.
-        while (outer := tree.find_nearest(top, _MODEL)) is not None and outer is not span:
-            top = outer
+        *_, top = (span, *tree.iterate_above(span, _MODEL))
         response = find_response_id(span)
         same = of_span.get(top.id) or by_response.get(response or "")
         # That spans nest is proof enough; the id of an answer alone is held against times and contents.
@@ -127,6 +125,7 @@ def find_tools(tree: SpanTree) -> list[Ran]:
             found[first] = msgspec.structs.replace(found[first], call=_merge_call(found[first].call, call))
             same[span.id] = first
             continue
+        # Only the latest few are kept: to look through all of them would cost the square of the calls of one tool.
         by_name.setdefault(strip_framework_prefix(call.name), deque(maxlen=_MOST_AT_ONCE)).append(span.id)
         found[span.id] = Ran(call, holder.id if holder is not None else None, span.start_ns)
         same[span.id] = span.id

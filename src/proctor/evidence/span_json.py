@@ -49,6 +49,7 @@ def has_beginning(attributes: dict[str, Json], starts: str | tuple[str, ...]) ->
 
 def _nest(flat: dict[str, Json], depth: int) -> Json:
     """Build nested values from names with dots: numbers index lists, everything else is a member."""
+    # A name may have thousands of dots, and whoever writes one must not exhaust the stack.
     if depth > _MAX_SEGMENTS:
         return flat
     groups: dict[str, dict[str, Json]] = {}

@@ -54,6 +54,7 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
                     if len(value) > longest:
                         longest, texts = len(value), []
                     texts.append((span, key, value))
+    # JSON that can be read to its end is not cut. Only the longest values are parsed for that, as parsing is dear.
     texts = [entry for entry in texts if not entry[2].startswith(_BEGINNINGS) or decode_embedded(entry[2]) is MISSING]
     if longest == broken or (not broken and _is_limit(longest) and len({value for _, _, value in texts}) > 1):
         for span, key, _ in texts:

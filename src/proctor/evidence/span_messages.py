@@ -189,6 +189,7 @@ class Heard:
             else:
                 built.add(part)
         if built.text_parts or built.calls or built.results:
+            # Pydantic AI puts the results of tools into the request beside the words of the user; what is left are these.
             self.messages.append(built.build_message("tool" if role == "user" else "assistant"))
 
     def _read_generations(self, generations: list[Any]) -> None:
@@ -323,6 +324,7 @@ class Hearings:
     def read_messages(self, value: Json, role: Role) -> Heard:
         """Return the messages of a place where only messages stand, so that a bare text is not a message."""
         heard = self.read(value, role)
+        # Only a bare text is read differently here, so that nothing else is read twice.
         if heard.has_bare_text:
             heard = Heard()
             heard.read_messages(value, role)

@@ -23,6 +23,7 @@ def list_offered_tools(span: Span) -> list[Json]:
             continue
         if isinstance(value, list) and value:
             return value
+    # OpenInference lists each tool in attributes of its own, `llm.tools.0.tool.json_schema` and so on.
     return [
         decode_container(dict_or_empty(dict_or_empty(entry).get("tool")).get("json_schema")) for entry in unflatten(attributes, "llm.tools")
     ]

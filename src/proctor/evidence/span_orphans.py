@@ -48,6 +48,7 @@ def _list_loose_work(tree: SpanTree, orphan: Span) -> list[Span]:
     """Return the outermost requests, tools and steps of a workflow at or below a span that nothing shows to be parts of a whole run."""
     found: list[Span] = []
     waiting = [orphan]
+    # A circle of parents hangs below no root, so that each span is met once.
     while waiting:
         span = waiting.pop()
         kind = tree.find_kind(span)

@@ -84,6 +84,7 @@ class Parts:
 
     def add(self, part: dict[str, Any]) -> None:
         """Add one part of a message, by its type or by the member that tells it."""
+        # OpenInference puts every part under this name.
         part = dict_or_empty(part.get("message_content")) or part
         kind = part.get("type", part.get("block_type", part.get("part_kind", part.get("content_type"))))
         word = str(kind).lower() if kind is not None else ""

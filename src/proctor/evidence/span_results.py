@@ -27,6 +27,7 @@ def read_result(part: dict[str, Any]) -> ToolResult:
         error = told
     elif isinstance(value, dict) and set(value) == {"error"} and isinstance(value["error"], str) and value["error"]:
         error = value["error"]
+    # Pydantic AI hands a call that failed back to the model as a prompt to try again.
     elif failed or part.get("type") == "retry-prompt" or part.get("part_kind") == "retry-prompt":
         error = as_text(_read_plain_text(value)) or "the tool reported an error"
     return ToolResult(
@@ -50,6 +51,7 @@ def read_tool_message(message: dict[str, Any]) -> ToolResult:
     error = as_text(_read_plain_text(value)) or "the tool reported an error" if failed else None
     if error is None and isinstance(value, dict) and set(value) == {"error"} and isinstance(value["error"], str):
         error = value["error"]
+    # LlamaIndex keeps the id of the call and the name of the tool in here.
     extra = dict_or_empty(message.get("additional_kwargs"))
     return ToolResult(
         id=text_or_none(find_first(message, "tool_call_id", "toolCallId", "call_id") or extra.get("tool_call_id") or message.get("id")),

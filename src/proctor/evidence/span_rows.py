@@ -135,11 +135,13 @@ class _Walk:
             below = children.get(number)
             if below is not None:
                 here = len(found)
+                # In reverse, since the last one in is taken out first.
                 waiting += [(child, depth + 1, here) for child in reversed(below)]
             found.append(row)
 
     def list_rows(self) -> list[SpanRow]:
         below = [0] * len(self._found)
+        # From the back: all that is below a row stands behind it, so that its count is whole when it is added.
         for place in range(len(self._found) - 1, -1, -1):
             above = self._found[place][2]
             if above >= 0:

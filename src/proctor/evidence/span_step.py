@@ -132,6 +132,7 @@ class Step:
     def _read_exchange(self) -> None:
         attributes, events = self.span.attributes, self.span.events
         self.finish = finish_reasons(self.span)
+        # What was certainly not said is worse than nothing: without messages the answer counts as not captured.
         if self.span.scope in scopes.UNRELIABLE:
             return
         self.choices = max(self.choices, _count_choices_wanted(self.span))
@@ -301,6 +302,8 @@ def find_last_spoken(messages: list[Message] | tuple[Message, ...]) -> str | Non
     for message in reversed(messages):
         if message.role == "assistant" and message.text:
             texts.append(message.text)
+        # Pieces of one answer follow each other: a call or a result between two texts parts them.
+        # What a user said last is answered by nothing that stands before it.
         if message.role != "assistant" or message.calls or message.results:
             if texts:
                 break

@@ -59,13 +59,7 @@ def find_talk(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[Exchange]:
 
 
 def _has_above(tree: SpanTree, id: str, talking: set[str]) -> bool:
-    above = tree.find_nearest(tree.steps[id].span, _AGENT)
-    while above is not None:
-        if above.id in talking:
-            return above.id != id
-        outer = tree.find_nearest(above, _AGENT)
-        above = outer if outer is not above else None
-    return False
+    return any(above.id in talking for above in tree.iterate_above(tree.steps[id].span, _AGENT))
 
 
 _AGENT = frozenset(("agent",))
@@ -123,13 +117,12 @@ def find_answer(
 
 def _doubt_inner_answer(tree: SpanTree, giving: Span, doubts: Doubts) -> None:
     """Doubt the answer of a step if a step around it returned something in which no answer was found."""
-    above = tree.find_nearest(giving, _AROUND)
     # Outwards from the step that gave the answer: any step around it may have replaced the answer by another.
-    while above is not None and above is not giving and "answer" not in doubts.unknown:
+    for above in tree.iterate_above(giving, _AROUND):
+        if "answer" in doubts.unknown:
+            return
         if decode_output(above) is not None and tree.find_output_text(above) is None:
             doubts.doubt("answer", f"what the span {show(above.name)} gave back is not understood")
-        outer = tree.find_nearest(above, _AROUND)
-        above = outer if outer is not above else None
 
 
 _AROUND = frozenset(("agent", "workflow"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from proctor.evidence.span_messages import Hearings
@@ -27,6 +27,7 @@ class SpanTree:
     def __init__(self, spans: Sequence[Span]) -> None:
         # Log records may tell of spans that were sampled away; they have no place in the tree.
         spans = [span for span in spans if not span.events or not is_event_only(span)]
+        # Before a root is left out: those below it have a parent that came with the trace.
         known = {span.id for span in spans}
         spans = [span for span in spans if span.parent_id is not None or not only_begins(span)] or spans
         # One span without a time would sort to the front; then the order of the list is the better guess.
@@ -120,6 +121,16 @@ class SpanTree:
                 break
         self._above.update(dict.fromkeys(((id, kinds) for id in passed), found))
         return found
+
+    def iterate_above(self, span: Span, kinds: frozenset[str]) -> Iterator[Span]:
+        """Yield the spans above that are of one of these kinds, from the inside out."""
+        # Each once, and never the span itself: the parents of a broken trace may form a circle.
+        seen = {span.id}
+        above = self.find_nearest(span, kinds)
+        while above is not None and above.id not in seen:
+            seen.add(above.id)
+            yield above
+            above = self.find_nearest(above, kinds)
 
     def find_holder(self, span: Span) -> Span | None:
         """Return the nearest step above that is not a tool."""

@@ -38,6 +38,7 @@ def read_span_usage(span: Span) -> Usage | None:
     attributes = span.attributes
     if not _TOKENS.isdisjoint(attributes):
         counts = [_count(attributes, table) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
+        # A name without a usable number tells nothing; the tokens may still stand in another form.
         if counts != [None, None, None]:
             # By the convention cached tokens are among the input.
             found = Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])

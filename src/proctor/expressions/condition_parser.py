@@ -75,6 +75,7 @@ class _Parser:
         return condition
 
     def _peek(self, ahead: int = 0) -> Token:
+        # The last word is `end`; looking beyond it finds it again, so no caller has to count words.
         return self._words[min(self._at + ahead, len(self._words) - 1)]
 
     def _next(self) -> Token:
@@ -197,6 +198,7 @@ class _Parser:
                 return self._read_call(word)
             if word.value in _CONSTANTS:
                 return Constant(_CONSTANTS[word.value], word.offset)
+            # `now` is a field of evidence and `NOW` a function: the exact name of a field is always a path.
             if is_bare_call(word.value) and word.value not in list_roots():
                 return Call(FUNCTIONS[word.value.upper()], (), word.offset)
             return self._read_path(word)

@@ -72,5 +72,6 @@ def _get_types(kind: type[msgspec.Struct]) -> dict[str, Any]:
 def _strip_none(kind: Any) -> Any:
     if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union:
         inner = [each for each in typing.get_args(kind) if each is not type(None)]
+        # Which of several kinds it is comes out only with the evidence, so below it any name may stand.
         return inner[0] if len(inner) == 1 else Any
     return kind

@@ -199,6 +199,7 @@ class Evaluation:
 
     def read_clock(self) -> datetime:
         """Return the current time in the zone of the case."""
+        # The zone first: an unknown one leaves the scope without a clock, and its own fault says why.
         zone = self.read_zone()
         if self._scope.now is None:
             raise Unfit("the evidence carries no clock that can be read")

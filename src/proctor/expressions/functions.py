@@ -90,6 +90,7 @@ def _now(machine: Machine) -> Json:
     (arguments.take_moment, arguments.count, arguments.take_unit),
 )
 def _date_add(machine: Machine, date: Moment, count: float, unit: str) -> Json:
+    # `shift_moment` moves by whole days and months and would cut off the rest without a word.
     if unit not in INSTANT_UNITS and count != int(count):
         raise Unfit(f"expected a whole number of {unit}, found {show(count)}")
     zone = machine.read_zone()
@@ -142,6 +143,7 @@ def _concat(machine: Machine, *values: Json) -> Json:
     parts: list[str] = []
     for value in values:
         part = write_text_form(value)
+        # Before anything is joined: nested calls that double their text end here and not when memory does.
         machine.spend(len(part))
         parts.append(part)
     return "".join(parts)
@@ -172,6 +174,7 @@ def _json_extract(machine: Machine, data: Json, path: str) -> Json:
         machine.spend(len(data))
         try:
             data = msgspec.json.decode(data)
+        # Text with half a surrogate pair cannot be encoded for the decoder, and that is no `MsgspecError`.
         except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError):
             raise Unfit(f"expected JSON text, found text {show(data, 80)}") from None
     if not isinstance(data, (dict, list)):

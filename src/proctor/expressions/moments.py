@@ -57,6 +57,7 @@ def read_moment(text: str) -> Moment | None:
     try:
         if len(text) == 10:
             return date.fromisoformat(text)
+        # `fromisoformat` of Python 3.11 refuses a small `z`.
         return datetime.fromisoformat(f"{text[:10]}T{text[11:].replace(' ', '').upper()}")
     except ValueError:
         return None
@@ -116,6 +117,7 @@ def move_to_zone(moment: Moment, zone: tzinfo) -> Moment:
 def set_clock_time(day: Moment, clock: time, zone: tzinfo) -> datetime:
     """Return the calendar day of `day` at a clock time."""
     calendar = day.date() if isinstance(day, datetime) else day
+    # Through UTC and back, as in `move_to_zone`: a clock time that spring leaves out moves forward.
     return datetime.combine(calendar, clock, tzinfo=zone).astimezone(UTC).astimezone(zone)
 
 
@@ -140,6 +142,7 @@ def count_minutes_apart(one: Moment, other: Moment) -> float:
 def order(one: Moment, other: Moment) -> int:
     """Return -1, 0 or 1, as `one` lies before, at or after `other`; compare calendar days when either has no time of day."""
     if isinstance(one, datetime) and isinstance(other, datetime):
+        # In UTC: Python compares two times of one zone by their clock faces, and in autumn an hour comes twice.
         left, right = one.astimezone(UTC), other.astimezone(UTC)
         return (left > right) - (left < right)
     first, second = _read_day(one), _read_day(other)

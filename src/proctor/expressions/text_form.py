@@ -20,6 +20,7 @@ def write_text_form(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    # Before `date`, of which `datetime` is a subclass.
     if isinstance(value, datetime):
         return value.replace(tzinfo=None).isoformat(timespec="seconds")
     if isinstance(value, date):

@@ -55,6 +55,7 @@ def _parse_either(text: str, reading: Reading) -> Located | None:
     json_try, yaml_try = Reading(file=reading.file, text=text), Reading(file=reading.file, text=text)
     document = read_json(text, json_try)
     chosen = json_try
+    # It was let in by the limit of JSON, which is the larger one.
     if _has_failed(json_try) and len(text) <= MAX_YAML:
         from_yaml = read_yaml(text, yaml_try)
         if not _has_failed(yaml_try):

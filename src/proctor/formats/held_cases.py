@@ -63,11 +63,13 @@ class HeldCases:
         self._rows.append((row, cases))
         if self.count * self._maker.width > self._most:
             self._spool = self._source.make_spool()
+            # All that was held so far goes first: a case is found again by its position.
             for held in self._rows:
                 self._put_aside(self._spool, *held)
             self._rows.clear()
 
     def _put_aside(self, spool: Spool, row: Row, cases: Sequence[Case]) -> None:
+        # Every row takes as many places as it has variants, also one that lacks cases: positions are computed, not kept.
         width, written = self._maker.width, None
         for number in range(width):
             # A row that lacks cases has problems, and nobody will ask for them.

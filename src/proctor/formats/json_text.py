@@ -101,6 +101,7 @@ class _Scanner:
         found.key_at = {}
         while not self._reads_end("}", has_members=bool(members)):
             self._expect_key()
+            # The place is that of the key itself, one column behind its quote.
             start, place = self.at, (self.line, self.at - self.line_start + 2)
             key = self._read_string()
             self._skip_space()
@@ -135,6 +136,7 @@ class _Scanner:
             return False
         if self.text[self.at : self.at + 1] != ",":
             self._stop(self.at, f"expected ',' or {end!r}, found {self._describe_found()}")
+        # Noted here: the blanks behind the comma may hold line ends, and the fault is the comma.
         comma, place = self.at, (self.line, self.at - self.line_start + 1)
         self.at += 1
         self._skip_space()
@@ -187,6 +189,7 @@ class _Scanner:
     def _number(self) -> int | float | None:
         start = self.at
         found = _NUMBER.match(self.text, start)
+        # Letters right behind the digits, or behind a lone minus (`12abc`, `-Infinity`), were meant as one value with them.
         following = _WORD.match(self.text, found.end() if found else start)
         if found is None or following is not None:
             word = self.text[start : following.end()] if following else "-"

@@ -28,6 +28,7 @@ class CaseBytes:
     """Cases of one file as bytes and back."""
 
     def __init__(self) -> None:
+        # The spec stays bytes at first: only the name of the check, which stands beside it, tells its type.
         claim = _copy_type(Assertion, spec=msgspec.Raw)
         # A simulated user holds claims, too, and few files have one.
         self._decoder = make_msgpack_decoder(_copy_type(Case, assertions=tuple[claim, ...], user=None))

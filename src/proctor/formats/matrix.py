@@ -54,6 +54,7 @@ def read_matrix(node: Located | None, reading: Reading) -> tuple[Variant, ...]:
         axes[axis] = _read_values(axis, member, reading)
         if not axes[axis]:
             sound = False
+    # Multiplied before any is made: a few short axes can stand for billions of combinations.
     count = math.prod(len(values) for values in axes.values())
     if count > MOST_VARIANTS:
         told = " x ".join(f"{len(values)} {axis}" for axis, values in axes.items())
@@ -82,6 +83,7 @@ def _read_values(axis: str, node: Located, reading: Reading) -> list[tuple[str, 
         taken: set[str] = set()
         for index, item in enumerate(node.items()):
             name, value = _name_value(axis, index, item.plain())
+            # Long values are called by their first words, and these may be the same.
             name = make_unique(name, taken)
             taken.add(name)
             found.append((name, value))

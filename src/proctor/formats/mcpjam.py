@@ -86,6 +86,7 @@ def _tells_case(case: Located) -> bool:
         return True
     for key in ("steps", *_GATE_KEYS):
         found = case.get(key)
+        # An override of a case is an object, `{mode, list}`, with the predicates one level deeper.
         inner = None if found is None else found.get("list") or found
         for entry in inner.items() if inner is not None else ():
             # Steps have `kind`; predicates have `type` in the words of MCPJam.

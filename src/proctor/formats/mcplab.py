@@ -131,6 +131,7 @@ class _Config:
 
     def _define(self, server: Entry, node: Located, reading: Reading) -> None:
         first = self.servers.setdefault(server["id"], (server, reading.origin(node)))
+        # By identity first: all references to one entry of the library give the same object.
         if first[0] is not server and first[0] != server:
             reading.error(
                 node.get("id") or node,

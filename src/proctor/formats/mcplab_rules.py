@@ -325,6 +325,7 @@ def warn_of_pattern(reading: Reading, node: Located, *, flags: str = "", drop_in
     try:
         compile_pattern(pattern[skip:], flags)
     except SpecError as error:
+        # Counted in what was compiled, and shown in the pattern as it is written.
         offset = None if error.offset is None else error.offset + skip
         moved = SpecError(error.message, field="pattern", offset=offset, nearest=error.nearest)
         reading.report_spec_warning(node, moved, {"pattern": node}, hint=error.hint or consequence, code="invalid_pattern")

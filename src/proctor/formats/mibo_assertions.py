@@ -268,6 +268,7 @@ class AssertionReader:
         if self._has_errors_since(before):
             return None
         assertion = draft_assertion(reading, node, check, spec, fields=fields, when_missing=when, **more)
+        # Only of a spec that can be used: the expressions in it are compiled once more to list their names.
         if not self._has_errors_since(before):
             self._verify_variables(node, spec, fields or {})
         return assertion

@@ -77,6 +77,7 @@ class CasesReader:
         before = len(self._reading.problems)
         base: str | None = None
         for variant in self._variants:
+            # Only the first variant has to find its id free: the others have the same one until `make_variant` tells them apart.
             known = self._taken if base is None else TakenNames()
             case = self._reader.read_case(template.fill(variant.values), base or given_id, known, self._shared)
             if case is not None:
@@ -104,6 +105,7 @@ class CasesReader:
         block = read_block(node, self._reading)
         if block is None:
             return
+        # The cases that were written out above the data come before its rows: the order of the suite is kept.
         self._close_by_hand()
         rows = RowReader(self._reader, self._reading, self._shared, self._variants, self._taken)
         self._parts.extend(rows.read_files(block, self._source))

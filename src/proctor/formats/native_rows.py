@@ -164,6 +164,7 @@ class RowMaker:
             for name, place in self._template.placeholders.items():
                 if name not in columns and name not in axes:
                     self._report_unknown(place, name, (*columns, *axes), reading)
+            # `id` is read also where no text uses it: it names the case where `as` gives no id.
             self._table.choose_columns([*self._template.placeholders, *self._block.types, "id"])
         written = node.get("id")
         if written is not None:
@@ -208,6 +209,7 @@ class RowMaker:
         if shape is not None and not reading.problems and self._has_all(values):
             name = self.renamed.get(index) or self._name_case(self._find_written_id(values), index)
             case = shape.make(name, values, row.origin, checked=problems is None)
+        # Nothing was learned yet, or the shape does not fit this row: it is read in full, which also tells what is wrong.
         if case is None:
             case = self._read_case(row, index, values, number, reading)
             if problems is not None:
@@ -229,6 +231,7 @@ class RowMaker:
             return None
         written = node.get("id")
         name = self.renamed.get(index) or self._name_case(values.get("id") if written is None else written.value, index)
+        # With no names taken: whether an id is free is decided in `_claim_id`, and a row may be read more than once.
         case = self._reader.with_reading(reading, self._known).read_case(node, name, TakenNames(), self._shared)
         if case is None:
             return None
@@ -288,6 +291,7 @@ class RowReader:
             problems: list[Problem] = []
             cases = maker.make_row(row, index, problems)
             if cases and not self._claim_id(cases[0], index, row, maker, problems):
+                # Made again, now under the id that is free; the problems of the row are known already.
                 cases = maker.make_row(row, index, [])
             if not told.add(problems):
                 break

@@ -52,6 +52,7 @@ def join_systems(shared: tuple[System, ...], node: Located | None, reading: Read
     own = read_systems(node, reading)
     named = {system.name for system in own}
     joined = (*(system for system in shared if system.name not in named), *own)
+    # The own ones were compared with each other when they were read: only those of the suite can add a double.
     if len(joined) != len(own):
         _refuse_doubles(joined, node, reading)
     return joined
@@ -118,6 +119,7 @@ def _can_be_made(system: System, node: Located, reading: Reading) -> bool:
     from proctor.simulators.sandbox import provision_rows
 
     try:
+        # Late steps are tried as well: what cannot work is told now, and not in the middle of a run.
         provision_rows((system,), make_still_surroundings(), with_late=True)
     except SpecError as error:
         field = (error.field or "").removeprefix(f"{system.name}.")
@@ -155,6 +157,7 @@ def _list_named(spec: object) -> list[str]:
     if isinstance(spec, Unchanged):
         places = (*spec.besides, *(entry.place for entry in spec.allowed))
         firsts = (strip_leading_marks(place).partition("/")[0] for place in places)
+        # A pattern may fit any system, so that it names none that could be missing.
         return [first for first in firsts if not set("*?") & set(first)]
     return []
 

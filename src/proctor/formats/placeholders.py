@@ -68,6 +68,7 @@ class LocatedTemplate:
         if (name := find_whole_name(parts)) is not None:
             return lambda values: locate_value(values[name], node)
         if (whole := find_whole_text(parts)) is not None:
+            # Doubled braces make another text of it, though it holds no placeholder.
             return None if whole == node.value else lambda values: replace_value(node, whole)
         return lambda values: replace_value(node, join_parts(parts, values))
 

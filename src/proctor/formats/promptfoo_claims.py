@@ -34,6 +34,7 @@ _NO_THRESHOLD = 0.75
 _WITH_VALUE = ("contains", "contains-all", "contains-any", "icontains", "icontains-all", "icontains-any", "starts-with", "regex", "similar")
 _PREFIX = re.compile(r"(?:not-)?([A-Za-z][A-Za-z-]{3,40})(?:\(\d+(?:\.\d+)?\))?:")
 _CODE = ("javascript", "python", "ruby", "webhook")
+# The end of the cell belongs to the pattern: else `contains` would be taken out of `contains-all`.
 _CLAIM = re.compile(rf"(not-)?({'|'.join(TYPES)})(?:\((\d+(?:\.\d+)?)\))?(?::([\s\S]*))?\Z")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?\Z")
 _CODE_FILE = re.compile(r"file://.*\.(?:c?m?[jt]sx?|py)(?::|\Z)", re.DOTALL)

@@ -181,6 +181,7 @@ class _Renderer:
             return ""
 
         filled = _REFERENCE.sub(replace, text)
+        # Looked for in the template and not in what was filled in: a value may hold braces of its own.
         rest = _REFERENCE.sub("", text)
         if "{{" in rest or "{%" in rest or "{#" in rest:
             self._reading.error(

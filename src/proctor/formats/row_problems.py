@@ -41,6 +41,7 @@ class RowProblems:
         told = (problem.message, problem.origin.path)
         if told in self._warned:
             return True
+        # Bounded: where a message holds a value of its row, every row would add another one.
         if len(self._warned) < MOST_PROBLEMS:
             self._warned.add(told)
         return False

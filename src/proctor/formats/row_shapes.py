@@ -82,6 +82,7 @@ class RowShape:
         spec = msgspec.structs.replace(shape.first.spec, **changes)
         if not checked:
             try:
+                # The values of this row may make a claim that cannot be used: then the reader reads the row in full and says why.
                 self._registry.prepare(shape.entry.name, spec)
             except SpecError:
                 return None

@@ -88,6 +88,7 @@ class Parts:
                 f"{' and '.join(name for name in names if name in self.members)} say the same in a {self.kind} assertion", found[1]
             )
         if found:
+            # Under the first name, which is that of the field in our spec: problems with the spec are placed by it.
             self.fields[names[0]] = found[0]
         return found[0] if found else None
 

@@ -52,6 +52,7 @@ class SystemsReader:
         holder = next((place for place in (task, *self.around) if _brings_systems(place)), None)
         if holder is None:
             return ()
+        # By identity: the document holds its nodes while it is read, and tasks that share an environment share the node.
         if id(holder) not in self._known:
             self._known[id(holder)] = self._read_holder(holder)
         systems = self._known[id(holder)]

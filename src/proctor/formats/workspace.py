@@ -80,6 +80,7 @@ class Section:
             check_references(section.node, reading, references)
             section._finish(reading)
             assert found is not UNUSABLE  # `_finish` has raised
+            # Only now, when everything that is wrong has been told: no message can hold the value of a variable.
             return references.fill(found)
 
         return self._locate_problems(built)
@@ -175,6 +176,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
             default_target=self.default_target or other.default_target,
             models=_lay_over(self.models, other.models),
             judge=self.judge or other.judge,
+            # Never those of a suite: it may be anybody's, and would trust itself.
             trust=other.trust,
             checks=other.checks,
             prices=other.prices,

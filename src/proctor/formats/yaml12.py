@@ -165,6 +165,7 @@ class _Builder:
         self._place(node, quoted=event.style in ("'", '"'))
 
     def _resolve(self, node: Located, text: str, tag: str | None, *, plain: bool) -> Json:
+        # The tag `!` alone makes a text of any scalar, whatever it looks like.
         if tag is None or tag == "!":
             return self._resolve_plain(node, text) if plain and tag is None else text
         known = self._is_known_tag(node, tag, ("str", "int", "float", "bool", "null"))
@@ -204,6 +205,7 @@ class _Builder:
         self._is_known_tag(node, event.tag, ("seq",) if is_list else ("map",))
         node.value = [] if is_list else {}
         node.key_at = {}
+        # Before its end, so that an alias inside it is told as one that contains itself and not as one of no anchor.
         self._add_anchor(event.anchor, node)
         if len(self.open) >= MAX_DEPTH:
             self._stop(node, f"nested more than {MAX_DEPTH} levels deep")
@@ -264,6 +266,7 @@ class _Builder:
         if not isinstance(key, str):
             message = "a key is missing before ':'" if key is None else "a key that is not text"
             self._report(node, message, hint="a key is one word or a text in quotes")
+            # The value is read all the same, and dropped: its own problems are told in the same pass.
             level.key, level.drop = "", True
             return
         level.key = key

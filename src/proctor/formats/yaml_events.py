@@ -72,6 +72,7 @@ class EventStream:
             if cyaml is None or not any(words in (error.problem or "") for words in _ESCAPE_FAULTS):
                 raise YamlFault(_describe_fault(error, self.text)) from None
         try:
+            # A fault over an escape stops libyaml, so that all of the text is read anew by the slower parser.
             return list(self._drain_events(text, tolerant=True))
         except yaml.MarkedYAMLError as error:
             raise YamlFault(_describe_fault(error, self.text)) from None
@@ -94,6 +95,7 @@ class EventStream:
                 raise YamlFault(Fault(f"more than {MAX_VALUES:,} values and keys", event.start_mark.index, SPLIT))
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
+                # The builder meets the same bound at this event and tells it with its place; nothing behind it is worth parsing.
                 if depth > self.max_depth:
                     return
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -121,6 +123,7 @@ class _KeptEscapes(dict[str, str]):
     def __contains__(self, char: object) -> bool:
         if super().__contains__(char):
             return True
+        # A backslash before a line break joins two lines, and NUL is the end of the text: both are for the scanner itself.
         if char in ("\0", "\r", "\n"):
             return False
         # The scanner asks this table before it looks for the digits of `\x`, `\u`
@@ -145,6 +148,7 @@ class _TolerantParser(Reader, Scanner, Parser):
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
+        # On the instance alone: the table of the class is shared with everybody else who uses PyYAML in this process.
         self.ESCAPE_REPLACEMENTS = _KeptEscapes(self)
 
 

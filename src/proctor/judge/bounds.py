@@ -165,6 +165,7 @@ class _Walk:
         if isinstance(value, int):
             return value if value.bit_length() <= _BIG_NUMBER_BITS else self._mark_gap(f"number of {value.bit_length():,} bits")
         if isinstance(value, (list, tuple, Mapping)):
+            # Counted over the whole walk and before a list is entered: wide lists inside of wide lists multiply.
             self._left -= min(len(value), self._widest)
             if depth >= DEEPEST or self._left < 0:
                 return self._mark_gap(_format_count(len(value), "item"))
@@ -195,6 +196,7 @@ class _Walk:
             name = plain
             while name in copied:
                 # Two names may have differed by what cannot be seen; neither value may go missing for that.
+                # The count goes on per name: beginning at 2 each time takes quadratic time where a thousand names look alike.
                 numbers[plain] = numbers.get(plain, 1) + 1
                 name = f"{plain} ({numbers[plain]})"
             copied[name] = self.copy(value, depth + 1)

@@ -192,6 +192,7 @@ def _read_file(path: str) -> bytes:
 
 
 def _write_file(path: str, data: bytes) -> None:
+    # `O_EXCL`: the name is new, so whatever lies there already, a link of somebody's included, is not written to.
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
     try:
         while data:
@@ -203,6 +204,7 @@ def _write_file(path: str, data: bytes) -> None:
 def is_too_large(reply: ChatReply) -> bool:
     """Return whether a reply is too large to be worth keeping."""
     texts = (reply.text, reply.model, *reply.notes)
+    # Characters first, of which there are never more than bytes: a huge reply is not encoded only to be measured.
     return sum(map(len, texts)) > LARGEST_REPLY or sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) > LARGEST_REPLY
 
 

@@ -41,6 +41,7 @@ class RequestGate:
                 # The place was granted in the moment of the cancellation, so nobody else will give it back.
                 self.leave()
             raise
+        # The round in which it is let in, not that in which it began to wait: a refusal tells of those under way with it.
         return self._round
 
     def leave(self) -> None:

@@ -118,6 +118,7 @@ class GatedModel:
         except ModelFault as fault:
             if fault.code in ("rate_limited", "overloaded"):
                 asked = fault.retry_after_s
+                # A longer pause is not taken over by the gate: it would hold up all requests, and this one is given up for it.
                 gate.slow_down(ticket, asked if asked is not None and asked <= settings.timeout_s else None)
             raise
         finally:

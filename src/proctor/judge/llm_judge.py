@@ -185,6 +185,7 @@ class LlmJudge:
         try:
             return await self._ask_and_repair(wires, questions, rendered, juror, asked, tape)
         finally:
+            # However it ended: others who ask the same would wait for this request for ever.
             for wire in wires:
                 wire.finish()
 
@@ -208,6 +209,7 @@ class LlmJudge:
             again = [questions[position] for position in wanting]
             second = await self._try_once(wires, again, self._render_request(again, " ".join(words)), juror, asked, tape)
             tries.append(second)
+            # Without a second reply the first one's own faults stand: they say more than that nobody answered again.
             if second.reply is not None:
                 for position, item in zip(wanting, second.read.items, strict=True):
                     said[position] = item
@@ -277,8 +279,8 @@ class LlmJudge:
             answer_name=rendered.schema_name,
         )
         # What the model's own settings fill in is part of what is asked.
-        prepared = getattr(juror.inner, "prepared", None)
-        return request if prepared is None else prepared(request)
+        fill_defaults = getattr(juror.inner, "fill_defaults", None)
+        return request if fill_defaults is None else fill_defaults(request)
 
     def _read_answer(self, reply: ChatReply, questions: Sequence[Question], ids: Sequence[str]) -> ReadReply:
         unusable: Fault | None = None
@@ -318,6 +320,7 @@ def _digest_material(material: Material) -> bytes:
     try:
         return encode_canonical(material)
     except (RecursionError, TypeError, ValueError):
+        # What cannot be encoded is known by its identity: only questions that share the object are asked together.
         return b"%d" % id(material)
 
 

@@ -180,6 +180,7 @@ def _pick_answer(text: str) -> Json | Missing:
             if not (_has_no_other_answer(text[:start], document) and _has_no_other_answer(text[end:], document)):
                 raise _Unusable("judge_not_json", "returned more than one answer")
             return document
+        # An object without `results` is no answer, but lets the fault say that the list is missing and not that there is no JSON.
         if second_best is MISSING:
             second_best = document
     return second_best
@@ -221,6 +222,7 @@ def _has_no_other_answer(text: str, answer: Json) -> bool:
     position, mark = 0, text.find(_ANSWER)
     while mark >= 0:
         start = text.find("{", position)
+        # The word stands outside of every object: what it belongs to cannot be told, so it may be another answer.
         if not 0 <= start < mark:
             return False
         end = _object_end(text, start)

@@ -73,6 +73,7 @@ def _explain_doubt(question: Question, yes: int, score: float, votes: int, setti
     threshold = question.threshold
     if threshold is not None and _is_near(score, threshold, settings.margin):
         return f"the judge is uncertain: the score {score:.4g} is within {settings.margin:g} of the threshold {threshold:g}"
+    # By the mean the score alone decides: how many say yes, and how far they agree, does not matter.
     if threshold is not None and settings.combine == "mean":
         return None
     if threshold is None and settings.combine == "mean" and _is_near(score, 0.5, settings.margin):

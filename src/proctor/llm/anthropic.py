@@ -65,6 +65,7 @@ def _write_body(request: ChatRequest, settings: ModelSettings, conceded: Concede
     elif request.answer_schema is not None:
         description = "Give your answer by calling this tool."
         tools.append({"name": request.answer_name, "description": description, "input_schema": request.answer_schema})
+        # With tools of its own the agent may need those first; it must call one of them, or answer by ours.
         out["tool_choice"] = {"type": "any"} if request.tools else {"type": "tool", "name": request.answer_name}
     if tools:
         out["tools"] = tools
@@ -79,6 +80,7 @@ def _write_messages(messages: tuple[ChatMessage, ...]) -> list[dict[str, Json]]:
         if message.role == "system":
             continue
         side = "assistant" if message.role == "assistant" else "user"
+        # Messages of one side are joined: the API wants the results of all calls of a reply in the one message after it.
         if not joined_up or joined_up[-1][0] != side:
             joined_up.append((side, []))
         joined_up[-1][1].extend(_write_blocks(message))

@@ -80,6 +80,7 @@ def build_model(settings: ModelSettings, *, transport: MakeTransport | None = No
     if provider == "scripted":
         from proctor.llm.scripted import ScriptedModel, read_script  # only tests and offline runs have one
 
+        # By turn: cases that run side by side share the model, and each goes through the script from its beginning.
         return ScriptedModel(read_script(settings.replies), name=settings.model or "scripted", by_turn=True)
     _check_complete(provider, settings)
     return HttpModel(_DIALECTS[provider](), settings, transport=transport)

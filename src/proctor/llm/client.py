@@ -96,8 +96,10 @@ class HttpModel:
         request = self.fill_defaults(request)
         wanted = {word for word in _NAMES if getattr(request, word) is not None} - set(self._dialect.lacks)
         conceded = {word: why for word, why in self._conceded.items() if word in wanted}
+        # Each round leaves out one more part that was refused, so there are no more rounds than parts.
         while True:
             body = self._dialect.body(request, self._settings, conceded)
+            # Anew in each round: the time of requests that were refused is not that of the answer.
             started = time.perf_counter()
             try:
                 answer = await self._wire.post(self._url, body)
@@ -109,6 +111,7 @@ class HttpModel:
                 conceded[word] = self._describe_concession(word, refusal)
         duration_ms = (time.perf_counter() - started) * 1000
         reply = self._dialect.reply(answer, request, conceded)
+        # Only now: that the model answered without these parts proves that they were what it refused.
         self._conceded.update(conceded)
         lacking = [
             f"{word} is not known to this API and was left out" for word in self._dialect.lacks if getattr(request, word) is not None
@@ -137,6 +140,7 @@ def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:
         return None
     error: Json = refusal.error
     field = error.get("param") if isinstance(error, dict) else None
+    # The field that the provider names goes first: the words about one part may mention another.
     for exact in (True, False):
         for part, names in _NAMES.items():
             if part not in parts:

@@ -104,7 +104,9 @@ class Connections:
 
     async def close(self) -> None:
         """Close every connection."""
+        # Emptied before anything is awaited: a request that ends meanwhile must not put a closed transport back among the idle.
         transports, self._transports, self._idle = self._transports, set(), []
+        # Connections of another loop cannot be closed from this one.
         if self._loop is asyncio.get_running_loop():
             for transport in transports:
                 await transport.aclose()
@@ -125,6 +127,7 @@ class Connections:
         address = httpx2.URL(url)
         address.raw_host.decode().encode("idna")  # a name with an empty or an endless label is wrong, however often it is asked for
         headers = {"host": address.netloc.decode("ascii"), **self._headers}
+        # The client of httpx2 makes a header of user and password in an address; its transports do not.
         if address.userinfo and "authorization" not in headers:
             headers["authorization"] = f"Basic {base64.b64encode(unquote_to_bytes(address.userinfo)).decode()}"
         return address, httpx2.Headers(headers, encoding="utf-8")
@@ -143,6 +146,7 @@ class Connections:
     def _new_transport(self, *, secure: bool) -> httpx2.AsyncBaseTransport:
         import httpx2  # loaded by the caller
 
+        # The first request decides for all: one provider has one address, and by that one scheme.
         if self._certificates is None:
             # Plain HTTP trusts nobody, and reading whom to trust takes as long as dozens of requests.
             plain = not secure and self._proxy is None

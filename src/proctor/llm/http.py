@@ -63,6 +63,7 @@ class ModelWire:
     ) -> None:
         self._timeout_s = timeout_s
         # Longest first: a secret may be part of another.
+        # Hiding a text of three characters or fewer would tear holes in ordinary words.
         self._secrets = sorted({secret for secret in secrets if len(secret) >= 4}, key=len, reverse=True)
         self._connections = Connections(
             {"accept": "application/json", "content-type": "application/json", **headers},

@@ -158,6 +158,7 @@ def _read_calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
         function: Json = call.get("function")
         if isinstance(function, dict):
             found.append(read_call(call.get("id"), function.get("name"), function.get("arguments"), position))
+    # The form of chat completions before there were tools, which has one call and no id.
     old: Json = message.get("function_call")
     if not found and isinstance(old, dict):
         found.append(read_call(None, old.get("name"), old.get("arguments"), 0))

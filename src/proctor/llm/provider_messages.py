@@ -74,6 +74,7 @@ class HeardResponses:
         found = self._responses.get(tuple(call.id for call in message.tool_calls)) if message.tool_calls else None
         if found is None:
             return None
+        # Ids may repeat from one conversation to the next; only a message that says the same goes back as it was heard.
         text, calls = _read_said(found)
         return found if text == message.text and calls == message.tool_calls else None
 

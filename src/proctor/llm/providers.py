@@ -25,7 +25,7 @@ import msgspec
 
 from proctor.errors import MissingExtra, SpecError
 from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault
-from proctor.llm.settings import ModelSettings
+from proctor.llm.settings import ModelSettings, strip_url
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, shorten, show
 
@@ -100,6 +100,11 @@ class ProviderModel:
         """The model's name, as configured."""
         return self._settings.model
 
+    @property
+    def address(self) -> str | None:
+        """Where the model is reached, without secrets, where the settings say so: models of one name behind two addresses are two."""
+        return None if self._settings.base_url is None else strip_url(self._settings.base_url)
+
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
         """Return the request with the defaults of the settings filled in."""
         missing = {key: getattr(self._settings, key) for key in _REQUEST_SETTINGS if getattr(request, key) is None}
@@ -149,6 +154,7 @@ class ProviderModel:
                 await self._model.__aexit__(None, None, None)
 
     async def _enter(self) -> None:
+        # Requests that begin side by side would each enter the model, and `close` leaves it once.
         async with self._entering:
             if not self._entered:
                 await self._model.__aenter__()
@@ -161,6 +167,7 @@ class ProviderModel:
         notes = tuple(f"{key} is not known to this API and was left out" for key in asked if key in unknown)
         if self._settings.headers:
             asked["extra_headers"] = dict(self._settings.headers)
+        # An SDK that tries again itself would multiply the tries of whoever asks, and wait where nobody sees it.
         asked |= {"timeout": self._settings.timeout_s, "max_retries": 0}
         sent: Any = {key: value for key, value in asked.items() if key not in unknown}
         return sent, notes

@@ -90,6 +90,7 @@ def is_closed_schema(schema: Json) -> bool:
     Only such a schema may be sent as `strict` to OpenAI. A schema that refers to others is left to the provider to refuse or not.
     """
     waiting: list[Json] = [schema]
+    # Bounded, as a schema may be of any size: beyond this it counts as open, and is not sent as `strict`.
     for _ in range(10_000):
         if not waiting:
             return True
@@ -103,5 +104,6 @@ def is_closed_schema(schema: Json) -> bool:
                 required: Json = node.get("required") or []
                 if node.get("additionalProperties") is not False or not isinstance(required, list) or set(required) != names:
                     return False
+            # What stands under these keys is a value and no schema, whatever it looks like.
             waiting.extend(value for key, value in node.items() if key not in ("enum", "const", "examples", "default"))
     return False

@@ -36,6 +36,7 @@ def _make_url(settings: ModelSettings) -> str:
 
 def _write_body(request: ChatRequest, settings: ModelSettings, conceded: ConcededParts) -> dict[str, Json]:
     items: list[Json] = [item for message in request.messages for item in _write_items(message)]
+    # `store` left out means true: the provider would keep what was said, and we send the whole conversation each time anyway.
     out: dict[str, Json] = {"model": settings.model, "input": items, "store": False}
     if request.tools:
         out["tools"] = [
@@ -105,6 +106,7 @@ def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: Concede
             texts.extend(refusal for refusal in refusals if isinstance(refusal, str))
             refused = refused or bool(refusals)
         elif item.get("type") == "function_call":
+            # `id` is that of the item; the result of a call is matched by `call_id`.
             calls.append(read_call(item.get("call_id") or item.get("id"), item.get("name"), item.get("arguments"), len(calls)))
     finish = _read_finish(answer, bool(calls))
     return ChatReply(

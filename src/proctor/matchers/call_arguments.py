@@ -206,6 +206,7 @@ def build_argument_rule(
     if not listed and not closed:
         return None
     fields: list[tuple[str, _FieldTest]] = []
+    # A closed rule is also about arguments that are not listed, and `==` on the listed ones does not see those.
     plain = not closed
     dynamic = False
     for name, value in listed.items():

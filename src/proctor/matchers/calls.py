@@ -159,6 +159,7 @@ class _Attempt:
         # Only calls of the same name can pair, so with many names the work is far below the product of both lists.
         self.by_name: dict[str, list[int]] = {}
         for index, call in enumerate(actual):
+            # A set: an alias that repeats the name must not list the call twice.
             for name in {call.name, *call.aliases}:
                 self.by_name.setdefault(name, []).append(index)
 
@@ -169,6 +170,7 @@ class _Attempt:
             self._pair_forward()
         else:
             self.pairs = self._find_most_pairs(range(len(self.expected)), frozenset())
+        # Before missing and extra calls are counted: a mismatch uses up one of either.
         mismatches = self._find_mismatches()
         used = set(self.pairs.values()) | {entry.actual_index for entry in mismatches}
         explained = {entry.expected_index for entry in mismatches}
@@ -210,6 +212,8 @@ class _Attempt:
                 self.pairs[index] = index
 
     def _pair_forward(self) -> None:
+        # The cursor never goes back, so each actual call is compared once; after a search without success it stands at the end,
+        # and whatever is expected later finds nothing, as the order demands.
         cursor = 0
         for index in range(len(self.expected)):
             self.begins[index] = cursor
@@ -233,10 +237,12 @@ class _Attempt:
             at = next((at for at in free[self.expected[index].name] if self._does_fit(index, at)), None)
             if at is not None:
                 pairs[index] = at
+                # A call with aliases is listed under several names, and whoever takes it takes it from all of them.
                 for name in {self.actual[at].name, *self.actual[at].aliases} & names:
                     free[name].pop(at, None)
         if len(pairs) == len(wanted):
             return pairs
+        # Somebody went empty: an earlier one may have taken what only this one could use, so now all choices are weighed.
         edges = [self._find_candidates(index, len(wanted), unused) for index in wanted]
         found = find_maximum_pairing(edges, len(self.actual))
         return {index: at for index, at in zip(wanted, found, strict=True) if at >= 0}

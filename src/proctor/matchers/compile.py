@@ -90,6 +90,7 @@ def _compile_short(value: dict[str, Json], field: str, depth: int) -> Expected:
     for key in value:
         if key == "$optional" or key == "$expr" or key[1:] in MATCHERS:
             continue
+        # These three are what the matcher's own key or `$expr` carries, so written out they would give it a second time.
         takers = [name for name in named if key[1:] in MATCHERS[name].keys and key[1:] not in ("value", "variants", "expression")]
         if not takers:
             known = (*(f"${name}" for name in MATCHERS), *_SHORT_EXTRAS)
@@ -119,6 +120,7 @@ def _compile_short_one(name: str, value: dict[str, Json], extras: list[str], fie
     elif name == "any":
         if argument is not True:
             raise SpecError(f"$any takes only true, found {kind_of(argument)}", field=place)
+    # Only for matchers that take an expression; for others `{$expr: ...}` is a matcher nested in them.
     elif "expression" in entry.keys and isinstance(argument, dict) and set(argument) == {"$expr"}:
         keys["expression"], places["expression"] = argument["$expr"], f"{place}.$expr"
     else:

@@ -91,6 +91,7 @@ def find_difference(expected: Json, actual: Json, path: str = "$") -> Mismatch |
             found = _compare_members(left, right, at)
         elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
             found = _compare_elements(left, right, at)
+        # A list or object that comes as far as this stands opposite something of another kind.
         elif isinstance(left, (dict, list, tuple)) or not is_same_scalar(left, right):
             found = different_mismatch(at, left, right)
         if isinstance(found, Mismatch):

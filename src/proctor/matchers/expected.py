@@ -109,6 +109,7 @@ class Boolean(Expected):
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when the values are equal, else their first difference."""
+        # By identity, because `1 == True` in Python.
         return None if actual is self.raw else different_mismatch(path, self.raw, actual)
 
 
@@ -135,6 +136,7 @@ class Object(Expected):
             size=1 + sum(member.size for member in members.values()),
             plain=all(member.plain for member in members.values()),
         )
+        # The step of each path is written once, here: comparing happens for every value and shows hardly any path.
         self._members = tuple((key, join_path("", key), member) for key, member in members.items())
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
@@ -147,9 +149,11 @@ class Object(Expected):
                 seen += 1
                 found = member.find_mismatch(actual[key], scope, path + step)
             else:
+                # Asked all the same: an optional member takes an absent value.
                 found = member.find_mismatch(MISSING, scope, path + step)
             if found is not None:
                 return found
+        # By count first, so that the set of known keys is made only where there is a key too many.
         if seen < len(actual):
             known = {key for key, _, _ in self._members}
             extra = next(key for key in actual if key not in known)

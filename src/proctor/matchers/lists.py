@@ -50,6 +50,7 @@ class PlainList(Expected):
         surplus = Counter(keys)
         surplus.subtract(self._counts)
         extra: list[int] = []
+        # Equal elements cannot be told apart, so the first of them stand for the surplus.
         for index, key in enumerate(keys):
             if surplus[key] > 0:
                 surplus[key] -= 1
@@ -131,12 +132,15 @@ def make_canonical_key(value: Json, depth: int = 0) -> Hashable:
     if isinstance(value, (list, tuple)):
         if depth > DEEPEST:
             return object()
+        # A set of elements and their numbers, not a sorted list: keys of different kinds have no order.
         return ("list", frozenset(Counter(make_canonical_key(item, depth + 1) for item in value).items()))
+    # In Python `True` equals 1 and has its hash, so a bare boolean would count as a number.
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, (int, float)) and abs(value) >= _SPREAD:
         # Python gives multiples of this number the same place in a table, so a list of them would be walked again for each.
         return ("large", str(int(value)) if value - value == 0 else str(value))
+    # NaN equals nothing, but a table would find the very same object by identity.
     if isinstance(value, float) and value != value:
         return object()
     return value

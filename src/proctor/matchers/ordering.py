@@ -52,6 +52,7 @@ class DateNear(Expected):
                 f"matcher 'date': expected a date such as '2026-11-15' or '2026-11-15T09:00', found {show(constant, 60)}",
                 field=form.place("value"),
             )
+        # Also for a constant: a date without an offset is read in the zone of the case.
         super().__init__(form.raw, dynamic=True, uses=self._operand.uses)
         self._tolerance = form.number("tolerance_minutes", 0)
 

@@ -49,6 +49,7 @@ class Computed(Expected):
         try:
             expected = compile_plain(value)
         except SpecError as error:
+            # How deep a computed value is comes out only with the evidence, so the suite is not to blame.
             raise CheckFault("value_too_deep", f"{shown}: {error.message}") from None
         found = expected.find_mismatch(actual, scope, path)
         if found is None or self._operand.expression is None:
@@ -144,6 +145,7 @@ class Not(Expected):
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when the inner value does not fit."""
         shown = f"anything but {self._inner.describe()}"
+        # Nothing does not fit either, so without this `not` would hold where the field is absent.
         if actual is MISSING:
             return absent_mismatch(path, shown)
         if self._inner.find_mismatch(actual, scope, path) is not None:
@@ -239,6 +241,7 @@ class SchemaVariant(Expected):
         if fits and self._pattern is not None:
             fits = isinstance(actual, str) and self._pattern.search(actual) is not None
         if fits and self._allowed:
+            # Before the choices are compared: both the value and the list may be long, and the cost is their product.
             bound_product(self.size, actual, f"{path} is too large to be compared with a variant of {self.size} parts")
             fits = all(any(choice.find_mismatch(actual, scope, path) is None for choice in group) for group in self._allowed)
         if fits and (self._minimum is not None or self._maximum is not None):
@@ -246,6 +249,7 @@ class SchemaVariant(Expected):
         return None if fits else Mismatch(path, "does not fit the variant", self.describe(), actual)
 
     def _is_out_of_bounds(self, actual: Json) -> bool:
+        # `not >=` instead of `<`: every comparison with NaN is false, and NaN must not count as within bounds.
         return (self._minimum is not None and not actual >= self._minimum) or (self._maximum is not None and not actual <= self._maximum)
 
 
@@ -263,6 +267,7 @@ class OneOf(Compound):
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when a variant accepts the value."""
+        # A list or object equals no plain value, and to make its key would walk all of it.
         if actual is not MISSING and not isinstance(actual, (dict, list, tuple)) and make_canonical_key(actual) in self._plain_keys:
             return None
         # A few variants cost as much as any comparison does; only many of them multiply.

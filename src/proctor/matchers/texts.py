@@ -114,6 +114,7 @@ def pattern_at(source: str, flags: str, field: str) -> Pattern:
     try:
         return compile_pattern(source, flags)
     except SpecError as error:
+        # The engine knows places inside the pattern and nothing of the suite around it.
         raise SpecError(error.message, field=field, offset=error.offset, nearest=error.nearest, hint=error.hint) from None
 
 

@@ -45,6 +45,7 @@ def read_arguments(
     names = {to_snake(name): name for name in allowed}
     for written, value in given.items():
         name = names.get(to_snake(written))
+        # The nearest word is looked for once per unknown name, and a caller may send any number of them.
         if name is None and len(wrong) >= _MOST_TOLD:
             continue
         if name is None:

@@ -68,6 +68,7 @@ class LocalRuns:
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
         """Return one run as far as it is."""
         folder = await asyncio.to_thread(self._open, id)
+        # By its own id from here on: `id` may be a word such as `latest`, and another run may start while this one is waited for.
         task = self._live.get(folder.header.run_id)
         if task is not None and wait_s > 0:
             await asyncio.wait([task], timeout=wait_s)
@@ -96,6 +97,7 @@ class LocalRuns:
 
     async def close(self) -> None:
         """End what is going on; what was finished is kept."""
+        # All are told before any is waited for, so that they end side by side.
         for task in self._live.values():
             task.cancel()
         for task in self._live.values():
@@ -163,6 +165,7 @@ class LocalRuns:
 
     def _shown_or_broken(self, files: RunFiles, id: str) -> dict[str, Json]:
         try:
+            # One folder that cannot be read must not hide the other runs.
             return self._shown(files.open(id))
         except StoreError as error:
             return {"id": id, "status": "broken", "error": str(error)}

@@ -54,6 +54,7 @@ def _make_action(operation: Operation) -> Action:
         takes.append(to_camel(operation.within))
     written = _list_written(operation)
     for name, field in written:
+        # A change names only what it changes; of a field with two names the first one is required.
         required = field.required and name != field.also and operation.method != "PATCH"
         takes.append(f"{to_camel(name)}!" if required else to_camel(name))
     return Action(

@@ -65,6 +65,7 @@ async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
     place, rest = (found[1], unquote(found[2])) if found is not None else ("", "")
     match place:
         case "docs":
+            # Looked up among the pages that there are: what a caller writes is never opened as a path.
             if rest in _docs():
                 return MARKDOWN, _docs()[rest]
             close = nearest(rest, _docs())

@@ -36,6 +36,7 @@ def shorten_result(result: dict[str, Json], detail: str | None) -> dict[str, Jso
     cases = [_short(case) for case in cast(list[dict[str, Json]], result["cases"])]
     left_out = len(cases) - _MOST_CASES
     if left_out > 0:
+        # Sorting is stable: what did not pass comes first, and keeps the order of the suite.
         cases = sorted(cases, key=lambda case: case["outcome"] == "pass")[:_MOST_CASES]
     more: dict[str, Json] = {"cases_left_out": left_out} if left_out > 0 else {}
     return {**result, "cases": cases, **more}

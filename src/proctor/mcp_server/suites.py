@@ -177,6 +177,7 @@ def _records(desk: Desk, given: dict[str, Json]) -> list[Record]:
         found = all_records(read_sent(evidence, format=given.get("evidence_format")))
     kept: list[Record] = []
     for record in found:
+        # Counted while it is read: a folder may hold more than fits into memory.
         if len(kept) == _MOST_EVIDENCE:
             raise _too_much_evidence()
         kept.append(record)
@@ -185,6 +186,7 @@ def _records(desk: Desk, given: dict[str, Json]) -> list[Record]:
 
 def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
     if not desk.local:
+        # A stranger's suite must not choose the model or its address: it would be asked with the keys of this environment.
         suite = msgspec.structs.replace(suite, settings={}, dialect="native", path=None)
     try:
         trust = trust_for("reading", granted=desk.trust if desk.local else False, home=desk.hub.settings.home)

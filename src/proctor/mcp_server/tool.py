@@ -159,6 +159,7 @@ def _use_first_names(given: dict[str, Json], also: dict[str, str]) -> dict[str, 
         if given.get(first) is not None:
             fields = {first: [f"given twice, also as {second!r}"]}
             raise Refusal("VALIDATION_ERROR", f"{first} and {second} say the same", fields=fields)
+        # The first name may be there as null, and could overwrite the value of the second.
         given = {first if name == second else name: value for name, value in given.items() if name != first}
     return given
 

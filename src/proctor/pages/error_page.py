@@ -70,6 +70,7 @@ def _find_way_back(request: Request) -> str | None:
         came = urlsplit(request.headers.get("referer", ""))
     except ValueError:
         return None
+    # The header may name any page: the way back leads to our own pages only.
     if came.netloc != request.url.netloc or not came.path.startswith("/ui/"):
         return None
     return came.path + (f"?{came.query}" if came.query else "")

@@ -73,6 +73,7 @@ def _is_since(run: Record, moment: datetime) -> bool:
 
 def _find_changes(new: Sequence[Record], old: Sequence[Record], open_run: Callable[[str], IndexedRun]) -> tuple[SuiteChange, ...]:
     completed = [run for run in new if run["status"] == "completed"]
+    # Of equal keys the last one stays: reversed, that is the newest run of a suite, else the oldest.
     newest = {run["suite_name"]: run["id"] for run in reversed(completed)}
     oldest = {run["suite_name"]: run["id"] for run in completed}
     earlier = {run["suite_name"]: run["id"] for run in reversed(old) if run["status"] == "completed"}
@@ -87,6 +88,7 @@ def _compare_suite(suite_name: str, id: str, before_id: str | None, open_run: Ca
     turned = (_NOTHING, _NOTHING, _NOTHING)
     if before_id is not None:
         run, before = open_run(id), open_run(before_id)
+        # `remember` looks at the log of this run by itself; the log of the other one has to be part of the key.
         key = ("turned", before_id, before.log.stamp)
         turned = run.log.remember(key, lambda: _find_turned(before, run))
     return SuiteChange(

@@ -77,6 +77,7 @@ class FolderRuns:
         baselines = self._read_baselines()
         found: list[Record] = []
         passed = 0
+        # Without a filter the place in the list is a matter of counting, and the runs before it need not be read.
         if wanted == RunFilter():
             ids = self._files.list_ids()
             return [self._show(id, baselines) for id in ids[at : at + limit]], len(ids) > at + limit
@@ -148,6 +149,7 @@ def _may_say_threshold(path: Path) -> bool:
             text = file.read(_LARGEST_LOOKED_AT + 1)
     except FileNotFoundError:
         return False
+    # What cannot be looked at may say it, so that everything that was kept decides.
     except OSError:
         return True
     return len(text) > _LARGEST_LOOKED_AT or _THRESHOLD in text

@@ -155,6 +155,7 @@ class FolderSource:
             def make() -> Record:
                 return write(self._read_attempt(run_id, found, result_id))
 
+            # The suite is part of the key below: read anew, it may say something else about the same attempt.
             is_large = found.log.measure(_read_number(found.log, result_id)) > _LARGE
             return found.log.remember(("shown", result_id, view, found.suite), make) if is_large else make()
 
@@ -185,6 +186,7 @@ async def _read(read: Callable[[], T]) -> T:
     """Read files beside the event loop; what cannot be read is said, with what to do."""
     try:
         return await asyncio.to_thread(read)
+    # A refusal is a `ProctorError` too, and says by itself what to do.
     except Refusal:
         raise
     except ProctorError as error:
@@ -194,6 +196,7 @@ async def _read(read: Callable[[], T]) -> T:
 def _read_number(log: LogIndex, result_id: str) -> int:
     """Return the number of an attempt by its id. Raises `Refusal`."""
     number = read_place(result_id)
+    # `read_place` takes `007` for 7 and any word for 0; an attempt has one address.
     if str(number) != result_id or not log.has_attempt(number):
         raise not_found("result", result_id)
     return number

@@ -34,6 +34,7 @@ class ReadSuite:
 
     def find_case(self, id: str) -> Case | None:
         """Return the first case with this id."""
+        # The table yields the newest position first, and also those of other names with the same hash.
         found = [position for position in self._positions.find(id) if self.suite.cases[position].id == id]
         return self.suite.cases[found[-1]] if found else None
 
@@ -58,6 +59,7 @@ class FolderSuites:
             if known is not None and known[0] == files and time.monotonic() - known[1] < _FRESH_S:
                 self._known.move_to_end(run.folder)
                 return known[2]
+        # Not under the lock, so that no other page waits for it: two may read the same suite, and the later one is remembered.
         read = ReadSuite(suite_of(run))
         if is_lazy(read.suite.cases) or (files[0] or (0, 0))[0] <= _LARGEST:
             with self._lock:

@@ -53,6 +53,7 @@ def show_form(
 ) -> Response:
     """Show a form: empty, filled in, or refused."""
     if refusal is not None and refusal.code == "CONFLICT" and form.updated_at:
+        # Whoever was told of the change and sends the form once more means to overwrite it.
         form = msgspec.structs.replace(form, seen=form.updated_at)
     problems = {} if refusal is None else refusal.fields
     apart = sort_problems(form.fields, problems).get("", [])

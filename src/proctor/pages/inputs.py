@@ -109,6 +109,7 @@ def read_inputs(table: Table, form: Mapping[str, str], *, before: Mapping[str, s
     wrong: dict[str, list[str]] = {}
     for name, field in table.items():
         text = _normalise(form.get(name, ""))
+        # What nobody touched is not sent along: a record may hold more than its input can show, and stays as it is.
         if before is not None and text == before.get(name, ""):
             continue
         try:
@@ -174,6 +175,7 @@ def read_json(text: str) -> Json:
         at = re.search(r"\(byte (\d+)\)", told)
         place = ""
         if at is not None:
+            # msgspec counts bytes, and people count characters.
             before = text.encode(errors="replace")[: int(at[1])].decode(errors="ignore")
             place = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}: "
         reason = re.sub(r"JSON is malformed: | ?\(byte \d+\)", "", told) or "it ends too early"

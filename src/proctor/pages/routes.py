@@ -65,6 +65,7 @@ from proctor.pages.static_files import serve_static_file
 from proctor.service.refusals import Refusal
 
 Screen = Callable[[Request, Source], Awaitable[Response]]
+# The first address that fits is taken: those with a word (`new`, `check`) stand before those with a name in the same place.
 SCREENS: tuple[tuple[str, str, Screen], ...] = (
     ("GET", "/ui/", projects.show_projects),
     ("GET", "/ui/p/{project}", projects.show_project),

@@ -75,6 +75,7 @@ def is_form_proof(scope: Scope, given: str) -> bool:
     if len(both) != 2 * _PROOF:
         return False
     proof = bytes(one ^ other for one, other in zip(both[:_PROOF], both[_PROOF:], strict=True))
+    # In constant time: how long it takes must not tell how much of a guess is right.
     return hmac.compare_digest(proof, _derive_proof(scope))
 
 
@@ -84,4 +85,5 @@ def _derive_proof(scope: Scope) -> bytes:
     # The local user is let in whatever the cookie says; what another service of this machine has put there must not make a proof.
     is_local = caller is not None and caller.key_id is None
     secret = _LOCAL_SECRET if token is None or is_local else token.encode()
+    # BLAKE2b takes keys of at most 64 bytes.
     return hashlib.blake2b(b"form", key=secret[:64], digest_size=_PROOF).digest()

@@ -22,6 +22,7 @@ def find_dotted(document: Json, path: str) -> Json | Missing:
                 return MISSING
             value = value[part]
         elif isinstance(value, (list, tuple)):
+            # `isdigit` alone is true of `²`, which `int` refuses.
             if not (part.isascii() and part.isdigit() and len(part) <= _LONGEST_POSITION) or int(part) >= len(value):
                 return MISSING
             value = value[int(part)]

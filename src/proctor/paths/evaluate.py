@@ -76,6 +76,7 @@ class Walk:
         self.spend(len(nodes))
         if step.kind == "parent":
             return [node[2] for node in nodes if node[2] is not None]
+        # A name is no part of the document, so it has no parent: `list_keys` then knows no place for it.
         return [(node[1], None, None) for node in nodes if node[1] is not None]
 
     def select_segment(self, segment: Segment, nodes: list[Found]) -> list[Found]:
@@ -134,6 +135,7 @@ class Walk:
         value = node[0]
         if not isinstance(value, (list, tuple)) or step == 0:
             return []
+        # Python clamps bounds and walks backwards as RFC 9535, section 2.3.4.2 asks, and slicing a range copies nothing.
         positions = range(len(value))[start:end:step]
         self.spend(len(positions))
         return [(value[position], position, node) for position in positions]
@@ -177,6 +179,7 @@ class Walk:
         nodes = self.select_query(argument, current)
         if name == "count":
             return len(nodes)
+        # The function `value`: several nodes give nothing, as none do (RFC 9535, section 2.4.8).
         return nodes[0][0] if len(nodes) == 1 else MISSING
 
     def matches(self, call: Call, current: Found) -> bool:
@@ -236,6 +239,7 @@ def _pick_element(node: Found, position: int) -> list[Found]:
     size = len(value)
     if not -size <= position < size:
         return []
+    # Counted from the front, however it was asked for: `list_keys` makes pointers of these positions.
     position %= size
     return [(value[position], position, node)]
 
@@ -267,6 +271,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 def _is_same_scalar(a: Json | Missing, b: Json | Missing) -> bool:
     if _is_number(a) and _is_number(b):
         return a == b
+    # By type, because `True == 1` in Python.
     return type(a) is type(b) and a == b
 
 

@@ -52,10 +52,12 @@ def list_keys(node: Found, document: Json) -> tuple[str | int, ...] | None:
     keys: list[str | int] = []
     value, key, parent = node
     while parent is not None and key is not None:
+        # A name on something that is no object: `length`, which is computed and stands nowhere.
         if isinstance(parent[0], dict) != isinstance(key, str):
             return None
         keys.append(key)
         value, key, parent = parent
+    # What `~` selects has no parent, so its chain does not lead back to the document.
     return tuple(reversed(keys)) if value is document else None
 
 

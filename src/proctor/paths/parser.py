@@ -73,6 +73,7 @@ class _Parser:
             first = Wildcard() if self.scan.accept("*") else self.name_after_dot("child")
             if first is not None:
                 return Query(True, (Segment((first,)), *self.read_segments()))
+        # `read_shorthand` moves the scanner on, so the place of the fault is given.
         raise self.scan.make_fault(
             "a path begins with `$`", hint=f"write `$.{self.scan.text}`" if self.scan.read_shorthand() else None, at=0
         )
@@ -148,6 +149,7 @@ class _Parser:
             return self.make_name(text, where)
         if self.loose and scan.sees("("):
             return self.from_end()
+        # Numbers before names without quotes, or `[0]` would be the name `0`.
         start = scan.read_integer()
         if start is None and self.loose and self.depth == 0 and not scan.sees(":"):
             name = scan.read_loose_name()
@@ -190,6 +192,7 @@ class _Parser:
 
     def filter(self) -> Filter:
         self.scan.skip_blanks()
+        # A filter may stand inside another one, which goes on with its own reading afterwards.
         before = self.truthy
         self.truthy = self.loose and (self.truthy or self.scan.sees("("))
         expression = self.read_any_of()
@@ -222,6 +225,7 @@ class _Parser:
         if self.depth > _DEEPEST:
             raise self.scan.make_fault("the expression is nested too deeply")
         result = self.read_negated() if self.scan.accept("!") else self.read_plain()
+        # Without `finally`: a fault ends the reading of the whole path, and nobody uses this parser again.
         self.depth -= 1
         return result
 
@@ -306,6 +310,7 @@ class _Parser:
             if arguments:
                 self.scan.expect(",")
                 self.scan.skip_blanks()
+            # Before another argument is read, as there is no kind to read it by.
             if len(arguments) == len(parameters):
                 raise self.wrong_count_error(name, start)
             arguments.append(self.read_argument(name, parameters[len(arguments)]))

@@ -87,9 +87,11 @@ class Scanner:
         start = self.at
         digits = self._take(_INTEGER)
         if digits is None:
+            # `-0` is no position in RFC 9535; later nobody would know that a number was meant.
             if self.peek() == "-":
                 raise self.make_fault("`-` must be followed by a number from 1 up")
             return None
+        # `isdigit` alone is also true of digits of other scripts, which no number here is made of.
         if self.peek().isdigit() and self.peek().isascii():
             raise self.make_fault("a number must not begin with 0", at=start)
         # The bound has sixteen digits, and there may be a sign: what is longer is not even converted.
@@ -138,6 +140,7 @@ class Scanner:
         self.at += 1
         kind = self.peek()
         self.at += 1
+        # Only the quote that encloses the text is escaped; the other one stands for itself (RFC 9535, section 2.3.1.1).
         if kind == quote:
             return quote
         if kind in _ESCAPES and kind:
@@ -145,6 +148,7 @@ class Scanner:
         if kind != "u":
             raise self.make_fault(f"unknown escape `\\{kind}`", at=start)
         code = self._read_four_digits(start)
+        # Half a pair is no character, and no text with it could be written as UTF-8.
         if 0xDC00 <= code <= 0xDFFF:
             raise self.make_fault("the second half of a surrogate pair stands alone", at=start)
         if not 0xD800 <= code <= 0xDBFF:

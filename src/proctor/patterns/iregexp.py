@@ -85,6 +85,7 @@ def _translate_atom(source: str, at: int) -> tuple[str, int]:
         return _translate_class(source, at)
     if character == "\\":
         return _escape(source, at)
+    # RFC 9485 leaves surrogates out of its characters, wherever they stand.
     if character in _NOT_NORMAL or "\ud800" <= character <= "\udfff":
         raise _Invalid
     return character, at + 1
@@ -107,6 +108,7 @@ def _translate_class(source: str, at: int) -> tuple[str, int]:
     first = True
     while not source.startswith("]", at):
         if source.startswith("-", at):
+            # RFC 9485 takes a bare hyphen only as the first or the last member of a class.
             if not first and not source.startswith("-]", at):
                 raise _Invalid
             parts.append("\\-")

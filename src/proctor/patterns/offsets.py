@@ -45,6 +45,7 @@ def from_utf16(text: str) -> Callable[[int, int], Span]:
         first = start - bisect_right(seconds, start)
         if end == start:
             return first, first
+        # By its last unit, so that half a character at the end counts as a whole one.
         return first, end - 1 - bisect_right(seconds, end - 1) + 1
 
     return span

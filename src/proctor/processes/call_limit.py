@@ -51,6 +51,7 @@ class _Interrupted(BaseException):
 def call_within(work: Callable[[], T], seconds: float) -> T:
     """Return what `work` returns. Raises `CallTooLong` when that takes longer than `seconds`."""
     in_main = threading.current_thread() is threading.main_thread()
+    # A handler that is None was set by C code, and Python could not put it back afterwards.
     if in_main and hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is not None:
         return _call_under_timer(work, seconds)
     return _call_in_thread(work, seconds, in_main=in_main)
@@ -68,10 +69,12 @@ class _TimedCall(Generic[T]):
 
     def end_by_time(self, number: int, frame: FrameType | None) -> None:
         if self._is_inside(frame):
+            # The first time tells where the call hung; later ones find what it does about being ended.
             self.frames = self.frames or traceback.extract_stack(frame)
             raise OutOfTime
 
     def end_by_user(self, number: int, frame: FrameType | None) -> None:
+        # Noted outside of the call, too: then it is not begun, and the signal is still passed on.
         self.interrupted = True
         if self._is_inside(frame):
             raise _Interrupted
@@ -109,11 +112,13 @@ def _call_under_timer(work: Callable[[], T], seconds: float) -> T:
     try:
         answer = call.make()
     finally:
+        # The timer before the handler: an alarm in between would go to whoever had it before, and by default that ends the process.
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         if takes_interrupts:
             signal.signal(signal.SIGINT, interrupts_before)
         if left:
+            # Never zero, which would switch the timer of the others off instead of letting it ring.
             signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.001), every)
     if call.interrupted:
         _pass_interrupt_on(interrupts_before)
@@ -151,6 +156,7 @@ class _ThreadedCall(Generic[T]):
         self._ended = threading.Event()
         self._answer: T | None = None
         self._error: BaseException | None = None
+        # Own code finds the context variables of its caller, as it does where it is called in the main thread.
         context = contextvars.copy_context()
         # A daemon: a call that cannot be stopped must not keep the process from ending.
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="proctor own check", daemon=True)
@@ -186,6 +192,7 @@ class _ThreadedCall(Generic[T]):
         """Tell it to end, for a while; then nobody waits for it any more."""
         until = time.monotonic() + _GRACE_S
         while time.monotonic() < until and not self._ended.wait(_AGAIN_S):
+            # Again and again: it is raised between two steps of Python, and code that catches it once goes on.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(OutOfTime))
 
 
@@ -201,6 +208,7 @@ def _call_in_thread(work: Callable[[], T], seconds: float, *, in_main: bool) -> 
         raise
     if in_time:
         return call.read()
+    # Before it is told to end: afterwards it is elsewhere, or gone.
     frames = call.list_frames()
     call.stop()
     raise CallTooLong(seconds, frames)

@@ -94,10 +94,12 @@ class DaskExecutor:
     def map(self, work: Work, tasks: Sequence[bytes]) -> Iterator[Done]:
         """Yield what came of each task as it ends, in any order. Raises `StopWork`."""
         client = self._client
+        # Named by its content: several works on one cluster do not overwrite what the others were given.
         name = f"proctor-{hashlib.sha256(work.setup.encode() + work.payload).hexdigest()[:24]}"
         try:
             self._require_workers(client)
             client.register_plugin(_make_plugin(self._distributed, name, work.payload), name=name)
+            # Not pure: Dask names pure tasks by their arguments, so that two which are alike would have one key in `numbers`.
             futures = client.map(do_named_task, [name] * len(tasks), [work.setup] * len(tasks), tasks, pure=False, retries=0)
         except _GONE as error:
             raise self._gone_error() from error

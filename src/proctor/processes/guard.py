@@ -49,6 +49,7 @@ class ProcessGuard:
     def watch_group(self, group: int) -> None:
         """End this process group when this process dies."""
         with self._lock:
+            # Noted before it is told: a guard that must be started anew for this is told everything that is noted.
             self._groups.add(group)
             self._tell_guard(b"+%d\n" % group)
 
@@ -80,6 +81,7 @@ class ProcessGuard:
         # The other end would otherwise stay open in the fork, and the guard would never hear that our process has died.
         if self._pipe is not None:
             os.close(self._pipe)
+        # A new lock, too: another thread may have held the old one during the fork, and that thread does not exist here.
         self.__init__()
 
     def _tell_guard(self, line: bytes) -> None:
@@ -90,6 +92,7 @@ class ProcessGuard:
             except BrokenPipeError:
                 # Somebody ended the guard; there must be one.
                 os.close(self._pipe)
+                # It was our child and stays a zombie until somebody waits for it; the program around us may have done so.
                 if self.pid is not None:
                     with suppress(ChildProcessError):
                         os.waitpid(self.pid, os.WNOHANG)
@@ -99,6 +102,7 @@ class ProcessGuard:
         os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups))
 
     def _start_guard(self) -> None:
+        # Python lets children inherit neither end: one that had the writing end would hide from the guard that this process is gone.
         reading, self._pipe = os.pipe()
         quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         # Isolated and without `site`: it starts in a few milliseconds, and nothing in the environment can change what it does.

@@ -25,6 +25,7 @@ from proctor.processes.executor import Done, StopWork, Work
 
 TRIES = 4
 """Processes that a task may end before it has failed."""
+# `-P`: with `-m` alone a file of the current folder could take the place of a module of the same name.
 _COMMAND = (sys.executable, "-P", "-m", "proctor.processes.worker_process")
 _HOME = str(Path(__file__).resolve().parents[2])
 
@@ -62,6 +63,7 @@ class LocalExecutor:
                 yield done
         finally:
             was_cancelled = self._cancelled.is_set()
+            # Also where whoever asked stopped listening halfway: no process goes on for nobody.
             self.cancel()
             for thread in threads:
                 thread.join()
@@ -117,13 +119,16 @@ class LocalExecutor:
 
     def _start(self, work: Work) -> subprocess.Popen[bytes]:
         with self._lock:
+            # Asked under the lock of `cancel`: a process that is started right behind it would be killed by nobody.
             if self._cancelled.is_set():
                 raise EOFError
+            # Workers import the proctor of this process, wherever it was found, and not another one that is installed.
             paths = [_HOME, *filter(None, [os.environ.get("PYTHONPATH")])]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
             process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
             self._processes.add(process)
         assert process.stdin is not None
+        # Without the lock: what is longer than the pipe waits until the process reads, and `cancel` must be able to kill it meanwhile.
         write_frame(process.stdin, work)
         return process
 

@@ -21,6 +21,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "wb")
     # What a library prints must not be taken for a reply.
     os.dup2(2, 1)
+    # Read in a thread: the end of the input must be noticed in the middle of a task, too.
     frames: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_frames, args=(frames,), daemon=True).start()
     work = decode_msgpack(frames.get(), Work)
@@ -53,6 +54,7 @@ def _read_frames(frames: queue.SimpleQueue[bytes]) -> None:
             frames.put(read_frame(sys.stdin.buffer))
     except EOFError:
         # Whoever gave the tasks is done, or gone: nobody wants what is being done here.
+        # `sys.exit` would end this thread alone.
         os._exit(0)
 
 

@@ -25,6 +25,7 @@ def refuse_strangers(items: Iterable[pytest.Item], config: pytest.Config) -> Non
     """Raise `pytest.UsageError` with everything that the suites of these items name and are not trusted with."""
     cases: dict[SuiteFile, list[Case]] = {}
     for item in items:
+        # A case that is skipped is neither driven nor judged, so nothing that it names is used.
         if isinstance(item, CaseItem) and isinstance(item.parent, SuiteFile) and item.case.skip is None:
             cases.setdefault(item.parent, []).append(item.case)
     found: list[tuple[Suite, list[Named]]] = []
@@ -35,6 +36,7 @@ def refuse_strangers(items: Iterable[pytest.Item], config: pytest.Config) -> Non
     try:
         refuse_untrusted(found, trust_for("running", granted=config.getoption("proctor_trust")))
     except InputError as error:
+        # The message is that of the command line, where the flag has another name.
         raise pytest.UsageError(f"proctor: {error}".replace("--trust", "--proctor-trust")) from None
 
 

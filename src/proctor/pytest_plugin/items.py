@@ -89,6 +89,7 @@ class SuiteFile(pytest.File):
         if not paths:
             return
         sharing = self.session.stash.setdefault(_SHARING, {}).setdefault(paths, [])
+        # Where xdist shares tests out, one session collects a suite once for every process; it is no stranger to itself.
         others = [suite for suite in sharing if suite.path != self.suite.path]
         problems = shared_ids([*others, self.suite])
         if problems:
@@ -139,6 +140,7 @@ class SuiteFile(pytest.File):
             elif any(index.cases[position] == case for position in positions):
                 # Whatever it is called in the suite, here it is a record of this case.
                 found.append(Record(msgspec.structs.replace(record.evidence, case=case.id), record.source))
+        # Told when all were looked at, so that one message names every record that is in the way.
         if broken:
             raise make_fault(_describe_unreadable(broken))
         return found
@@ -168,6 +170,7 @@ class SuiteFile(pytest.File):
         if self._index is None:
             sharing = self.session.stash.get(_SHARING, {}).get(self.find_evidence(), [])
             others = [case for suite in sharing if suite is not self.suite for case in suite.cases]
+            # Its own cases first: `has_evidence` knows them by their positions.
             self._index = CaseIndex([*self.suite.cases, *others])
         return self._index
 

@@ -52,6 +52,7 @@ def drive_suite(
     run = asyncio.run(drive(suite, options, target=target, home=home))
     if run.ended == "interrupted":
         GUARD.note_interruption()
+        # pytest ends the session by this; after a failed test it would drive the next one.
         raise KeyboardInterrupt
     return run
 

@@ -136,6 +136,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     written = item.stash.get(WRITTEN_AT, None)
     if written is not None and report.skipped and isinstance(report.longrepr, tuple):
+        # pytest names the line of Python that raised the skip, and nobody wrote the case there.
         report.longrepr = (*written, report.longrepr[2])
     elif written is None and report.failed and call.excinfo is not None and isinstance(call.excinfo.value, CheckFailed):
         file, line = find_place(item, call.excinfo)

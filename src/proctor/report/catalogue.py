@@ -127,6 +127,7 @@ def speak(words: Catalogue | None) -> Catalogue:
 def choose_language(accepted: str) -> str:
     """Return the language that a reader likes best of those there are, as `Accept-Language` tells it (RFC 9110, 12.5.4)."""
     liked: list[tuple[float, int, str]] = []
+    # The header is as long as its sender likes, and is read for every page.
     for number, part in enumerate(accepted[:1000].split(",")[:50]):
         tag, _, quality = part.strip().partition(";")
         try:

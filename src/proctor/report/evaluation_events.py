@@ -231,6 +231,7 @@ def _list_usable(attributes: Mapping[str, Json]) -> Iterator[tuple[str, Value]]:
             if value:
                 # Halves of surrogate pairs, which neither form can hold.
                 yield key, value[:LONGEST_TEXT].encode("utf-8", errors="replace").decode()
+        # OTLP has whole numbers of 64 bits with a sign, and protobuf raises for larger ones.
         elif isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 2**63):
             yield key, value
 

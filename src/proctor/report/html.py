@@ -143,6 +143,7 @@ def _write_details(row: Row, entries: Entries, words: Catalogue, *, room: bool) 
         written = write_attempt(result, entry, with_evidence=room and size < _MOST_OF_A_CASE, words=words)
         view = draw_attempt(lay_out_attempt(written), words)
         encoded = _encode({"outcome": result.outcome, "number": result.attempt + 1, "view": view})
+        # Encoded already, to be measured; it goes into the case as it is, and is not encoded twice.
         attempts[index] = msgspec.Raw(encoded)
         size += len(encoded)
     return {**write_case(row.results[0].case), "attempts": attempts}

@@ -73,6 +73,7 @@ def _iterate_rows(run: RunResult) -> Iterator[Row]:
         if len(results) == 1:
             # Without an id this is a record that could not be read, which belongs to no case.
             yield Row(outcome=results[0].outcome, results=(results[0],), alone=bool(case_id))
+        # Attempts are numbered where a case was driven several times; where numbers repeat, several records answer to it, each by itself.
         elif case_id and len({result.attempt for result in results}) == len(results):
             row = Row(outcome="skip", results=tuple(results), alone=True)
             outcome = summarised.get(case_id) or reduce_attempts(row.counts, results[0].case.pass_threshold)

@@ -78,6 +78,7 @@ def duration_words(ms: float, words: Catalogue | None = None) -> str:
         return words.say("told.no_duration")
     if ms < 1000:
         return words.write_figure(f"{ms:.0f} ms" if ms >= 10 else f"{ms:.3g} ms")
+    # What is longer would be rounded to `60.0 s`.
     if ms < 59_950:
         return words.write_figure(f"{ms / 1000:.1f} s")
     for least_ms, large, large_ms, small, small_ms in _LONG:

@@ -139,6 +139,7 @@ class _CaseFrame:
         behind = b"".join((b',"id":null}', self.encode_tail(result), end))
         plain = result.axes is None and result.now is None and result.code is None and not result.extracted and result.cost is None
         plain = plain and not result.ranges
+        # Not without verdicts: CPython has one empty tuple, which by identity would pass for that of any other result without.
         if result.outcome == "pass" and plain and result.verdicts:
             self.clean, self.clean_behind = result.verdicts, behind
         return behind
@@ -197,6 +198,7 @@ def _add_ranges(assertion: bytes, ranges: tuple[TextRange, ...]) -> bytes:
     """Return an encoded assertion with the characters it is about; nothing is added where there are none."""
     if not ranges:
         return assertion
+    # The bytes of an assertion are remembered without ranges, which differ with the evidence; so they are put in before the last brace.
     listed = [{"pointer": one.path, "start": one.start, "end": one.end} for one in ranges]
     return b"".join((assertion[:-1], b',"ranges":', _encode(listed), b"}"))
 

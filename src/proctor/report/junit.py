@@ -68,6 +68,7 @@ def _write_missing_cases(run: RunResult, classname: str) -> Iterator[list[str]]:
     incomplete = run.incomplete
     if incomplete is None:
         return
+    # Which cases lack attempts is not known; without a test case that says so, the run would look whole.
     if not incomplete.missing:
         yield _write_error_case("(the whole run)", classname, incomplete_words(incomplete))
     for each in incomplete.missing:

@@ -123,6 +123,7 @@ def _render(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes:
             "Evidence that answers no case of this suite", run.unmatched_evidence, lambda record: write_plain(unmatched_words(record), 300)
         ),
     ]
+    # What stands around the details is written first, since it decides how much room they have.
     room = MOST_CHARACTERS - _measure_size(head) - _measure_size(foot)
     broken = run.counts.get("fail", 0) + run.counts.get("error", 0)
     return "\n".join([*head, *_write_failures(results, broken, room, run.run_id), *foot]).rstrip() + "\n"

@@ -56,6 +56,7 @@ def write_marked_text(text: str, marks: Sequence[Mark], limit: int = MOST_TEXT) 
     text, marks = _cut(text, marks, limit)
     edges = sorted({edge for mark in marks for edge in (mark.start, mark.end)})
     bounds = [0, *edges, len(text)]
+    # A boundary that stands in the text itself would split it where no mark is.
     told = write_clean_block(_BOUNDARY.join(text[one:two].replace(_BOUNDARY, "\\ufdd0") for one, two in pairwise(bounds)))
     pieces: list[Piece] = []
     # Lines behind the last one shown are missing, and with them their boundaries: the pieces that are there are the first ones.
@@ -146,6 +147,7 @@ def _choose_spans(length: int, marks: Sequence[Mark], limit: int) -> list[tuple[
         return [(0, length)]
     room = limit // 2
     wanted = [(0, limit // 3), (length - limit // 6, length)]
+    # Those that failed first: the room may not last for all, and these are what somebody looks for.
     for mark in sorted(marks, key=lambda mark: (not mark.fails, mark.start)):
         # Of a mark longer than this its two ends are seen with the text's own.
         start, end = max(0, mark.start - _AROUND), min(length, min(mark.end, mark.start + _AROUND) + _AROUND)

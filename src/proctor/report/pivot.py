@@ -104,6 +104,7 @@ def build_pivot(run: RunResult, axes: Sequence[str]) -> Pivot:
         raise InputError(f"--pivot: {len(lines):,} rows and {len(columns):,} columns; a table has at most {MOST_LINES} and {MOST_COLUMNS}")
     shown: tuple[str | None, ...] = (*columns, None) if len(columns) > 1 else tuple(columns)
     named: list[tuple[str, ...] | None] = [*lines] if row_axes else []
+    # Beside a single line, one over everything would say the same again; without row axes it is the only one.
     if len(named) != 1:
         named.append(None)
     made = [(line, tuple(_make_cell(outcomes.get((line, column))) for column in shown)) for line in named]

@@ -60,6 +60,7 @@ class RowWriter:
         if cells["duration_ms"] is None and entry is not None:
             cells["duration_ms"] = entry.duration_ms
         for tag, value in result.case.tags.items():
+            # Tags with another name in every case would make as many columns as there are cases.
             if tag in self._tags or len(self._tags) < MOST_TAGS:
                 self._tags.setdefault(tag)
                 cells[TAG + tag] = write_text_form(value)

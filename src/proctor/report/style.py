@@ -64,6 +64,7 @@ def wrap(text: str, width: int) -> list[str]:
     if count_columns(text) <= width:
         return [text]
     body = text.lstrip(" ")
+    # Half of the width at most, so that text which is set in far has room for its words.
     indent = " " * min(len(text) - len(body), width // 2)
     room = width - len(indent)
     lines: list[str] = []

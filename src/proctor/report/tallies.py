@@ -42,6 +42,7 @@ class TagTally:
             if tag not in tags:
                 continue
             values = self._tags.setdefault(tag, {})
+            # A case that names a value twice counts once.
             for value in dict.fromkeys(_list_texts(tags[tag])):
                 key = value if value in values or len(values) < MOST_VALUES else OTHERS
                 counts = values.setdefault(key, {})

@@ -115,6 +115,7 @@ def _make_lifespan(settings: ServeSettings, given: Hub | None, with_workers: boo
             await stack.enter_async_context(workers.parts(app, hub))
             if with_workers:
                 await stack.enter_async_context(workers.workers(hub, stop))
+            # Left in reverse: what simulated systems still do is stopped first, before the database is closed under it.
             stack.push_async_callback(sandbox_requests.stop_going_on, hub)
             yield
 

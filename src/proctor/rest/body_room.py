@@ -72,10 +72,12 @@ class BodyRoom:
             if other is None:
                 told = f"the service is busy with other requests, which hold {self.most - self.left} of {self.most} bytes (--waiting-bytes)"
                 raise Refusal("UNAVAILABLE", told, retry_after_s=1)
+            # The task that reads it wakes up as if its time were over; `given_up` says that it was not.
             other.given_up = True
             other.release()
             assert other.arriving is not None
             other.arriving.reschedule(asyncio.get_running_loop().time())
+            # So that its next bytes do not move the limit on again, and nobody gives up the same body twice.
             other.arriving = None
         self.left -= count
         held.size += count
@@ -92,12 +94,15 @@ class BodyRoom:
         def holds(body: HeldBody) -> tuple[int, int]:
             return organizations[body.organization], clients[body.organization, body.client]
 
+        # A body that is all there is being worked on and stays; an empty one has nothing to give.
         others = [body for body in self.bodies if body is not held and body.is_arriving() and body.size]
         if not others:
             return None
         found = max(others, key=lambda body: (*holds(body), -body.last))
         of_all, of_client = holds(held)
         most_of_all, most_of_client = holds(found)
+        # Whoever would then hold more than the greediest takes nothing from it: else two large senders could give up each other's
+        # bodies in turn, and neither would get through.
         if found.organization != held.organization:
             return found if of_all + count <= most_of_all else None
         if found.client != held.client:

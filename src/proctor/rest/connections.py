@@ -68,6 +68,7 @@ class Connections:
             return f"there are {most} connections from {address} already (--connections-per-address)"
         if self._count >= limits.connections:
             greediest = max(self._by_address.values(), key=len)
+            # Room is only taken from an address that has more: nobody pushes others out by opening more and more.
             if len(greediest) <= len(of_address) or not self._cut_idle(greediest):
                 return f"there are {limits.connections} connections already (--connections)"
         self._by_address.setdefault(address, {})[connection] = None
@@ -104,7 +105,9 @@ class Connections:
         idle = [(not one.is_stuck(), one.since, one) for one in of_address if one.is_idle() and now - one.since >= _SILENT_S]
         if not idle:
             return False
+        # Without the third: connections cannot be compared, and two may have been silent for equally long.
         victim = min(idle, key=lambda found: found[:2])[2]
+        # At once: asyncio tells of the loss later (`connection_lost`), and the new connection needs the place now.
         self.remove(victim)
         victim.cut()
         return True
@@ -113,6 +116,7 @@ class Connections:
         now = self.now()
         for connection in self:
             connection.check_time(now)
+        # Without connections nothing is looked at any more; the next one that is admitted starts it again.
         self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._check_times) if self._by_address else None
 
 
@@ -134,6 +138,7 @@ class _PieceCountingConnection(h11.Connection):
                 self.refused = f"the body came in more than {self.most_pieces} pieces of less than {SMALL_PIECE} bytes (--body-pieces)"
                 raise h11.RemoteProtocolError(self.refused)
         elif isinstance(event, h11.Request):
+            # A connection that is kept alive brings many bodies, and each is counted by itself.
             self._pieces = self._bytes = 0
         return event
 
@@ -176,6 +181,7 @@ class GuardedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read what came."""
+        # Bytes that were on their way when the connection was refused begin no request any more.
         if self.transport.is_closing():
             return
         self._begun = True
@@ -205,7 +211,9 @@ class GuardedProtocol(H11Protocol):
         """Note where in a request the connection is."""
         self.since = now = self.open_connections.now()
         ours, theirs = self.conn.our_state, self.conn.their_state
+        # Half a head leaves h11 in the state IDLE; only the bytes that it holds back tell it from a connection that waits.
         in_head = theirs is h11.IDLE and bool(self.conn.trailing_data[0])
+        # From the first byte on, not from the last: a head that comes byte by byte would never run out of time.
         self._head_since = (self._head_since or now) if in_head else None
         self._answered_since = (self._answered_since or now) if ours is h11.DONE and theirs is h11.SEND_BODY else None
 
@@ -271,6 +279,7 @@ class GuardedProtocol(H11Protocol):
         """Close the connection at once, whatever was not sent."""
         RELEASED.add(self.count_unsent())
         if self.cycle is not None:
+            # uvicorn drops what is still written from here on; asyncio tells it of the loss only later.
             self.cycle.disconnected = True
         self.transport.abort()
 
@@ -278,6 +287,7 @@ class GuardedProtocol(H11Protocol):
 def make_protocol(settings: ServiceSettings) -> type[GuardedProtocol]:
     """Return the protocol class of one server, with connections of its own."""
 
+    # uvicorn makes the objects by itself, so what the connections of one server share can only stand on their class.
     class Guarded(GuardedProtocol):
         open_connections = Connections(settings)
 

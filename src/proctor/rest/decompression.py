@@ -78,6 +78,7 @@ def inflate_bounded(body: bytes, limits: InflateLimits, *, stop: int | None = No
 
 def _inflate_member(view: memoryview, place: int, out: bytearray, largest: int, limits: InflateLimits, stop: int | None) -> int:
     """Inflate one file of gzip, and return where it ends."""
+    # 32 lets zlib tell gzip from zlib by the header, whatever the client called it.
     engine = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
     # Slices: what an engine does not use of its input it copies, each time.
     while not engine.eof:
@@ -86,6 +87,7 @@ def _inflate_member(view: memoryview, place: int, out: bytearray, largest: int, 
         given = engine.unconsumed_tail or view[place : place + _SLICE]
         if not engine.unconsumed_tail:
             place += len(given)
+        # One byte beyond the limit is enough to see that there is more. At least 1, since zlib takes 0 for no limit at all.
         out += engine.decompress(given, max(1, min(_SLICE * 16, largest - len(out) + 1)))
         if stop is not None and len(out) > stop:
             raise _TooMuchAtOnce
@@ -105,6 +107,7 @@ def _refuse_too_large(size: int, largest: int, limits: InflateLimits) -> Refusal
 def _skip_zeros(body: bytes, place: int) -> int:
     """Return where the next file begins: gzip may be padded with zeros."""
     while place < len(body) and body[place] == 0:
+        # A slice at a time: `lstrip` copies what it leaves, and of the whole rest after each file that would be quadratic.
         piece = body[place : place + _SLICE]
         place += len(piece) - len(piece.lstrip(b"\0"))
     return place

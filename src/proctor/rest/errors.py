@@ -75,6 +75,7 @@ def make_refusal_response(scope: Scope, refusal: Refusal) -> Response:
     """Return the answer to a refused request."""
     headers: dict[str, str] = {}
     if refusal.retry_after_s is not None:
+        # The header has whole seconds, and 0 would mean at once.
         headers["retry-after"] = str(max(1, math.ceil(refusal.retry_after_s)))
     if refusal.status == 401:
         headers["www-authenticate"] = 'Bearer realm="proctor"'
@@ -91,6 +92,7 @@ def make_error_response(scope: Scope, error: Exception) -> Response | None:
             return make_refusal_response(scope, told)
         case InputError():
             return make_refusal_response(scope, Refusal("VALIDATION_ERROR", str(error)))
+        # Two requests saw that something was not there yet; the database let one of them make it.
         case IntegrityError():
             return make_refusal_response(scope, Refusal("CONFLICT", "somebody else made the same thing just now; look and try again"))
         case RequestValidationError():
@@ -158,6 +160,7 @@ def _describe_error(error: Any, path: Sequence[str], known: Sequence[str]) -> st
 def _make_refusal(errors: Sequence[Any], known: Sequence[str]) -> Refusal:
     fields: dict[str, list[str]] = {}
     places: dict[str, Place] = {}
+    # A hostile body has a fault in every value, and each of them would be written out.
     for error in errors[:_MOST_FIELDS]:
         where = [str(part) for part in error["loc"]]
         place, path = (where[0], where[1:]) if where else ("body", [])

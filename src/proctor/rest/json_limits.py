@@ -55,6 +55,7 @@ def check_json(body: bytes, limits: JsonLimits) -> None:
         counted = outside.translate(None, _NOT_COUNTED)
         values += len(counted)
         objects += _count_objects(counted)
+        # What has too many is refused without its depth, so its brackets need not be held.
         if objects <= limits.objects:
             brackets.append(outside.translate(None, _NOT_BRACKETS))
     if objects > limits.objects:
@@ -85,9 +86,11 @@ def _cut_strings_out(body: bytes) -> Iterator[bytes]:
             piece = body[start : start + _SLICE + 1]  # what a backslash escapes stays with it
         start += len(piece)
         if b"\\" in piece:
+            # In this order: the second half of an escaped backslash does not escape the quote behind it.
             piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
         # Two quotes with nothing between them change nothing about what is inside of a string and what is not.
         parts = piece.translate(None, _NOT_STRUCTURE).replace(b'""', b"").split(b'"')
+        # Every second part stands outside of strings; `inside` is 1 where the slice begins within one.
         yield b"".join(parts[inside::2])
         inside ^= (len(parts) - 1) & 1
 
@@ -95,6 +98,7 @@ def _cut_strings_out(body: bytes) -> Iterator[bytes]:
 def _measure_depth(brackets: bytes) -> int:
     """Return how deeply brackets nest."""
     levels = 0
+    # `[}` counts as a pair: it is no JSON, and no decoder gets beyond it.
     left = brackets.translate(_ALIKE)
     # Most of what is nested ends at once: without the innermost pairs there is a level less, and far fewer brackets.
     while len(left) > 1_000 and len(less := left.replace(b"[]", b"")) < 0.9 * len(left):

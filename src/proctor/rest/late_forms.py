@@ -36,6 +36,7 @@ class LateForms:
     async def receive_form(self, scope: Scope, receive: Receive) -> AsyncGenerator[bytes]:
         """Yield the body of a form, held for as long as the block lasts; nothing of one that came too slowly or found no room."""
         client = scope.get("client")
+        # Whose organization it is cannot be told, so that the address alone says who holds the most.
         held = self._room.enter("", client[0] if client else "")
         try:
             yield await _read_body(receive, held)

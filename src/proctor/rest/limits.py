@@ -54,6 +54,7 @@ class BodyLimits:
             try:
                 body = await self._receive_body(scope, receive, held)
             except Refusal as refusal:
+                # Before the answer is sent: a client that reads it slowly must not keep the room from others.
                 held.release()
                 await make_refusal_response(scope, refusal)(scope, receive, send)
                 return
@@ -71,6 +72,7 @@ class BodyLimits:
         if encoding not in ("", "identity", "gzip", "deflate"):
             raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"content encoding {encoding[:40]!r} is not known; there are gzip and deflate")
         promised = headers.get("content-length", "")
+        # `int` raises for thousands of digits. Whatever a header promises, the body is counted again while it streams in.
         if promised.isdecimal() and len(promised) < 20 and int(promised) > self._settings.largest_body:
             await drain_body(receive, 4 * self._settings.largest_body)
             raise self._refuse_too_large()
@@ -116,6 +118,7 @@ class BodyLimits:
             chunk: bytes = message.get("body", b"")
             more = message.get("more_body", False)
             if held.size + len(chunk) > self._settings.largest_body:
+                # Let go of before the rest is passed over: what is refused anyway must not keep room from others meanwhile.
                 held.drop(held.size)
                 chunks.clear()
                 if more:
@@ -126,6 +129,8 @@ class BodyLimits:
             chunks.append(chunk)
             if not more:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            # Only bytes move the limit on: empty pieces would keep a body alive for nothing. A body that was given up has no limit, and
+            # asyncio raises where one is moved that has run out.
             if held.arriving is not None and chunk and not held.arriving.expired():
                 held.arriving.reschedule(min(end, held.last + self._settings.body_stall_s))
 
@@ -225,8 +230,10 @@ class RateLimits:
         if self._most <= 0:
             return 0.0
         now = self._clock()
+        # Taken out and put back below, which keeps the dict in the order of use: whoever asked longest ago is forgotten first.
         left, at = self._left.pop(key, (self._most, now))
         left = min(self._most, left + max(0.0, now - at) * self._most / 60)
+        # Strangers are counted by address, and may come from as many addresses as they like.
         while len(self._left) >= _MOST_BUCKETS:
             self._left.pop(next(iter(self._left)))
         if left < 1:

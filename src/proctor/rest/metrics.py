@@ -42,6 +42,7 @@ class Metrics:
         for route, counts in sorted(self._seconds.items()):
             total = 0
             for bound, count in zip((*BOUNDS_S, "+Inf"), counts, strict=True):
+                # A bucket of Prometheus counts everything up to its bound, also what is in the buckets below it.
                 total += count
                 yield f"proctor_request_seconds_bucket{_write_labels(route=route, le=str(bound))} {total}"
             yield f"proctor_request_seconds_sum{_write_labels(route=route)} {self._sums[route]:.6f}"

@@ -120,6 +120,7 @@ def add_document_route(app: FastAPI) -> None:
         return await asyncio.to_thread(lambda: msgspec.json.encode(app.openapi()))
 
     async def answer(_request: Request) -> Response:
+        # Whoever asks meanwhile waits for the one that is being made, and does not make another.
         async with making:
             if not made:
                 write: WriteDocument = getattr(app.state, "write_document", write_beside)
@@ -163,6 +164,7 @@ def _rename_schemas(document: dict[str, Any]) -> dict[str, Any]:
         names[name] = better
     text = json.dumps(document)
     for name, better in names.items():
+        # With the quotes: one name may be the beginning of another.
         text = text.replace(f'"#/components/schemas/{name}"', f'"#/components/schemas/{better}"')
     renamed: dict[str, Any] = json.loads(text)
     renamed["components"]["schemas"] = {names[name]: schema for name, schema in renamed["components"]["schemas"].items()}

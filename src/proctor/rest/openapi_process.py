@@ -26,6 +26,7 @@ async def write_document() -> bytes:
     except TimeoutError:
         written = b""
     finally:
+        # Its time is over, or whoever asked has gone: it would go on for nobody.
         if process.returncode is None:
             process.kill()
             await process.wait()

@@ -78,6 +78,7 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
             _allow_files(settings.service.connections)
             running = asyncio.create_task(server.serve(sockets=[sock]))
             with stop_by_signals(server, app):
+                # uvicorn has nothing to wait for but this flag; where it cannot start, its task ends without setting it.
                 while not server.started and not running.done():
                     await asyncio.sleep(0.01)
                 if server.started:
@@ -106,6 +107,7 @@ def open_socket(host: str, port: int) -> Generator[socket.socket]:
         raise InputError(f"cannot listen on {host!r}: {error.strerror or error}") from error
     with contextlib.closing(sock):
         try:
+            # Without it the port stays taken for a while after a restart, by connections that have just been closed.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
             sock.listen(_BACKLOG)
@@ -152,6 +154,7 @@ def make_server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        # uvicorn would put what a header says in place of the sender's address, by which rates and the local user go.
         proxy_headers=False,
         timeout_graceful_shutdown=GRACE_S,
         timeout_keep_alive=65,

@@ -52,6 +52,7 @@ class RequestRecorder:
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
+        # What a client sends as an id goes into the log and back into a header: printable ASCII can break neither.
         request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         status = 0
@@ -80,6 +81,7 @@ class RequestRecorder:
             self._record_request(scope, status, time.perf_counter() - started, request_id)
 
     def _record_request(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        # Anybody can make up methods, and each would be a series of its own in the metrics.
         method = scope["method"] if scope["method"] in _METHODS else "other"
         route = find_route(scope)
         self._metrics.count_request(method, route, status, seconds)

@@ -21,6 +21,7 @@ async def sweep_old(hub: Hub, stop: asyncio.Event) -> None:
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
+        # It never ends but by an error: raised here, that is logged, and the worker is started again (`workers.py`).
         if sweeping.done():
             sweeping.result()
     finally:

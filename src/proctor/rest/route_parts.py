@@ -180,6 +180,7 @@ class _StrictRequest(Request):
             try:
                 self._strict_json = await decoding(self).decode(await self.body())
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+                # Of this error FastAPI makes the `json_invalid` that `errors.py` puts into words.
                 raise json.JSONDecodeError(str(error), "", 0) from None
         return self._strict_json
 

@@ -80,6 +80,7 @@ class Doorkeeper:
     def _find_refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
         name = read_host(host)
+        # Of two `Host` headers a proxy in front may have looked at the other one.
         if len(headers.getlist("host")) != 1 or name is None or not self._is_known(name):
             hint = f"start it with --allowed-host {name}" if name else None
             return Refusal("FORBIDDEN", f"this service is not known as {host[:200]!r}", hint=hint)
@@ -196,6 +197,7 @@ class Authentication:
         async def watched(message: Message) -> None:
             nonlocal watch, complete
             if message["type"] == "http.response.start" and _is_stream(message):
+                # Any other answer is soon over; a stream would outlive the key it was asked with.
                 watch = asyncio.create_task(ended_when_unwelcome())
             elif message["type"] == "http.response.body":
                 complete = not message.get("more_body", False)
@@ -204,9 +206,12 @@ class Authentication:
         try:
             await self._app(scope, receive, watched)
         except asyncio.CancelledError:
+            # Somebody else has cancelled the request, and expects it to end by that.
             if not ended:
                 raise
+            # The cancellation was our own and is dealt with; else asyncio would count it as one from outside that still holds.
             request.uncancel()
+            # Ended as every stream ends, so that the client does not take it for a broken connection.
             if not complete:
                 await send({"type": "http.response.body", "body": b""})
         finally:
@@ -250,6 +255,7 @@ class Authentication:
         if caller is not None:
             self._count_request(hub, caller.actor)
         elif has_body(scope):
+            # Before anything else is looked at: whoever guesses keys does so at the login, too.
             self._count_request(hub, _name_address(scope))
             if scope["path"] != LOGIN_PATH or not promises_at_most(Headers(scope=scope), _LARGEST_LOGIN):
                 raise Refusal("UNAUTHORIZED", "log in first")
@@ -261,6 +267,7 @@ class Authentication:
             raise Refusal("UNAUTHORIZED", "a key is needed: Authorization: Bearer vk_..., or x-api-key")
 
     def _count_request(self, hub: Hub, who: str) -> None:
+        # Made late: the hub, whose settings and clock it takes, is there only when the application has started.
         if self._buckets is None:
             self._buckets = RateLimits(hub.settings.requests_per_minute, hub.clock)
         wait_s = self._buckets.take_s(who)

@@ -74,6 +74,7 @@ def _whole(least: int, most: int = 2**53) -> Callable[[str], int]:
 def _seconds(text: str) -> float:
     """Expected a number of 0 or more."""
     value = float(text)
+    # `float` also reads `nan` and `inf`.
     if not 0 <= value < float("inf"):
         raise ValueError
     return value
@@ -112,6 +113,7 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
     for pair in text.split(","):
         name, equals, value = (part.strip() for part in pair.partition("="))
         value = unquote(value)
+        # Decoded, a value may hold a line break, which would begin another header.
         if not equals or not _HEADER.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise ValueError
         found.append((name.lower(), value))

@@ -33,6 +33,7 @@ class Streams:
     def leave(self, who: str) -> None:
         """Stop counting a stream of somebody."""
         self._open[who] -= 1
+        # Keys come and go; each would leave a count of 0 behind for ever.
         if self._open[who] <= 0:
             del self._open[who]
 

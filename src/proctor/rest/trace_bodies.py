@@ -45,6 +45,7 @@ class ByteGate:
 
     async def enter(self, size: int, until: float) -> None:
         """Wait for the turn, until a moment of the event loop's clock. Raises `Refusal`."""
+        # Nobody overtakes: small bodies, one after the other, would keep a larger one out until its time is over.
         if not self._waiting and self._has_room(size):
             self._open += size
             return
@@ -53,10 +54,12 @@ class ByteGate:
         try:
             async with asyncio.timeout_at(until):
                 await turn
+        # Also where the request is cancelled: a turn that nobody uses would keep its bytes for ever.
         except BaseException as error:
             if turn.done() and not turn.cancelled():
                 self.leave(size)  # its turn came, and nobody is there any more
             turn.cancel()
+            # Those behind it may have waited for nothing else than its size.
             self._admit_next()
             if isinstance(error, TimeoutError):
                 raise Refusal("UNAVAILABLE", "too many traces wait to be read", retry_after_s=RETRY_AFTER_S) from None
@@ -96,6 +99,7 @@ class TraceReader:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="read traces")
         self._small = ByteGate(MOST_OPEN)
+        # Into 0 bytes fits nothing but what comes alone: one large body at a time.
         self._large = ByteGate(0)
 
     @contextlib.asynccontextmanager

@@ -63,11 +63,13 @@ async def workers(hub: Hub, stop: asyncio.Event) -> AsyncGenerator[None]:
         yield
     finally:
         stop.set()
+        # `asyncio.wait` refuses an empty list.
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=STOP_S)
             for task in late:
                 _LOG.warning("a worker did not stop in time and was cancelled", extra={"worker": task.get_name()})
                 task.cancel()
+            # The database is closed after this, and not under somebody who still works with it.
             await asyncio.gather(*tasks, return_exceptions=True)
 
 

@@ -65,6 +65,7 @@ class TraceWriter:
         """
         until = asyncio.get_running_loop().time() + self._patience_s if until is None else until
         kept: list[KeptTrace] = []
+        # The next piece joins the end of the queue, so that one request with very many traces does not hold up the small ones behind it.
         for start in range(0, len(arrivals), PIECE):
             kept += await self._keep_piece(arrivals[start : start + PIECE], until)
         return kept
@@ -75,6 +76,7 @@ class TraceWriter:
             raise Refusal("UNAVAILABLE", "too many traces wait for the disk", retry_after_s=RETRY_AFTER_S)
         self._queue.append(waiting)
         self._size += waiting.size
+        # The task ends when the queue is empty; whoever comes first after that starts the next one.
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain(), name="trace writer")
         try:
@@ -100,9 +102,11 @@ class TraceWriter:
             try:
                 await self._commit(batch)
             finally:
+                # Only now: what is being written is still in memory, and counts against what may wait.
                 self._size -= sum(waiting.size for waiting in batch)
 
     def _taken(self) -> list[_Waiting]:
+        # The first is taken whatever its size: one that is larger than a batch would never have its turn.
         batch = [self._queue.popleft()]
         size, count = batch[0].size, len(batch[0].arrivals)
         while self._queue and len(batch) < BATCH_REQUESTS:
@@ -118,6 +122,7 @@ class TraceWriter:
         try:
             answers = await self._kept(batch)
         except Exception as error:
+            # A database that is gone refuses each of them as well; one by one that would only take longer.
             if len(batch) > 1 and not is_gone(error):
                 # One of them is to blame, and the others are not.
                 for waiting in batch:
@@ -128,6 +133,7 @@ class TraceWriter:
                 _fail(batch, error)
         else:
             for waiting, answer in zip(batch, answers, strict=True):
+                # Whoever gave up has cancelled the future: to set it would raise, and the others of the batch would get no answer.
                 if not waiting.answer.done():
                     waiting.answer.set_result(answer)
             now = self._hub.clock()

@@ -109,6 +109,7 @@ class AttemptDriver:
         if self._ports.speaker_for is None:
             raise TargetError(f"nobody plays the simulated user of case {attempt.case.id!r} in this run", code="user_unavailable")
         speaker: Speaker = self._ports.speaker_for(attempt.case, tape)
+        # Where nothing bounds the spending no turn has to be measured and priced.
         if self._spent.bounds_spending:
             speaker = BudgetedSpeaker(speaker, self._spent, prepared.prices, (attempt.case.id, attempt.number))
         return msgspec.structs.replace(attempt, speaker=speaker)
@@ -121,6 +122,7 @@ class AttemptDriver:
     async def _bound_time(self, running: Awaitable[Evidence]) -> Evidence:
         seconds = self._settings.timeout_s
         left = self._spent.get_seconds_left()
+        # An attempt that outlasts the time of the run would keep the run from ending.
         if left is not None:
             seconds = min(seconds, left)
         bound = asyncio.timeout(seconds)
@@ -128,6 +130,7 @@ class AttemptDriver:
             async with bound:
                 return await running
         except TimeoutError as error:
+            # A target may raise `TimeoutError` on its own: it is our time-out only where the bound has expired.
             why = (
                 f"no answer within {seconds:g} s"
                 if bound.expired()
@@ -146,6 +149,7 @@ class AttemptDriver:
         if retry_after_s is None or retry_after_s <= self._settings.timeout_s:
             return False
         if code in ("rate_limited", "overloaded"):
+            # Without the pause: it would close the gate for all other attempts, longer than any of them may take.
             self._gate.slow_down(None)
         return True
 
@@ -153,9 +157,11 @@ class AttemptDriver:
         wait = max(self._settings.backoff_s * 2**tried, retry_after_s or 0.0)
         if code in ("rate_limited", "overloaded"):
             self._gate.slow_down(retry_after_s)
+            # The run may be waiting without a time limit, and has to learn of the pause to wake up at its end.
             self._on_slowdown()
             self._ports.listener(Event(kind="slowed", case=case, attempt=number, message=f"at most {self._gate.limit} at once"))
         self._ports.listener(Event(kind="retrying", case=case, attempt=number, message=f"{why}; again in {wait:g} s"))
+        # The place at the gate is kept meanwhile: a retry must not make room for more requests to a side that is overloaded.
         await asyncio.sleep(wait)
 
     def _is_out_of_time(self) -> bool:
@@ -164,6 +170,7 @@ class AttemptDriver:
 
 def make_broken_result(prepared: PreparedCase, number: int, code: str, reason: str) -> CaseResult:
     """Return the result of an attempt that left nothing to decide on."""
+    # One for each assertion, as readers pair them by position, and all with the code of the attempt: by that `left_nothing` knows it.
     verdict = errored(code, reason)
     return CaseResult(prepared.case, "error", None, (verdict,) * len(prepared.case.assertions), None, None, None, number, {}, code, reason)
 
@@ -173,6 +180,7 @@ def explain_unusable(evidence: object) -> str | None:
     if not isinstance(evidence, Evidence):
         return f"expected evidence, found {type(evidence).__name__}"
     try:
+        # msgspec checks no types when a struct is made, so a target may have put anything into it.
         _EVIDENCE.decode(msgspec.json.encode(evidence))
     except RecursionError:
         return "it is nested too deep, or contains itself"
@@ -186,4 +194,5 @@ def _get_asked_pause_s(evidence: Evidence) -> float | None:
     if evidence.http_status != 429:
         return None
     asked = evidence.metadata.get("retry_after_s")
+    # A 429 that names no pause is still one: 0.0, and not None.
     return float(asked) if isinstance(asked, (int, float)) and not isinstance(asked, bool) else 0.0

@@ -33,9 +33,11 @@ class BudgetedSpeaker:
         if answer is not None:
             self._agent = self._agent.add(self._measure(answer))
         text = await self._inner.say_next(answer)
+        # After the user has spoken: its model spends tokens on that message, too.
         self._meter.hold(self._attempt, self._agent.add(self._measure_user()))
         why = self._meter.explain_overspent() if text is not None else None
         if why is not None:
+            # Kept here as well: targets raise an error of their own in place of this one.
             self.stopped = why
             raise TargetError(f"the conversation was left in its middle: {why}", code=BUDGET)
         return text

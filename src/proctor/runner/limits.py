@@ -24,6 +24,7 @@ LONGEST_S = 7 * 24 * 3600.0
 
 def require_whole(name: str, value: object, least: int, most: int | None = None) -> None:
     """Raise `InputError` unless a number is whole and between these."""
+    # `True` is an `int` in Python: `repeat: true` must not count as 1.
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
         wanted = f"from {least} to {most:,}" if most is not None else f"of at least {least}"
         raise InputError(f"{name}: expected a whole number {wanted}, found {value!r:.40}")
@@ -60,6 +61,7 @@ class AttemptGate:
 
     def get_pause_s(self) -> float:
         """Return how long the other side still asks to be left alone, in seconds."""
+        # Most runs are never asked for a pause; they are spared the look at the clock.
         return max(0.0, self._closed_until - self._clock()) if self._closed_until else 0.0
 
     def note_success(self) -> None:
@@ -77,6 +79,7 @@ class AttemptGate:
         if self._adapt:
             self.limit = max(1, self.limit // 2)
             self._successes = 0
+        # A run that does not adapt its number respects a pause all the same.
         if retry_after_s is not None:
             # Several attempts may be refused at once: the longest pause that any of them was told holds for all.
             self._closed_until = max(self._closed_until, self._clock() + retry_after_s)
@@ -148,6 +151,7 @@ class BudgetMeter:
     def release(self, attempt: tuple[str, int], *, spent: bool = False) -> None:
         """Forget what was held: the attempt is over and counted as such; `spent` counts it here, as nothing else is kept of it."""
         held = self._held.pop(attempt, None)
+        # An attempt that came to its end is counted by its evidence: adding what was held would count it twice.
         if held is not None and spent:
             self.add(tokens=held.tokens, user_tokens=held.user_tokens)
             self.cost += held.cost
@@ -168,6 +172,7 @@ class BudgetMeter:
     def explain_overspent(self) -> str | None:
         """Return the bound on tokens or on the cost that was reached, in words, or None; conversations under way count."""
         budget = self._budget
+        # Only attempts that are under way are held, so this sum is short however long the run is.
         user_tokens = self.user_tokens + sum(held.user_tokens for held in self._held.values())
         tokens = self.tokens + sum(held.tokens + held.user_tokens for held in self._held.values())
         cost = self.cost + sum(held.cost for held in self._held.values())
@@ -216,4 +221,5 @@ class BudgetMeter:
         """Return how many seconds the run may still take, or None without a bound."""
         if self._budget.max_seconds is None:
             return None
+        # Never below zero: the driver of attempts asks for exactly 0.0.
         return max(0.0, self._budget.max_seconds - (self._clock() - self._started))

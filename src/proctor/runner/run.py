@@ -63,6 +63,7 @@ class Runner:
         self._tapes: dict[tuple[str, int], Tape] = {}
         """The tapes of the attempts that are under way."""
         self._new_tape = ports.tape_for
+        # Driver and judge ask these ports for a tape, and so get the one that is open for their attempt.
         self._ports = ports = msgspec.structs.replace(ports, tape_for=self._open_tape)
         self._settings = settings = settings or RunSettings()
         self._tell = ports.listener
@@ -99,6 +100,7 @@ class Runner:
         if not total:
             return RunOutcome(ended="completed")
         self._tell(Event(kind="planned", total=total))
+        # Outside of the `try`: a target that could not be opened has cleaned up itself.
         await self._open_target()
         try:
             return await self._drive_attempts(waiting)
@@ -178,6 +180,7 @@ class Runner:
         """Start as many attempts as there are places for."""
         # What is finished and not yet on disk would be driven again after a crash: never more than a handful.
         while self._more and self._writing <= self._settings.concurrency and self._gate.enter():
+            # The place comes first: an attempt that was taken from the iterator cannot be put back.
             upcoming = next(self._waiting, None) if self._stop is None else None
             if upcoming is not None:
                 # A bound stops only a run that has something left to start.
@@ -192,9 +195,11 @@ class Runner:
 
     async def _wait_for_change(self) -> None:
         """Wait until the last attempt has been started, or a pause that the other side asked for is over."""
+        # No await lies between the last look at the gate and this, so that no change is lost.
         self._changed.clear()
         pause = self._gate.get_pause_s()
         try:
+            # An attempt that ends during a pause starts no other: when the pause is over this has to.
             await asyncio.wait_for(self._changed.wait(), pause or None)
         except TimeoutError:
             return
@@ -233,6 +238,7 @@ class Runner:
             result = await self._ask_judge(prepared, number, evidence)
             self._count_result(result, evidence)
             self._writing += 1
+        # Nobody asks for this tape any more, and a long run must not hold the tapes of all its attempts.
         self._tapes.pop((prepared.case.id, number), None)
         try:
             await self._ports.log.append(make_entry(result, evidence, started_at=started, duration_ms=(self._ports.clock() - began) * 1000))
@@ -250,6 +256,7 @@ class Runner:
         usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None
         user = evidence.simulated_user.usage if evidence is not None and evidence.simulated_user is not None else None
         self._spent.add(tokens=usage or 0, user_tokens=(user and user.total()) or 0)
+        # An agent that does not tell its tokens spends some all the same: a bound on them was then not kept.
         self._spent.tokens_unknown += evidence is not None and usage is None
 
     def _count_result(self, result: CaseResult, evidence: Evidence | None) -> None:
@@ -283,6 +290,7 @@ class Runner:
             self._changed.set()
             raise
         finally:
+            # Taken in `_run_attempt`, while the place at the agent was still held.
             self._at_the_judge.release()
 
 

@@ -21,6 +21,7 @@ class Follower:
         started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[None]]] = Future()
         self._thread = threading.Thread(target=self._run, args=(go_on, then, started), name="proctor-following", daemon=True)
         self._thread.start()
+        # Waited for: `close` may come at once, and needs both.
         self._loop, self._task = started.result()
 
     @property

@@ -27,6 +27,7 @@ class MllpServer:
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._tcp = _Tcp(("127.0.0.1", 0), type("Handler", (_Handler,), {"answer": staticmethod(answer)}))
+        # `shutdown` waits for the next poll: by default that is half a second at the end of every attempt.
         self._thread = threading.Thread(target=self._tcp.serve_forever, kwargs={"poll_interval": 0.05}, name="proctor-mllp", daemon=True)
         self._thread.start()
 
@@ -55,6 +56,7 @@ class _Handler(socketserver.BaseRequestHandler):
         wire: socket.socket = self.request
         wire.settimeout(_IDLE_S)
         waiting = bytearray()
+        # Whole frames are taken out as they come, so what waits is one unfinished message.
         while len(waiting) <= MOST_BYTES:
             try:
                 received = wire.recv(65_536)

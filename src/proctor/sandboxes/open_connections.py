@@ -32,8 +32,10 @@ class OpenConnections(_Server):
 
     def close_connections(self) -> None:
         """End the connections that clients have left open, so that their threads end."""
+        # A copy: threads that end meanwhile take their connections out of the set.
         for connection in list(self._connections):
             with contextlib.suppress(OSError):
+                # Not closed: its thread is woken by the end of the stream and closes it itself.
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -109,16 +109,19 @@ class _Served:
                 request = Request(method=GO_ON, path=path, base=base, token=self.token)
                 return (await self.sandbox.handle(system, request, fetch=self.fetch)).then
 
+        # Nobody else looks at those that have ended until the sandbox is closed, and a long attempt may have many.
         self._followers = [one for one in self._followers if one.is_working]
         self._followers.append(Follower(go_on, then))
 
     async def fetch(self, errand: Errand) -> Fetched:
         """Ask outside on behalf of a system; who is asked may use the systems of this sandbox meanwhile."""
+        # Who is asked may use this sandbox before it answers: with the lock in hand, each would wait for the other.
         self.lock.release()
         try:
             return await fetch_outside(errand)
         finally:
             self.lock.acquire()
+            # The sandbox may have been removed meanwhile, and nothing is written to one that is.
             self._require_open()
 
     def _require_open(self) -> None:
@@ -152,8 +155,10 @@ class LoopbackServer:
 
     def open(self) -> None:
         """Begin to listen, on a port that is free. Raises `OSError` where none can be had."""
+        # A class for each server: the standard library makes the handlers itself, and gives them nothing of ours.
         handler = type("Handler", (_Handler,), {"answer": staticmethod(self._answer)})
         self._http = _Http(("127.0.0.1", 0), handler)
+        # `shutdown` waits for the next poll: by default that is half a second at the end of every run.
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, name="proctor-sandboxes", daemon=True
         )
@@ -196,6 +201,7 @@ class LoopbackServer:
         if served is not None:
             with served.lock:
                 served.token = ""
+            # Without the lock: this waits for threads that may be waiting for it.
             served.close_lines()
 
     def call_tool(self, sandbox: Sandbox, system: str, tool: str, arguments: Mapping[str, Json]) -> dict[str, Json]:
@@ -229,6 +235,7 @@ class LoopbackServer:
         with served.lock:
             name, rest = match[2], match[3] or "/"
             known = name in served.systems
+            # Before the system is looked for: who has no token is not told which systems there are.
             if not (known and served.sandbox.is_open(name, rest)) and not _has_token(headers, served.token):
                 told = served.sandbox.refuse(name, 401, "unauthorized", "send the token of the sandbox as `Authorization: Bearer TOKEN`")
                 return msgspec.structs.replace(told, headers={**told.headers, "www-authenticate": "Bearer"})
@@ -260,6 +267,7 @@ def _has_token(headers: dict[str, str], token: str) -> bool:
             return False
     elif scheme.lower() != "bearer":
         return False
+    # A sandbox that was removed has an empty token, which an empty password would equal.
     return bool(token) and hmac.compare_digest(sent, token.encode())
 
 
@@ -287,6 +295,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = self._read_body(headers)
         except _TooLarge:
+            # What was not read of the body would be taken for the next request.
             self.close_connection = True
             response = refuse(413, "too_large", f"a request has at most {MOST_BYTES} bytes").response
         except ValueError as error:
@@ -301,6 +310,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in response.headers.items():
             # An id that an author chose may stand in a header, and nothing may end it early.
             self.send_header(name, re.sub(r"[\r\n]", " ", value).encode("latin-1", "replace").decode("latin-1"))
+        # By HTTP neither has a body, and a 204 must not have a length either.
         if response.status not in (204, 304):
             self.send_header("content-length", str(len(response.body)))
         self.end_headers()
@@ -311,6 +321,7 @@ class _Handler(BaseHTTPRequestHandler):
         if "chunked" in headers.get("transfer-encoding", "").lower():
             return self._read_chunks()
         length = headers.get("content-length", "0")
+        # Stricter than `int` alone, which takes signs, underscores and digits of other scripts, too.
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise ValueError(f"content-length: expected a whole number, found {length[:40]!r}")
         if int(length) > MOST_BYTES:

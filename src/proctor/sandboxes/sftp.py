@@ -52,6 +52,7 @@ class SftpServer:
 
     def close(self) -> None:
         """Stop to listen, and end the connections that are open."""
+        # First of all: asyncssh closes the open files of a connection that breaks off, and half a file must not be kept.
         self._drop.is_over = True
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
@@ -62,6 +63,7 @@ class SftpServer:
             with ThreadPoolExecutor(1, "proctor-sftp-work") as worker:
                 asyncio.run(self._serve(started, worker))
         except BaseException as error:
+            # Whoever makes the server waits for `started`, and hears there that no port could be had.
             if started.done():
                 raise
             started.set_exception(error)
@@ -132,6 +134,7 @@ class _Guard(asyncssh.SSHServer):
         return True
 
     def validate_password(self, username: str, password: str) -> bool:
+        # As bytes: `compare_digest` refuses text beyond ASCII, and a client may send any.
         return bool(self._token) and hmac.compare_digest(password.encode("utf-8", "replace"), self._token.encode())
 
 
@@ -162,6 +165,7 @@ class _Session(asyncssh.SFTPServer):
     async def close(self, file_obj: object) -> None:
         await self._do(self._drop.close, file_obj)
 
+    # What is open is held in memory, so that reading and writing wait for no turn of the sandbox.
     def read(self, file_obj: object, offset: int, size: int) -> bytes:
         return self._drop.read(cast("OpenFile", file_obj), offset, size)
 

@@ -93,6 +93,7 @@ class Drop:
         if flags & _READ or not flags & _WRITE:
             content = b"" if is_new and flags & _WRITE else self._ask("GET", name).body
         else:
+            # The client does not read it: the content is needed to change a part of it, and that is no event.
             content = b"" if is_new else self._look(Request(method="GET", path=_encode(name))).body
         if flags & _WRITE and flags & _TRUNCATE:
             content = b""
@@ -145,6 +146,7 @@ class Drop:
 
     def close(self, file: OpenFile) -> None:
         """Close a file; of one that was written, this is the request."""
+        # First: a file that the system refuses is closed all the same, and takes no more room.
         self._open.remove(file)
         if file.is_changed and not self.is_over:
             self._ask("PUT", file.name, bytes(file.content))
@@ -174,6 +176,7 @@ class Drop:
             tree.describe(name)
             raise SFTPFailure(f"{show('/' + name)} is a file, no folder")
         prefix = f"{name}/" if name else ""
+        # Folders are known here alone, so the answer is made of the tree; the request is made to be an event.
         self._ask("GET", "", query=(("prefix", prefix),) if prefix else ())
         inside = {one[len(prefix) :].partition("/")[0] for one in (*tree.files, *tree.folders) if one.startswith(prefix) and one != name}
         here = [SFTPName(dots, attrs=_describe(_FOLDER_MODE, 0, 0)) for dots in (b".", b"..")]
@@ -224,6 +227,7 @@ class Drop:
         self._made.discard(name)
 
     def _keep_folder(self, name: str) -> None:
+        # Folders are made of the paths of files, and this one would go with its last file.
         folder = posixpath.dirname(name)
         if folder and len(self._made) < MOST_FOLDERS:
             self._made.add(folder)
@@ -238,6 +242,7 @@ class Drop:
             text = path.decode()
         except UnicodeDecodeError:
             raise SFTPFailure("a path is written in UTF-8") from None
+        # Before the path is resolved: `normpath` drops a `..` that leads above the root without a word.
         depth = 0
         for part in text.split("/"):
             depth += -1 if part == ".." else part not in ("", ".")

@@ -57,6 +57,7 @@ def compare_sketches(base: Mapping[int, int], candidate: Mapping[int, int], *, a
     ratio = math.log(after / before)
     interval: Interval | None = None
     verdict: AmountVerdict = "too_little_data"
+    # The lower bounds are divided by below; one of 0 leaves the ratio without an interval.
     if min(sum(base.values()), sum(candidate.values())) >= _LEAST_AMOUNTS and low_base and low_candidate:
         below = math.hypot(math.log(after / low_candidate), math.log(high_base / before))
         above = math.hypot(math.log(high_candidate / after), math.log(before / low_base))

@@ -42,6 +42,7 @@ class AmountChange(msgspec.Struct, frozen=True, kw_only=True):
 def compare_amounts(base: Mapping[str, Sequence[float]], candidate: Mapping[str, Sequence[float]], *, alpha: float = 0.05) -> AmountChange:
     """Compare the amounts of the attempts of each case; cases without a positive amount on both sides are left out."""
     medians = [(find_median(base[case]), find_median(candidate[case])) for case in base if base[case] and candidate.get(case)]
+    # Ratios are compared by their logarithms, and that of 0 or infinity is no number to compute with.
     medians = [(before, after) for before, after in medians if 0 < before < math.inf and 0 < after < math.inf]
     if not medians:
         return AmountChange(verdict="too_little_data", cases=0)

@@ -167,6 +167,7 @@ def _make_tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
 
 def _sum_spent(judged: Sequence[JudgedAnswer]) -> JudgeCost:
     details = [one.opinion.details for one in judged]
+    # What was remembered was paid for when it was first asked.
     asked = [one for one in details if one.get("cached") is not True]
     tokens = [count for one in asked if (count := _count_tokens(one.get("usage"))) is not None]
     costs = [cost for one in asked if isinstance(cost := one.get("cost"), (int, float)) and not isinstance(cost, bool)]

@@ -99,6 +99,7 @@ def choose_cut(
 ) -> ChosenCut | None:
     """Return the best cut for these items, or None if a label has fewer items than folds, or all scores are the same."""
     by_label = [[index for index, (_, label) in enumerate(items) if label is wanted] for wanted in (True, False)]
+    # Every fold needs both labels, and a cut needs two scores to lie between.
     if min(len(indices) for indices in by_label) < folds or len({score for score, _ in items}) < 2:
         return None
     stream = Draws(seed)

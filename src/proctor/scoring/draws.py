@@ -56,6 +56,7 @@ class Draws:
         """Return a share, distributed as Beta(one, other); both above 0."""
         first, second = self._gamma(one), self._gamma(other)
         total = first + second
+        # With shapes near 0 both draws can be rounded to 0.
         return first / total if total > 0 else 0.5
 
     def _gamma(self, shape: float) -> float:

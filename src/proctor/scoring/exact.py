@@ -88,6 +88,7 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     least = 1.0
     order = sorted(range(len(p_values)), key=lambda index: p_values[index], reverse=True)
     for rank, index in zip(range(len(p_values), 0, -1), order, strict=True):
+        # From the largest down, with the least so far: a smaller p-value never gets a larger adjusted one.
         least = min(least, p_values[index] * len(p_values) / rank)
         adjusted[index] = least
     return adjusted
@@ -98,6 +99,7 @@ def adjust_by_holm(p_values: Sequence[float]) -> list[float]:
     adjusted = [1.0] * len(p_values)
     largest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        # With the largest so far: a larger p-value never gets a smaller adjusted one.
         largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
         adjusted[index] = largest
     return adjusted
@@ -120,6 +122,7 @@ def _test(kinds: Mapping[_Kind, int], observed: int) -> ExactTest:
         return ExactTest(1.0, 1.0, 1.0, 0)
     length = 1 + sum(count * (_find_most(kind) - _find_fewest(kind)) for kind, count in kinds.items())
     bits = sum(count * _estimate_log2_ways(kind) for kind, count in kinds.items())
+    # Up to eight bits more for each total: coefficients are kept in whole bytes.
     if length * (bits + 8) > LARGEST_EXACT_BITS:
         return _test_by_normal_curve(kinds, observed, informative)
     ways = _count_ways(kinds, length)
@@ -144,6 +147,7 @@ def _count_ways(kinds: Mapping[_Kind, int], length: int) -> list[int]:
     The distribution of a sum is the product of polynomials. Written as integers, with their coefficients in digits wide enough
     that none overflows, Python multiplies them exactly and fast.
     """
+    # What all coefficients add up to, so that none of them runs over into the digits of the next.
     everything = math.prod(math.comb(n + m, passes) ** count for (n, m, passes), count in kinds.items())
     width = (everything.bit_length() + 7) // 8
     product = 1
@@ -164,6 +168,7 @@ def _test_by_normal_curve(kinds: Mapping[_Kind, int], observed: int, informative
         runs = n + m
         mean += count * (m * passes / runs - _find_fewest((n, m, passes)))
         variance += count * (n * m * passes * (runs - passes) / (runs * runs * (runs - 1)))
+    # Never 0: only cases with passes and failures, and attempts in both runs, are among the kinds.
     deviation = math.sqrt(variance)
     regressed = _find_share_below((observed + 0.5 - mean) / deviation)
     improved = _find_share_below((mean - observed + 0.5) / deviation)

@@ -68,6 +68,7 @@ def find_two_sided_z(confidence: float) -> float:
     """Return the quantile that leaves half of `1 - confidence` on each side."""
     if not 0 < confidence < 1:
         raise ValueError(f"expected a confidence between 0 and 1, found {confidence}")
+    # The usual confidence is answered without loading `statistics`.
     return Z95 if confidence == 0.95 else find_normal_quantile(0.5 + confidence / 2)
 
 
@@ -183,4 +184,5 @@ def _square_and_add(
 
 
 def _join(one: float, other: float, correlation: float) -> float:
+    # With a correlation of 1 and equal parts, rounding may leave a little less than 0.
     return math.sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))

@@ -112,6 +112,7 @@ class Tally:
         count = self._by_case.get(case.id)
         if count is not None:
             count.passed += passes
+        # Only a case that came when `MOST_COUNTED` others were there is not found: it is among the packed ones.
         elif passes:
             self._packed.add(case, "pass", passes)
         self._scored += passes

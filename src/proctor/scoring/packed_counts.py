@@ -72,4 +72,5 @@ class PackedCounts:
     def _find(self, case_id: str) -> int | None:
         if self._numbers is None:
             return None
+        # The table knows hashes, and another id may have the same one.
         return next((number for number in self._numbers.find(case_id) if self._texts[2 * number] == case_id), None)

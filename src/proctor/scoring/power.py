@@ -47,6 +47,7 @@ def repeats_needed(cases: int, base_rate: float, drop: float, *, power: float = 
     root += find_normal_quantile(power) * math.sqrt(base_rate * (1 - base_rate) + after * (1 - after))
     root /= drop
     attempts = ((root + math.sqrt(root * root + 4 / drop)) / 2) ** 2
+    # A quotient that is a whole number but for its last bit must not cost one more repeat of everything.
     return max(1, math.ceil(attempts / cases - 1e-9))
 
 

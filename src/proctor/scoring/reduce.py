@@ -22,6 +22,7 @@ def reduce_attempts(counts: Mapping[str, int], pass_threshold: float | None = No
     if pass_threshold is not None and decided > 1:
         if passed / decided >= pass_threshold - TOLERANCE:
             return "pass"
+        # Where only errors keep it below its threshold, nothing is known to have failed.
         return "fail" if failed else "error"
     if failed:
         return "fail"

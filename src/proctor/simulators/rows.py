@@ -68,6 +68,7 @@ def apply_changes(rows: Rows, changes: tuple[Change, ...]) -> Rows:
         if held is None:
             held = changed[change.collection] = Collection(rows.get(change.collection, {}))
         held.write(change.key, change.row)
+    # As a `Collection`, so that an index has a place to be kept at, also where nothing is ever changed.
     unchanged = {name: held if isinstance(held, Collection) else Collection(held) for name, held in rows.items() if name not in changed}
     # In the order in which the collections came to be.
     return {name: changed[name] if name in changed else unchanged[name] for name in dict.fromkeys((*rows, *changed))}
@@ -82,6 +83,7 @@ class Draft:
     """The rows of one system while a request is handled: what is written here is kept only when the whole request is."""
 
     def __init__(self, rows: Rows, system: str) -> None:
+        # The collections themselves are shared: `_write` copies one when it is first written to.
         self._rows: dict[str, Mapping[str, Json]] = dict(rows)
         self._system = system
         self._own: set[str] = set()
@@ -101,6 +103,7 @@ class Draft:
         if not isinstance(held, Collection):
             return None
         if held.index is None:
+            # Kept with rows that others share, so that it is made once for all sandboxes of a dataset.
             held.index = make(held)
         return held.index
 
@@ -123,6 +126,7 @@ class Draft:
 
     def branch(self) -> Draft:
         """Return a draft over this one, for work of which all or nothing is kept: see `absorb`."""
+        # It owns no collection yet, so that its first write copies one and leaves ours as it is.
         return Draft(self._rows, self._system)
 
     def absorb(self, other: Draft) -> None:

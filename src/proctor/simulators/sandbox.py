@@ -97,6 +97,7 @@ class Sandbox:
         self._around = around
         self._answer = answer
         late = ((step.after_s, system.name, step) for system in systems for step in system.scenario if step.after_s > 0)
+        # By time alone: sorting keeps the order in which steps of one moment were written.
         self._late = sorted(late, key=lambda one: one[0])
         self._began = 0.0
         self.failed_steps: list[str] = []
@@ -127,11 +128,13 @@ class Sandbox:
             except Errand as errand:
                 # Nothing of the draft is kept: the request is handled again with what came of it.
                 request = msgspec.structs.replace(request, fetched=(*request.fetched, await _go(errand, request, fetch)))
+                # To ask outside is no conflict with others; how often that is done has a limit of its own.
                 tries -= 1
                 continue
             except Exception as error:  # a bug in a simulator is an answer of its own, and nothing of its work is kept
                 told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
                 response = refuse_for(simulator.kind, 500, "internal_error", told)
+            # Events are kept and shown, and the token would open the sandbox to whoever reads them.
             event = StateRequest(
                 system=system,
                 method=request.method,
@@ -150,6 +153,7 @@ class Sandbox:
     async def _perform_due_steps(self) -> None:
         """Let happen what was to happen by now, as part of how the systems began: the agent did not do it."""
         while self._late and self._around.seconds() - self._began >= self._late[0][0]:
+            # Taken away before it is tried: a step that fails is told once, and does not hold up those behind it.
             _, system, step = self._late.pop(0)
             for _ in range(_MOST_TRIES):
                 snapshot = await self._store.load(self.name)

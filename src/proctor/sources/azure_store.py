@@ -49,6 +49,7 @@ def _split_address(parts: SplitResult) -> tuple[str, str | None, str]:
     account = host.removesuffix(domain)
     if parts.username:
         return unquote(parts.username), account, path
+    # Without a name before the `@` the container is the first part of the path.
     container, _, path = path.partition("/")
     return container, account, path
 

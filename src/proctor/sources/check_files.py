@@ -25,6 +25,7 @@ def load_check_file(path: Path) -> tuple[CheckEntry, ...]:
     """Return the checks of a Python file, in order of definition. Raises `InputError` with the line of what is wrong in it."""
     shown = _shorten(path)
     try:
+        # Before the file is read: where it changes in between, the version is the older one, and the next load reads it again.
         status = path.stat()
         source = path.read_bytes()
     except OSError as error:

@@ -70,6 +70,7 @@ def read_cells(partition: Partition, column: str | None = None, choice: RowChoic
     if partition.broken is not None:
         yield Cells([EvidenceError(partition.broken, code="unreadable_file")])
         return
+    # Before and behind: a file that changes while it is read gives rows of two states.
     _require_unchanged(file)
     yield from _read_parquet(partition, column, choice) if file.kind == "parquet" else _read_lines(partition, choice)
     _require_unchanged(file)
@@ -143,6 +144,7 @@ def _read_lines(partition: Partition, choice: RowChoice) -> Iterator[Cells]:
                 there, left_out = records, 0
                 if choice.where is not None:
                     records = drop_lines(there, choice.where, file.path, choice.asked)
+                    # A blank line is as empty as one that is left out, and does not count as one.
                     left_out = sum(not kept and bool(line) for line, kept in zip(there, records, strict=True))
                 yield Cells(records, offsets, beside=read_beside_lines(records, choice.beside), left_out=left_out)
         except (OSError, ValueError) as error:

@@ -130,6 +130,7 @@ def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
         # As bytes, so that text which is not UTF-8 is a fault of its own row and of no other.
         wide = arrow.types.is_large_string(array.type) or arrow.types.is_large_binary(array.type)
         found = array.cast(arrow.large_binary() if wide else arrow.binary()).to_pylist()
+        # Where all of them together are small enough, none is too large: most batches need no look at each cell.
         plain = array.null_count == 0 and array.nbytes <= MAX_LINE_BYTES and all(found)
         return found if plain else [_check_cell(cell) for cell in found]
     found = list_values(array, lambda _, error: EvidenceError(_describe_strange(error)))
@@ -152,6 +153,7 @@ def cut_nanoseconds(batch: Any) -> Any:
     arrow = import_arrow("pyarrow")
     for number, field in enumerate(batch.schema):
         if arrow.types.is_timestamp(field.type) and field.type.unit == "ns":
+            # With `safe` Arrow refuses a time that loses nanoseconds, and so the whole column.
             cut = batch.column(number).cast(arrow.timestamp("us", field.type.tz), safe=False)
             batch = batch.set_column(number, field.name, cut)
     return batch
@@ -195,6 +197,7 @@ def _read_member(name: str, value: Any) -> Any:
         return int(value) if value == value.to_integral_value() else float(value)
     if not isinstance(value, bytes):
         return value
+    # Bytes that are hexadecimal digits all of them are the text of an id already, and are decoded as such below.
     if name.lower().endswith("id") and len(value) in _ID_BYTES and not _HEXADECIMAL.issuperset(value):
         return value.hex()  # as OTLP writes ids
     try:

@@ -75,6 +75,7 @@ def find_local_path(place: str) -> str | None:
     """Return the path that the address of a file of this machine (`file://`) means; None for everything else. Raises `InputError`."""
     if not place.lower().startswith("file://"):
         return None
+    # In a pattern `?` is a wildcard: `urlsplit` would take what follows it for a query and cut it off the path.
     parts = urlsplit(place.replace("?", "%3F"))
     if parts.netloc not in ("", "localhost"):
         raise InputError(f"{place}: expected a file of this machine: file://{parts.path}")
@@ -183,6 +184,7 @@ def _walk_folder(folder: str, inside: tuple[str, ...] | None, noted: LeftOut) ->
             noted.note_batch(here)
             folders.clear()
             continue
+        # Into the same list: `os.walk` goes on with what is left in it, in its order.
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         for name in folders:
             if os.path.islink(os.path.join(here, name)):
@@ -244,6 +246,7 @@ def _make_file(
 def _cut_before_wildcard(place: str) -> str:
     """Return the folder in which a pattern begins to be one; a place without wildcards as it is."""
     first = _WILDCARD.search(place)
+    # The name of a file may hold a `*` itself: where there is such a file, it is meant.
     if first is None or os.path.exists(place):
         return place
     return place[: first.start()].rpartition("/")[0] or ("/" if place.startswith("/") else ".")

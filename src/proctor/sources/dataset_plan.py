@@ -85,6 +85,7 @@ def plan_partitions(
         return (known or {}).get(file) or list(_plan_file(file, wanted))
 
     with ThreadPoolExecutor(AT_ONCE) as threads:
+        # `map` gives results in the order of the files, whichever footer comes first.
         planned = [part for parts in threads.map(plan, files) for part in parts]
     if planned and all(part.broken is not None for part in planned):
         first = planned[0]
@@ -177,6 +178,7 @@ def _plan_parquet(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     spans = columns.spans if wanted.evidence_format is None else wanted.evidence_format in SPAN_FORMATS
     start = first_row = rows = size = 0
     for number, (group_rows, group_bytes) in enumerate(groups):
+        # A row group is never divided: one that is larger than a partition is a partition by itself.
         if size and size + group_bytes > wanted.partition_bytes:
             yield _make_partition(file, start, number, first_row, spans=spans)
             start, first_row, size = number, rows, 0

@@ -146,6 +146,7 @@ def require_names(where: Condition | None, schema: Any, path: str) -> None:
         return
     expression = make_expression(where, schema, read_folder_keys(path))
     try:
+        # Asked of no rows at all: pyarrow compares the types all the same, and a mistake shows before anything is read.
         schema.empty_table().filter(expression)
     except (ValueError, TypeError, NotImplementedError) as error:
         raise EvidenceError(f"--where: this cannot be asked of its columns: {error}", code="wrong_column_type") from error
@@ -167,6 +168,7 @@ class GroupFilter:
         if group not in self._fitting:
             return None
         found = self._fragment.subset(row_group_ids=[group]).to_table(columns={"keep": self._expression}, use_threads=False)
+        # Null is neither true nor false, and only what is true is read.
         keep = found.column("keep").combine_chunks().fill_null(False)
         return keep if keep.true_count else None
 
@@ -209,6 +211,7 @@ def _write(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
     arrow, compute = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
     if isinstance(where, (Compare, IsNull)):
         if where.name in keys:
+            # The key of a folder is the same for all rows of the file, so that it is decided here; null where nobody can say.
             return compute.scalar(arrow.scalar(decide_row(where, keys.get), arrow.bool_()))
         path, kind = _find_field(schema, where.name, keys)
         field = compute.field(*path)

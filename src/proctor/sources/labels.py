@@ -95,6 +95,7 @@ class _LabelCollector:
                 self._add_problem(item, line, f"the same as {known.origin}, so it counts twice", "repeated_label", warning=True)
         if item.id:
             first = self._ids.setdefault(item.id, item.origin)
+            # By identity: where the id is new, `setdefault` returns this very origin.
             if first is not item.origin:
                 self._add_problem(item, line, f"the id {item.id!r} already stands at {first}", "duplicate_id")
 
@@ -161,6 +162,7 @@ def _move_to_line(origin: Origin, line: int) -> Origin:
 def _bound_problems(problems: list[Problem]) -> Iterator[Problem]:
     """Yield the problems, errors before warnings where not all can be shown."""
     if len(problems) > MAX_PROBLEMS:
+        # The words happen to sort as they should, `error` before `warning`; each kind stays in the order of the files.
         problems = sorted(problems, key=lambda problem: problem.level)
     yield from problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:

@@ -25,6 +25,7 @@ class ResultsBeside:
     def complete(self, evidence: Evidence) -> Evidence:
         """Return the evidence with its whole answer from the results of the same run, and with a doubt where they name another call."""
         if not self._read:
+            # Before the file is read: one that is absent or something else is not tried again for every line of the trace.
             self._read = True
             self._document = _read_results(self._path, self._most_bytes)
         if self._document is None:

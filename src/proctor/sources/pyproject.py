@@ -26,6 +26,7 @@ def read_workspace_table(folder: Path) -> dict[str, Json] | None:
     """Return the table, or None where there is none. Raises `InputError` for a file that has one and cannot be read."""
     path = folder / PYPROJECT
     data = _read(path)
+    # Most projects have no such table: they need no parser, and a fault in their file is none of ours.
     if data is None or _HEADING.search(data) is None:
         return None
     import tomllib  # only such a project needs it

@@ -176,6 +176,7 @@ class RecordReader:
                 second = file.readline(MAX_LINE_BYTES + 1)
             yield from self._read_lines(_Prefixed(first + second, file), name) if second else self._read_document(first, name)
             return
+        # One byte more than allowed is enough to know that it is too large, however much follows.
         rest = file.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
         if len(first) + len(rest) > MAX_DOCUMENT_BYTES:
             megabytes = MAX_DOCUMENT_BYTES // 2**20
@@ -353,6 +354,7 @@ def iterate_whole_lines(file: Blocks) -> Iterator[bytes | None]:
     if too_long:
         yield None
     elif length:
+        # The last line may lack its break, and whoever takes lines out of a block goes by the breaks.
         yield b"".join(rest) + b"\n"
 
 

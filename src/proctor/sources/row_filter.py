@@ -114,6 +114,7 @@ def decide_row(condition: Condition, find: Lookup) -> bool | None:
     if isinstance(condition, Not):
         found = decide_row(condition.part, find)
         return None if found is None else not found
+    # Of `or` one true part decides, of `and` one false part, whatever is unknown about the others.
     decisive = isinstance(condition, Either)
     unknown = False
     for part in condition.parts:
@@ -149,6 +150,7 @@ def may_hold(condition: Condition, known: dict[str, str | None]) -> bool:
 
 
 def _decide_file(condition: Condition, known: dict[str, str | None]) -> bool | None:
+    # To `decide_row` what is not there is null; here it only means that no row has been looked at.
     if isinstance(condition, IsNull) and condition.name not in known:
         return None
     if isinstance(condition, (Compare, IsNull)):
@@ -185,6 +187,7 @@ def _compare(condition: Compare, found: Json) -> bool | None:
         # The keys of folders are texts.
         found = _read_text(found, value)
     same_kind = isinstance(found, str) if isinstance(value, str) else isinstance(found, (int, float))
+    # True and false are numbers to Python: without the last comparison `paid = 1` would hold of true.
     if found is None or not same_kind or isinstance(found, bool) is not isinstance(value, bool):
         return None
     return _COMPARE[condition.sign](found, value)
@@ -302,6 +305,7 @@ class _Reader:
         if kind == "text":
             return word.text[1:-1].replace("''", "'")
         if kind == "number":
+            # So few characters always fit into the 64 bits that integers of Arrow have.
             return int(word.text) if word.text.lstrip("+-").isdigit() and len(word.text) < 19 else float(word.text)
         return kind == "true"
 

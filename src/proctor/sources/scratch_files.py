@@ -27,6 +27,7 @@ _MOST_PENDING = 1 << 16
 
 def _make_file() -> IO[bytes]:
     with _tell_no_room():
+        # Without a buffer: `pread` and `pwrite` go past the one of the file object.
         return tempfile.TemporaryFile(prefix="proctor-rows-", buffering=0)
 
 
@@ -49,6 +50,7 @@ class FileNumbers:
         self._code: Code = code
         on_page = _PAGE // array(code).itemsize
         self._shift, self._mask = on_page.bit_length() - 1, on_page - 1
+        # Zeros that fill whole pages are not made here: `_load` makes them of a place that was never written.
         first = count & ~self._mask
         self._last = first, array(code, [0]) * (count - first)
         """The page that is not full, and the number with which it begins; in one piece, so that threads see both or neither."""
@@ -67,6 +69,7 @@ class FileNumbers:
         first, last = self._last
         if index >= first:
             return last[index - first]
+        # Without the lock, as most look-ups find their page: one that is pushed out right now still holds its numbers.
         page = self._pages.get(index >> self._shift)
         if page is None:
             with self._lock:
@@ -97,6 +100,7 @@ class FileNumbers:
                 number = first >> self._shift
                 self._pages[number] = last
                 self._changed.add(number)
+                # Last of all: until here readers find these numbers in `_last`, from here on among the pages, and never in neither.
                 self._last = first + len(last), array(self._code)
 
     def count_held(self) -> int:
@@ -118,6 +122,7 @@ class FileNumbers:
         if len(self._pages) < _MOST_PAGES:
             return
         number = next(iter(self._pages))
+        # Readers that miss the page from here on wait for the lock, and so until it is in the file.
         page = self._pages.pop(number)
         if number in self._changed:
             self._changed.discard(number)
@@ -151,6 +156,7 @@ class FilePieces:
             self._end += len(piece)
             if len(self._pending) > _MOST_PENDING:
                 self._flush()
+        # Behind the bytes: from here on the piece counts, and whoever asks for it has to find all of it.
         self._starts.append(self._end)
 
     def read(self, index: int) -> bytes:
@@ -158,6 +164,7 @@ class FilePieces:
         if not 0 <= index < len(self):
             raise IndexError(index)
         start, end = self._starts[index], self._starts[index + 1]
+        # A look without the lock is enough: bytes leave `_pending` only after they are in the file.
         if self._pending:
             with self._lock:
                 self._flush()

@@ -46,6 +46,7 @@ def load_workbook(path: Path) -> Any:
                         # As `openpyxl` reads it: the mark of an escaped underscore is no part of the text.
                         text: Any = Text.from_tree(node)
                         self.shared_strings.append(str(text.content).replace("x005F_", ""))
+                        # Else the tree would grow to the whole table, which is what this reader avoids.
                         root.clear()
 
     reader = Reader(path, read_only=True, data_only=True, keep_links=False)

@@ -77,6 +77,7 @@ def read_state_folder(folder: Path) -> Evidence:
 
 def _add_doubt(evidence: Evidence, unread: str) -> Evidence:
     account = evidence.account or Account("plain")
+    # What the reader itself says of the state comes second, and so it wins.
     unknown: dict[Part, str] = {"state": f"{unread} was not read", **account.unknown}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
 

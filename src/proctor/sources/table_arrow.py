@@ -85,6 +85,7 @@ class _ParquetPart:
         """Yield the rows, a batch at a time."""
         names = None if columns is None else [name for name in columns if name in self.columns]
         try:
+            # Nothing is mapped and nothing read ahead: both would keep more in memory than the batch that is asked for.
             with self._parquet.ParquetFile(self._path, memory_map=False, buffer_size=_READ_AT_ONCE, pre_buffer=False) as opened:
                 yield from opened.iter_batches(batch_size=BATCH, columns=names, use_threads=False)
         except (OSError, ValueError) as error:
@@ -185,6 +186,7 @@ def _decode_batch(batch: Any, file: str, first: int) -> list[dict[str, Any]]:
     try:
         return batch.to_pylist()
     except (ValueError, OverflowError):
+        # A batch is decoded in one go, which does not say which cell cannot be: only after a fault each of them is tried.
         for number in range(batch.num_rows):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 try:

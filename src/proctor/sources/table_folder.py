@@ -31,6 +31,7 @@ def open_folder(folder: Path, told: str, options: TableOptions, check_inside: Ch
     if (folder / "dataset_dict.json").is_file():
         names = _read_json(folder / "dataset_dict.json", f"{told}/dataset_dict.json", check_inside).get("splits")
         split = _choose_split([str(name) for name in names] if isinstance(names, list) else [], options.split, told)
+        # The name is whatever the file says: one with a slash in it would lead to another folder.
         if Path(split).name != split:
             raise refuse_at(f"{told}/dataset_dict.json", None, f"{split!r} is no name of a split")
         return _open_saved(folder / split, f"{told}/{split}", options, check_inside)
@@ -56,6 +57,7 @@ def _make_stem(folder: Path, split: str, splits: dict[str, list[Path]]) -> str:
 
 def _open_saved(folder: Path, told: str, options: TableOptions, check_inside: CheckInside) -> Table:
     state = _read_json(folder / "state.json", f"{told}/state.json", check_inside)
+    # Older versions of the library keep a selection or an order of rows in there: without it other rows would be read.
     if state.get("_indices_data_files"):
         hint = "save it again with a newer version of the library"
         raise refuse_at(f"{told}/state.json", None, "a data set whose rows are chosen by a second file", hint=hint, code="bad_arrow")

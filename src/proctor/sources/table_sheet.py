@@ -73,6 +73,7 @@ class SheetTable:
                     raise refuse_more_rows(self.file, number)
                 yield self._make_row(values, number)
         finally:
+            # A workbook that is read row by row keeps its file open until it is closed.
             workbook.close()
         if not has_header:
             raise refuse_at(self.file, None, f"the sheet {self._sheet!r} is empty; its first row is to name the columns")
@@ -120,6 +121,7 @@ class SheetTable:
     def _make_row(self, values: list[Json], number: int) -> Row:
         if any(value != "" for value in values[len(self.columns) :]):
             raise self._refuse(number, f"a value behind the last column, {self.columns[-1]!r}")
+        # A sheet may leave out empty cells at the end of a row, or have some behind the last column.
         padded = [*values, *[""] * (len(self.columns) - len(values))]
         return Row(dict(zip(self.columns, padded, strict=False)), Origin(file=self.file, line=number, path=self._name_place(number)))
 
@@ -133,6 +135,7 @@ class SheetTable:
 def _load(path: Path, file: str) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
+            # The figures of the archive itself can be relied on: `zipfile` reads no more of an entry than is stated there.
             unpacked = sum(entry.file_size for entry in archive.infolist())
         if unpacked > MAX_UNPACKED:
             told = f"{unpacked / 2**20:,.0f} MB when unpacked; the limit is {MAX_UNPACKED // 2**20} MB"

@@ -69,6 +69,7 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
+        # One byte more than allowed tells a line that is too long from one of exactly that length.
         line = self._stream.readline(MAX_LINE + 1)
         if not line:
             raise StopIteration
@@ -132,6 +133,7 @@ class CsvTable(_TextTable):
     def _read_header(self, lines: _Lines) -> tuple[str, ...]:
         for fields, line in self._read_records(lines):
             names = tuple(name.strip() for name in fields)
+            # Excel writes semicolons in countries whose decimal sign is the comma.
             if len(names) == 1 and self._delimiter == "," and ";" in names[0]:
                 raise refuse_at(self.file, line, "the header is one field with semicolons in it", hint="say `delimiter: ';'`")
             for position, name in enumerate(names, 1):
@@ -148,6 +150,7 @@ class CsvTable(_TextTable):
         """Yield every row below the header."""
         with self._open() as stream:
             records = self._read_records(_Lines(stream, self.file))
+            # The header: every pass opens the file anew.
             next(records)
             for index, (fields, line) in enumerate(records):
                 if not self._takes(index, line):
@@ -163,8 +166,10 @@ class CsvTable(_TextTable):
 
     def _read_records(self, lines: _Lines) -> Iterator[tuple[list[str], int]]:
         """Yield the fields of each record and the line it begins at; blank lines are none."""
+        # Without `strict` the module takes text behind a closing quote, and a quote that is never closed, as they come.
         reader = csv.reader(lines, delimiter=self._delimiter, strict=True)
         while True:
+            # Before the record is read: a field in quotes may go on over many lines, and messages name the first.
             line = lines.number + 1
             try:
                 fields = next(reader)
@@ -172,6 +177,7 @@ class CsvTable(_TextTable):
                 return
             except csv.Error as error:
                 raise self._explain(error, line, lines.number) from None
+            # The limit of the module is that of the whole process and may be larger than ours.
             for field in fields:
                 if len(field) > MAX_FIELD:
                     raise refuse_at(self.file, line, f"a field of {len(field):,} characters; the limit is {MAX_FIELD:,}", code="too_large")

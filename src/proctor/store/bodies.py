@@ -39,6 +39,7 @@ def compress_bytes(data: bytes) -> bytes:
 
 def expand_bytes(body: bytes, *, largest: int = LARGEST_BODY) -> bytes:
     """Return what `compress_bytes` was given. Raises `StoreError` as `unpack` does."""
+    # Unpacked up to a bound: a few kilobytes can be made to unpack to gigabytes.
     engine = zlib.decompressobj()
     try:
         data = engine.decompress(body, largest)

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store.tables import alert_deliveries, exports, runs, traces
+from proctor.store.tables import agents, alert_deliveries, exports, runs, traces
 
 MARGIN_S = 60.0
 """How far the clocks of several servers may lie apart."""
@@ -32,6 +32,11 @@ async def has_future_waits(connection: AsyncConnection, *, now: float, longest_w
         if (await connection.execute(sa.select(column).where(late).limit(1))).first() is not None:
             return True
     return False
+
+
+async def list_agent_settings(connection: AsyncConnection) -> list[dict[str, Any]]:
+    """Return the settings of all agents."""
+    return [row.settings for row in await connection.execute(sa.select(agents.c.settings))]
 
 
 def _list_waits(now: float, longest_wait_s: float, longest_delivery_s: float) -> Iterator[tuple[Any, Any, float]]:

@@ -100,6 +100,7 @@ class Database:
         """Yield a connection that sees one moment of the database; what is written over it is lost."""
         async with translate_errors(), self.engine.connect() as connection:
             if self.dialect == "sqlite":
+                # Without it each statement sees a moment of its own: the driver begins no transactions here.
                 await connection.exec_driver_sql("BEGIN")
             else:
                 await connection.execution_options(**_ONE_MOMENT)
@@ -127,6 +128,7 @@ class Database:
                     connection = await self._begin_in_time(stack)
                 yield connection
         except StoreError as error:
+            # One that the block raised without a cause, a lost lease for example, does not mean that the database is away.
             if is_gone(error) and error.__cause__ is not None:
                 self._away = (time.monotonic(), error)
             raise

@@ -86,6 +86,7 @@ class LogIndex:
             try:
                 found = os.stat(self._path)
             except FileNotFoundError:
+                # No log yet is an empty one; one that was read and is gone is another log.
                 return self._file is None
             except OSError as error:
                 raise StoreError(f"{str(self._path)!r} cannot be read: {error.strerror}") from error
@@ -107,6 +108,7 @@ class LogIndex:
         """Return whether the file is the one that was read, with nothing changed but its end."""
         assert self._file is not None and self._stamp is not None
         own = os.fstat(self._file.fileno())
+        # A log only grows: written to and as long as before, it was written over.
         if (own.st_dev, own.st_ino) != stamp[:2] or stamp[2] < self._end or stamp[2] == self._stamp[2]:
             return False
         return os.pread(self._file.fileno(), len(self._edge), self._end - len(self._edge)) == self._edge
@@ -116,6 +118,7 @@ class LogIndex:
             lines.seek(self._end)
             line = b""
             for found in lines:
+                # Still being written: it is read when it is whole.
                 if not found.endswith(b"\n"):
                     break
                 line = found
@@ -136,6 +139,7 @@ class LogIndex:
             outcome = self._find_outcome(told.outcome)
             hashed, attempt = hash(told.case), told.attempt
             took = told.find_agent_ms()
+            # Last of all: a number beyond 64 bits raises here, and so far no array has anything of the line.
             self._attempts.append(attempt)
         except (StoreError, OverflowError) as error:
             self._problem = self._problem or f"{self._path}:{len(self) + 1}: a broken entry: {error}"
@@ -151,6 +155,7 @@ class LogIndex:
 
     def _find_outcome(self, name: str) -> int:
         if name not in self._names:
+            # Each line has one byte for its outcome, and the highest value is taken.
             if len(self._names) == _BROKEN:
                 raise StoreError(f"too many different outcomes, {name[:40]!r} among them")
             self._names.append(name)
@@ -176,6 +181,7 @@ class LogIndex:
     def count(self) -> LogCounts:
         """Return what the log has in all."""
         counts = {name: self._outcomes.count(code) for code, name in enumerate(self._names)}
+        # Not strict: a line may be added meanwhile, and counts once it has an outcome, which comes last.
         pairs = zip(self._cases, self._attempts, self._outcomes, strict=False)
         different = len({(case, attempt) for case, attempt, outcome in pairs if outcome != _BROKEN})
         return LogCounts(outcomes={name: count for name, count in counts.items() if count}, different=different, problem=self._problem)
@@ -262,6 +268,7 @@ class LogIndex:
         known = self._facts.get(key)
         if known is not None and known[0] == count:
             return cast(T, known[1])
+        # Without the lock, since it may take long: two who ask at once make it twice, which does no harm.
         made = make()
         if is_small is not None and not is_small(made):
             return made
@@ -329,12 +336,14 @@ class LogIndexes:
         """Return a log as it is now. Raises `StoreError`."""
         with self._lock:
             log = self._logs.setdefault(path, LogIndex(path))
+        # Without the lock of all logs: reading a long one holds up nobody who asks for another.
         if not log.read_on():
             log = LogIndex(path)
             log.read_on()
         with self._lock:
             self._logs[path] = log
             self._logs.move_to_end(path)
+            # The one that was asked for stays, however long it is.
             while len(self._logs) > 1 and (len(self._logs) > _MOST_OPEN or sum(map(len, self._logs.values())) > self._most):
                 self._logs.popitem(last=False)
         return log

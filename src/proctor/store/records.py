@@ -123,6 +123,7 @@ async def delete_records(connection: AsyncConnection, organization_id: str, ids:
         some = wanted[start : start + _IDS_AT_ONCE]
         statement = sa.delete(records).where(records.c.organization_id == organization_id, records.c.id.in_(some))
         gone = list((await connection.execute(statement.returning(records.c.id))).scalars())
+        # Of what was deleted, not of what was asked for: an id of another organization keeps its links.
         await connection.execute(sa.delete(links).where(sa.or_(links.c.from_id.in_(gone), links.c.to_id.in_(gone))))
         count += len(gone)
     return count

@@ -144,6 +144,7 @@ class RunFolder:
         """Return how the run ended; None while it goes on, or after a crash."""
         try:
             found = msgspec.json.decode((self.folder / ENDED).read_bytes())
+        # It is not forced to the disk, so a crash may leave none, or a broken one.
         except (OSError, msgspec.MsgspecError):
             return None
         return str(found.get("ended")) if isinstance(found, dict) else None
@@ -264,6 +265,7 @@ class _Writer:
         except OSError as error:
             fault = StoreError(f"results cannot be kept in {str(self._path)!r}: {error.strerror}")
             try:
+                # None of them was told to be kept, so all of them go: half a line would spoil the next one.
                 os.ftruncate(self._file, before)
             except OSError:
                 # Half a line may stand there, and nothing may follow it.

@@ -111,6 +111,7 @@ async def claim_run(
             lease_owner=owner,
             leased_until=now + lease_s,
             claims=runs.c.claims + 1,
+            # A run that is taken up again began when it was taken for the first time.
             started_at=sa.func.coalesce(runs.c.started_at, at),
             updated_at=at,
         )
@@ -294,6 +295,7 @@ class RunRows:
 
     async def wait_until_written(self) -> None:
         """Wait until everything is written, or cannot be. Never raises for what could not be kept: who appended it was told."""
+        # In a loop: an attempt that has been packed meanwhile wakes the writer again.
         while self._appending or (self._writer is not None and not self._writer.done()):
             waiting = [*self._appending, *([self._writer] if self._writer is not None else [])]
             await asyncio.gather(*waiting, return_exceptions=True)
@@ -330,6 +332,7 @@ class RunRows:
                 async with self._database.writing() as connection:
                     await self._write_batch(connection, entries, events)
             except BaseException as error:
+                # Also when cancelled: whoever waits for these attempts would wait for ever.
                 fault = error if isinstance(error, Exception) else StoreError("the results could not be written: interrupted")
                 settle_waiters([kept for _, _, kept in entries], fault)
                 if not isinstance(error, Exception):
@@ -349,6 +352,7 @@ class RunRows:
         values: dict[str, object] = {"leased_until": self._clock() + self._lease.lasts_s, "updated_at": at}
         # First of all: who lost the lease raises here and writes nothing. A run that makes progress is not counted as taken in vain.
         held = await _change_held(connection, run_id, self._lease.owner, {**values, "claims": 0} if entries else values)
+        # From the row that is locked now: whoever held the run before has counted there.
         counts: dict[str, int] = dict(held["counts"] or {})
         told = list(events)
         for row, about, _ in entries:

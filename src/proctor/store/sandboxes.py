@@ -225,9 +225,11 @@ class DatabaseStore:
             known: Snapshot | None = self._cache.get(sandbox)
             if known is not None and known.revision == head["revision"]:
                 return known
+            # Rows from before a reset hold what it took back: then everything is read from the baseline on.
             if known is not None and known.revision >= head["reset_revision"]:
                 rows = apply_changes(known.rows, await _read_changes(connection, sandbox, sandbox_events.c.revision > known.revision))
             else:
+                # A reset takes back what requests did; what happened by itself belongs to the baseline.
                 since = sa.or_(sandbox_events.c.by_itself, sandbox_events.c.revision > head["reset_revision"])
                 rows = apply_changes(await _read_baseline(connection, sandbox), await _read_changes(connection, sandbox, since))
         found = Snapshot(head["revision"], rows)
@@ -261,6 +263,7 @@ class DatabaseStore:
             statement = sa.update(sandboxes).where(sandboxes.c.id == sandbox, sandboxes.c.closed_at.is_(None), self._is_mine())
             statement = statement.values(revision=next_revision, reset_revision=next_revision, updated_at=self._now())
             if (await connection.execute(statement)).rowcount == 0:
+                # Raises where there is none of ours; what is left is one that is closed.
                 await self._find_head(connection, sandbox)
                 raise SandboxClosed(f"the sandbox {sandbox!r} is closed")
 
@@ -302,7 +305,9 @@ class DatabaseStore:
             raise SandboxFull(f"the sandbox holds {self._limits.rows} rows, and no more go in")
         async with self._database.writing() as connection:
             now = self._now()
+            # What changes nothing fits any revision: a request that only reads is not done again because others write.
             seen = revision if changes else None
+            # Made before it has a number: how much it weighs decides whether it gets one.
             row = _make_log_row(sandbox, 0, body, changes, revision=None if seen is None else seen + 1, by_itself=by_itself, now=now)
             number = await self._count_up(connection, sandbox, seen, step, _weigh_log_row(row))
             if number is None:
@@ -310,6 +315,7 @@ class DatabaseStore:
             numbered = _name_log_row(sandbox, number)
             await connection.execute(sandbox_events.insert().values({**row, **numbered}))
         if rows is not None:
+            # Behind the transaction: what could not be committed must not be remembered.
             self._cache.put(sandbox, Snapshot(revision + 1, rows), _weigh(rows))
         return True
 
@@ -324,6 +330,7 @@ class DatabaseStore:
         if step is not None:
             conditions.append(sandboxes.c.steps_done == step)
             values["steps_done"] = step + 1
+        # Conditions and change are one statement: between looking and writing another server could write.
         statement = sa.update(sandboxes).where(*conditions).values(values).returning(sandboxes.c.events)
         number = (await connection.execute(statement)).scalar_one_or_none()
         if number is None:

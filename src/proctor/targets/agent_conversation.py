@@ -249,6 +249,7 @@ class AgentConversation:
             )
         else:
             made = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
+            # MCP takes nothing but an object; `read_arguments` has kept as text what the model gave instead of one.
             if not isinstance(arguments, dict):
                 told = f"the arguments of {call.name!r} are no JSON object: {show(arguments)}"
                 made = msgspec.structs.replace(made, arguments=bound_result(arguments), error=told, error_kind=PROTOCOL_ERROR)
@@ -314,6 +315,7 @@ class AgentConversation:
         """Return everything that was observed."""
         last = self._turns[-1] if self._turns else None
         own = {each.tool: None for each in self._tools.values()}
+        # A claim may name a tool alone or with its server, as the calls have both names, too (`aliases`).
         qualified = {f"{each.server}:{each.tool}": None for each in self._tools.values()}
         metadata: dict[str, Json] = {
             "provider": self._model.provider,

@@ -155,6 +155,7 @@ def _build_kind(
             from proctor.targets.command import CommandSettings, CommandTarget
 
             program = section.build(CommandSettings, references, what)
+            # A program that somebody else's suite names must not see the keys in this environment.
             return CommandTarget(name, program, base=base, secrets=references.secrets, whole_environment=section.trusted)
         case _:
             from proctor.targets.recorded import RecordedSettings, RecordedTarget

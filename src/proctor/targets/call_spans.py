@@ -63,9 +63,11 @@ class CallSpans:
 
     def end(self, key: SpanKey, span: ReadableSpan) -> None:
         """Keep a span that has ended."""
+        # Before the lock is taken: writing a large span as JSON takes time, in which no other thread could begin or end one.
         kept = self._convert(span)
         with self._lock:
             self._open.pop(key, None)
+            # `close` has kept an unfinished span already, as far as it had come.
             if not self._closed:
                 self._keep(kept)
             idle = self._on_idle if not self._open else None
@@ -93,6 +95,7 @@ class CallSpans:
     def note_gap(self, why: str) -> None:
         """Note why spans of this call may be missing."""
         with self._lock:
+            # Bounded: each span that cannot be read may add words of its own, and an agent may make any number of spans.
             if why not in self._gaps and len(self._gaps) < _MOST_STRANGERS:
                 self._gaps.append(why)
 
@@ -115,6 +118,7 @@ class CallSpans:
             loop.call_soon_threadsafe(ended.set)
 
         with self._lock:
+            # Set before the first look, or a span that ends between the two would wake nobody.
             self._on_idle = wake
         try:
             async with asyncio.timeout(seconds):

@@ -52,12 +52,14 @@ class _Child:
 
     async def finish(self, given: bytes) -> Finished:
         """Write the input, read until the process has ended, and return what it said. Raises `TooLarge`."""
+        # Read and written side by side: a program that prints before it has read everything would wait for us, and we for it.
         reading = [asyncio.create_task(self._read_output()), asyncio.create_task(self._read_errors())]
         writing = asyncio.create_task(self._write(given))
         try:
             await self._wait_for_exit(reading[0])
             # Something that the program started may hold the pipes open for as long as it likes.
             await asyncio.wait(reading, timeout=_GRACE_S)
+            # `asyncio.wait` raises nothing itself: that too much was said in the last moment shows only here.
             if reading[0].done():
                 reading[0].result()
         finally:
@@ -82,6 +84,7 @@ class _Child:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GRACE_S):
                     await self._wait_for_exit(None)
+        # Also where the program has ended by itself: what it started in its group may go on.
         self._signal_group("SIGKILL")
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
@@ -109,6 +112,7 @@ class _Child:
 
     async def _read_errors(self) -> None:
         assert self._process.stderr is not None
+        # Read to its end although only the tail is kept: a program whose pipe is full stops and waits.
         while chunk := await self._process.stderr.read(_CHUNK):
             self._errors = (self._errors + chunk)[-STDERR_TAIL_BYTES:]
 
@@ -161,6 +165,7 @@ async def _start_safely(command: Sequence[str], env: Mapping[str, str], cwd: Pat
         GUARD.watch_group(process.pid)
         return _Child(process, limit_bytes)
 
+    # Shielded: a start that is cancelled half way leaves a process whose id nobody knows.
     spawning = asyncio.ensure_future(start())
     try:
         return await asyncio.shield(spawning)

@@ -165,10 +165,12 @@ class CommandTarget:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await run_child(words, given, env=env, cwd=self._cwd, limit_bytes=MAX_OUTPUT_BYTES)
+        # The program is gone by now: `run_child` ends it before it lets a cancellation through.
         except TimeoutError:
             raise TargetFault("timeout", f"{self.describe()} did not answer within {self._timeout_s:g} s and was ended") from None
         except TooLarge:
             raise TargetFault("too_large", f"{self.describe()} printed more than {MAX_OUTPUT_BYTES:,} bytes and was ended") from None
+        # `ValueError`: Python refuses to start a program with a zero byte in a variable or in its folder.
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             place = f" in {str(self._cwd)!r}" if self._cwd is not None else ""
@@ -182,6 +184,7 @@ class CommandTarget:
         """Return what the program printed as evidence."""
         document: Any = decode_embedded(text) if text.lstrip()[:1] in ("{", "[") else MISSING
         if document is MISSING:
+            # Taken for plain text, one half of a document would be judged as the answer.
             if _JSON_BEGINS.match(text):
                 told = "begins as JSON does and is no JSON: it was cut off, or other lines stand around it"
                 raise TargetFault("bad_answer", f"what {self.describe()} printed {told}: {show(text)}")
@@ -214,6 +217,7 @@ def split_command(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:
+    # In one pass: a message that holds `{messages}` or `{session_id}` itself is passed on as it is.
     return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
 
 

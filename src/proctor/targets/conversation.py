@@ -153,6 +153,7 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
             while (message := await messages.get_next(seen[-1] if seen else None)) is not None:
                 seen.append(await say(message))
     except TimeoutError:
+        # A `TimeoutError` of the target's own is not the end of our time.
         if not bound.expired():
             raise
         where = f" (in {messages.name_turn()})" if messages.name_turn() else ""
@@ -222,6 +223,7 @@ def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
     accounts = [evidence.account for evidence in seen if evidence.account is not None]
     if not accounts:
         return None
+    # Reversed: of several turns that doubt the same part, the first one says why.
     unknown: dict[Part, str] = {part: why for account in reversed(accounts) for part, why in account.unknown.items() if part != "answer"}
     if any(evidence.usage is None for evidence in seen) and any(evidence.usage is not None for evidence in seen):
         unknown.setdefault("usage", "not every turn tells its tokens")

@@ -64,6 +64,7 @@ def find_mark(function: object) -> AgentMark | None:
 def list_marked(module: object) -> list[str]:
     """Return the names of a module's own marked functions, in order."""
     own = getattr(module, "__name__", None)
+    # Reversed: of a function with several names in the module, the first one stays.
     found = {id(value): name for name, value in reversed(list(vars(module).items())) if find_mark(value) is not None}
     names = [name for name, value in vars(module).items() if found.get(id(value)) == name]
     written_here = [name for name in names if getattr(getattr(module, name), "__module__", own) == own]

@@ -105,6 +105,7 @@ def _strip_url(parts: SplitResult) -> str:
     query = parts.query
     if query:
         pairs = parse_qsl(query, keep_blank_values=True)
+        # Left alone where nothing is hidden: a query that is taken apart and written anew may be spelled in another way.
         if any(names_a_secret(name) for name, _ in pairs):
             query = "&".join(f"{quote(name)}={REDACTED if names_a_secret(name) else quote(value)}" for name, value in pairs)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))

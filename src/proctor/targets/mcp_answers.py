@@ -43,6 +43,7 @@ class _BoundedBody(httpx2.AsyncByteStream):
                     raise httpx2.DecodingError(why, request=self._response.request)
                 yield piece
         finally:
+            # A generator that is left half way is otherwise closed whenever the garbage collector finds it, and not by this task.
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()
 

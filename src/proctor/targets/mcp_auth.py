@@ -69,6 +69,7 @@ class ServerAuth(httpx2.Auth):
                 self._add_header(request, name, value)
             case ClientCredentials() as credentials:
                 kept = self._fetched
+                # Twice at most: a token may be withdrawn before its time is over, and a new one that is refused too stays refused.
                 for last in (False, True):
                     # One request fetches for all: sessions that begin side by side would otherwise fetch a token each.
                     async with kept.lock:

@@ -91,6 +91,7 @@ class Connection:
 
     async def call(self, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         """Call a tool, once."""
+        # A lost server is not connected anew here: its session, and what it kept for this attempt, went with it.
         client = self._client
         if client is None or not self._is_alive():
             return CallResult(error=self._describe_loss(), gone=True)
@@ -123,6 +124,7 @@ class Connection:
         client = self._client
         if client is None or not self._is_alive():
             return False
+        # It would refuse the question; that the connection stands is all that can be known.
         if client.server_capabilities.tools is None:
             return True
         try:
@@ -154,6 +156,7 @@ class Connection:
 
     async def _connect(self) -> None:
         self.settings.check()
+        # None stands for the last try, after which there is no pause.
         for wait_s in (*self._waits_s, None):
             fault = await self._try_to_connect()
             if fault is None or (self._may_need_sse(fault) and await self._connect_over_sse()):
@@ -174,6 +177,7 @@ class Connection:
         return reached
 
     async def _try_to_connect(self) -> ServerFault | None:
+        # A new wire for each try: the child and the refusal that an old one remembers belong to the try that failed.
         self._wire = self._make_wire(over_sse=self._wire.over_sse)
         self._stop = asyncio.Event()
         ready: asyncio.Future[ServerFault | None] = asyncio.get_running_loop().create_future()
@@ -206,6 +210,7 @@ class Connection:
         finally:
             self._client = None
             self._lost = str(fault) if fault is not None else None
+            # Also where this task was cancelled: whoever waits for `ready` would wait for ever.
             if not ready.done():
                 ready.set_result(fault or self._wire.make_fault("unreachable", "was left before it answered"))
 

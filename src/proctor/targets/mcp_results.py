@@ -83,6 +83,7 @@ def mend_texts(value: Json) -> Json:
     if can_be_written(value):
         return value
     if isinstance(value, str):
+        # By way of UTF-16: two halves that stand side by side become their one character, and only a lone half is replaced.
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
         return [mend_texts(item) for item in value]

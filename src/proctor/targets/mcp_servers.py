@@ -115,6 +115,7 @@ class _OwnSessions:
         if self._servers.is_shared(server):
             return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
         if server not in self._own:
+            # Kept before it is connected: `open_session` closes what stands here, also where connecting fails or is cancelled.
             self._own[server] = connection = await self._servers.new_connection(server)
             try:
                 await connection.get_listing()
@@ -218,6 +219,7 @@ class McpServers:
 
     async def new_connection(self, server: str) -> Connection:
         """Return a session that nobody else has; not connected yet, unless it is the one that `open` made."""
+        # A process may take seconds to end; attempts that are quicker than that would pile up processes.
         while len(self._leaving) >= MOST_LEAVING:
             await asyncio.wait(self._leaving, return_when=asyncio.FIRST_COMPLETED)
         # Taken out, so that the next attempt gets a session of its own. The first one finds here what `open` has connected.
@@ -243,6 +245,7 @@ class McpServers:
             from proctor.targets.mcp_connection import RETRY_WAITS_S, Connection
 
             waits_s = RETRY_WAITS_S if self._waits_s is None else self._waits_s
+            # Kept apart from the connections: each attempt has one of its own, and all of them share the token.
             fetched = self._tokens.setdefault(server, FetchedToken())
             self._connections[server] = Connection(self._settings[server], waits_s=waits_s, transport=self._transport, fetched=fetched)
         return self._connections[server]
@@ -254,6 +257,7 @@ async def _connect_all(connections: Sequence[Connection]) -> list[ServerFault]:
         return []
     tasks = [asyncio.create_task(connection.get_listing()) for connection in connections]
     try:
+        # For all of them, also after one has failed: the user learns of every server that cannot be reached at once.
         await asyncio.wait(tasks)
     except BaseException:
         for task in tasks:

@@ -67,16 +67,19 @@ class ChildServer:
     async def __aenter__(self) -> Streams:
         self._process = await self._start_safely()
         # No await from here on, or a cancellation would lose the process.
+        # Without a buffer: a server that sends faster than its messages are taken has to wait, and nothing piles up here.
         incoming, self._read_end = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self._write_end, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._incoming = incoming
         self._outgoing = outgoing
+        # Others name these tasks by their place: 0 reads, 1 writes, 2 listens to standard error.
         work = (self._read(incoming), self._write(outgoing), self._listen_to_stderr(), self._watch_exit())
         self._tasks = [asyncio.create_task(each) for each in work]
         return self._read_end, self._write_end
 
     async def _start_safely(self) -> asyncio.subprocess.Process:
         """Start the process; a caller that is cancelled meanwhile leaves neither it nor what it started."""
+        # Shielded: a start that is cancelled half way leaves a process whose id nobody knows.
         spawning = asyncio.ensure_future(self._start_process())
         try:
             return await asyncio.shield(spawning)
@@ -177,6 +180,7 @@ class ChildServer:
 
     async def _listen_to_stderr(self) -> None:
         assert self._process is not None and self._process.stderr is not None
+        # Read to its end although only the tail is kept: a server whose pipe is full stops and waits.
         while chunk := await self._process.stderr.read(_CHUNK):
             self._stderr = (self._stderr + chunk)[-STDERR_TAIL_BYTES:]
 
@@ -184,6 +188,7 @@ class ChildServer:
         """Notice that the server ended although something it started still holds its output open."""
         while self.exit_code is None:
             await asyncio.sleep(_WATCH_S)
+        # What it wrote before it ended may still be in the pipe.
         await asyncio.wait(self._tasks[:1], timeout=_WATCH_S)
         self.ended = True
         self._incoming.close()
@@ -205,6 +210,7 @@ class ChildServer:
         self._read_end.close()
         self._write_end.close()
         await asyncio.wait(self._tasks[1:2], timeout=0.5)  # what was accepted is still sent
+        # The order that MCP sets for stdio: the end of its input first, then SIGTERM, then SIGKILL.
         if process.stdin is not None:
             process.stdin.close()
         if not await self._wait_for_exit(GRACE_S):

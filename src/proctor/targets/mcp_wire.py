@@ -65,6 +65,7 @@ class ServerWire:
         common: dict[str, Any] = {
             "mode": "legacy" if settings.era == "handshake" else "auto",
             "client_info": Implementation(name="proctor", version=__version__),
+            # By default the package may answer from a cache for as long as a server says; `is_answering` has to reach the server.
             "cache": None,
             "read_timeout_seconds": settings.timeout_s,
         }
@@ -126,6 +127,7 @@ class ServerWire:
             status = leaf.response.status_code
             told = f"({where}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
             code = "unauthorized" if status in (401, 403) else "refused"
+            # 408 and 429 pass by themselves; any other refusal below 500 is the same the next time.
             return self.make_fault(code, told, permanent=300 <= status < 500 and status not in (408, 429))
         if isinstance(leaf, MCPError):
             status = self.auth.refusal[0] if self.auth is not None and self.auth.refusal is not None else None
@@ -187,6 +189,7 @@ def is_said_by_package(error: MCPError, code: int) -> bool:
 def _find_cause(error: BaseException) -> BaseException:
     """Return the first real cause inside groups of exceptions."""
     while isinstance(error, BaseExceptionGroup):
+        # A task group cancels its other tasks when one fails: a cancellation says nothing of the cause.
         inner = [each for each in error.exceptions if not isinstance(each, asyncio.CancelledError)]
         error = inner[0] if inner else error.exceptions[0]
     return error
@@ -194,6 +197,7 @@ def _find_cause(error: BaseException) -> BaseException:
 
 def _has_request(error: httpx2.RequestError) -> bool:
     try:
+        # httpx2 raises `RuntimeError` when an error without a request is asked for it.
         return bool(error.request.url)
     except RuntimeError:
         return False

@@ -119,6 +119,7 @@ class N8nTarget(WireTarget):
         if _was_turned_away(answer):
             return _read_answer(answer, None, message)
         look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
+        # All looks together are one exchange on the tape: how many there are differs from run to run.
         found = await self._wire.exchange_over_tape(
             look, lambda: self._wait_for_execution(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
         )
@@ -278,6 +279,7 @@ def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message
         # A webhook that answers with its items wraps the only one in a list.
         traces = None
         try:
+            # An item that looks like a trace and cannot be read as one is still an answer.
             traces = trace_in(body[0])
         except EvidenceError:
             pass

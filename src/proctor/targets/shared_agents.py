@@ -27,6 +27,7 @@ _ONE_AT_A_TIME = (
 
 def find_agent_object(function: object) -> object | None:
     """Return the agent of a framework that is called itself, or whose method is; None for a function of anybody's."""
+    # Of bound methods only: a function written in C has a `__self__` too, which is its module.
     owner = getattr(function, "__self__", None) if hasattr(function, "__func__") else function
     if owner is None or isinstance(owner, type) or find_page(owner) == FUNCTION_PAGE:
         return None

@@ -61,6 +61,7 @@ class CallSpanProcessor(SpanProcessor):
         """Find the call that a span belongs to."""
         if span.instrumentation_scope is not None and span.instrumentation_scope.name == SCOPE:
             self._roots.add(span.get_span_context().span_id)
+        # Every span of the process comes by here, also while nobody is watched: then it must cost nothing.
         elif self._calls:
             self._guard(span, self._sort)
 
@@ -90,6 +91,7 @@ class CallSpanProcessor(SpanProcessor):
             self._calls.discard(call)
             for trace_id in [trace_id for trace_id, owner in self._by_trace.items() if owner is call]:
                 del self._by_trace[trace_id]
+            # They may never end, and would be remembered for as long as the process lives.
             for key in unfinished:
                 self._running.pop(key, None)
 
@@ -161,6 +163,7 @@ def find_provider() -> trace.TracerProvider:
             provider = trace.get_tracer_provider()
         if id(provider) not in _PROVIDERS:
             _add_processor(provider)
+            # The object itself is kept, too: the id of one that is gone may be given to another.
             _PROVIDERS[id(provider)] = provider
     return provider
 
@@ -182,6 +185,7 @@ def watch_call(call: CallSpans, name: str) -> Generator[None]:
     provider = find_provider()
     root = _open_root(provider, name, call)
     _PROCESSOR.open(call, root)
+    # Not reset: what this task does after the call, such as asking a judge, is proctor's own work.
     _IS_OURS.set(True)
     token = _CURRENT.set(call)
     attached = context_api.attach(trace.set_span_in_context(root))
@@ -204,6 +208,7 @@ def stop_watching(call: CallSpans, unfinished: list[SpanKey]) -> None:
 def _open_root(provider: trace.TracerProvider, name: str, call: CallSpans) -> trace.Span:
     """Open the span that stands around a call, and make sure that we are told of spans."""
     tracer = provider.get_tracer(SCOPE)
+    # In an empty context: a span around the whole run would give all calls one trace, and the trace tells whose a span is.
     root = tracer.start_span(name, context=context_api.Context())
     if not root.is_recording():
         call.note_gap("the tracer provider records no spans: OTEL_SDK_DISABLED is set, or its sampler drops them")

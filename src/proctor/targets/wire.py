@@ -175,6 +175,7 @@ class Wire:
             if answer.status not in _REDIRECTS or not location:
                 return msgspec.structs.replace(answer, redirects=tuple(led)) if led else answer
             onward = urljoin(request.url, location)
+            # Every step is compared with the one before it, so a chain of redirects leaves the server nowhere.
             if not is_same_server(request.url, onward):
                 raise TargetFault(
                     "redirected",
@@ -197,6 +198,7 @@ class Wire:
             built = client.build_request(
                 request.method,
                 request.url,
+                # As bytes: httpx2 encodes header texts as ASCII, and would raise for any other character.
                 headers=[(name.encode(), value.encode()) for name, value in _complete_headers(request).items()],
                 content=json_bytes(request.body) if request.has_body else None,
                 extensions={"trace": watch.note_event},

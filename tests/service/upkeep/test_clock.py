@@ -65,3 +65,17 @@ def test_a_service_that_starts_after_the_clock_was_put_back_finds_what_waits(dat
         assert [row["status"] for row in await trace_rows(hub)] == ["evaluated"]
 
     database.run_hub(use, clock=clock)
+
+
+def test_an_agent_whose_own_quiet_period_is_long_is_not_taken_for_a_clock_that_was_put_back(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        await world(hub, settings={"quiet_period_s": HOUR})
+        await send(hub, request(root(new_trace(), "Refund done")))
+        assert await repair_waits(hub) == 0
+        assert await evaluate_all(hub) == 0
+        clock.now += HOUR + 1
+        assert await evaluate_all(hub) == 1
+
+    database.run_hub(use, clock=clock)

@@ -27,6 +27,7 @@ def list_files(folder: Path, suffixes: tuple[str, ...]) -> Iterator[Path]:
         except OSError:  # a folder that is closed to us holds nothing that we could import either
             continue
         for entry in entries:
+            # Links to folders are not followed: one that leads upwards would have no end.
             if entry.is_dir(follow_symlinks=False):
                 if entry.name not in SKIPPED and not entry.name.startswith(".") and not (Path(entry.path) / "pyvenv.cfg").exists():
                     waiting.append(Path(entry.path))

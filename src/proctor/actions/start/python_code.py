@@ -193,6 +193,7 @@ def _read_module(path: Path, folder: Path) -> _Module | str | None:
         return None
     file = path.relative_to(folder).as_posix()
     try:
+        # As bytes, so that Python finds the encoding that a file declares itself.
         tree = ast.parse(path.read_bytes())
     except SyntaxError as error:
         return f"{file}:{error.lineno or 1}: {error.msg}"

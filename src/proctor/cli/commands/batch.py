@@ -85,6 +85,7 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
     try:
         with open_executor(options.engine, engine) as executor:
             return run_batch(suite, wanted, executor, progress.show, lambda memory: _open_judge(suite, options, memory))
+    # The moving line is wiped before the message, which would stand behind it otherwise.
     except KeyboardInterrupt:
         progress.finish()
         print(f"what is committed stays in {options.output}; --resume goes on", file=sys.stderr)

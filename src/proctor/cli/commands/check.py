@@ -76,6 +76,7 @@ def run(arguments: list[str]) -> int:
     if stopped:
         print("stopped at the first failure; the evidence was not read to its end", file=sys.stderr)
         return Exit.FAILED
+    # Only now, when the report is written; `main` has the exit code for it.
     if stream.interrupted:
         raise KeyboardInterrupt
     return gate.decide(run_result, choose_exit_code(run_result, strict=options.strict))

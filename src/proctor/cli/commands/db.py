@@ -190,6 +190,7 @@ def _open_file(name: str) -> Generator[BinaryIO]:
 
 
 def _read_lines(file: BinaryIO) -> Iterator[bytes]:
+    # A file that is no export may have no line break at all, and would be read into memory as a whole.
     while line := file.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
             raise InputError("a line is too long to be one of an export")

@@ -72,6 +72,7 @@ def _ask(candidates: Sequence[Candidate]) -> Candidate | None:
     while True:
         print("number [1]: ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
+        # Standard input has ended, so that nobody can choose any more.
         if not line:
             raise KeyboardInterrupt
         given = line.strip() or "1"

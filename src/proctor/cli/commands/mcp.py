@@ -67,6 +67,7 @@ def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
 
     async def leave(code: int) -> None:
         try:
+            # What does not close in time is left: whoever sent the signal waits for the process to end.
             async with asyncio.timeout(LEAVING_S):
                 await runs.close()
                 await hub.database.close()
@@ -74,6 +75,7 @@ def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
             end_process(code)
 
     for number, code in ((signal.SIGTERM, Exit.PASSED), (signal.SIGHUP, Exit.PASSED), (signal.SIGINT, Exit.INTERRUPTED)):
+        # Kept in a list: the event loop itself holds a task so weakly that it may be collected while it runs.
         loop.add_signal_handler(number, lambda code=code: ending.append(loop.create_task(leave(code))))
     try:
         yield

@@ -128,6 +128,7 @@ async def _list_events(hub: Hub, caller: Caller, sandbox: str) -> list[dict[str,
         found += page["data"]
         cursor = page["_meta"]["next"]
         if cursor is None:
+            # The service lists the newest first, page by page.
             return found[::-1]
 
 

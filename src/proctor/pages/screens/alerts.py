@@ -233,6 +233,7 @@ def _make_spec(given: Mapping[str, Json], project: Record, kind: AlertKind) -> R
 def _gather_settings(given: Mapping[str, Json]) -> dict[str, Json]:
     """Return the fields of a rule with those of its kind under `settings`, where REST has them."""
     settings = {name: value for name, value in given.items() if name in _SETTINGS}
+    # The secret is never shown again, so that an empty input does not ask for it to be taken away.
     rest = {name: value for name, value in given.items() if name not in _SETTINGS and not (name == "secret" and value is None)}
     return {**rest, "settings": settings} if settings else rest
 

@@ -161,6 +161,7 @@ async def _show_editor(
     request: Request, source: Source, desk: Desk, project: Record, case: Record | None, form: Record, *, status: int = 200, **more: Any
 ) -> Response:
     refusal: Refusal | None = more.get("refusal")
+    # A database that is away is not asked for the agents as well: the page would fail with it.
     away = refusal is not None and refusal.code == "UNAVAILABLE"
     now = None
     if refusal is not None and refusal.code == "CONFLICT" and case is not None:

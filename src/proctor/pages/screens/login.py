@@ -33,6 +33,7 @@ async def log_in(request: Request) -> Response:
         if refusal.code not in ("UNAUTHORIZED", "FORBIDDEN"):
             raise
         return _show_form(request, form.get("next", ""), refusal)
+    # Only now: a key that was refused leaves the browser the session it had.
     await _end_session(request)
     answer = redirect(_choose_next(form.get("next", "")))
     set_session_cookie(answer, request.scope, token, SESSION_S)

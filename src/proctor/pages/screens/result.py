@@ -95,6 +95,7 @@ async def show_text(request: Request, source: Source) -> Response:
 def find_text(evidence: Evidence, place: str) -> str | None:
     """Return the text at a path such as `$.turns[1].text`; nothing where there is none."""
     value: Any = msgspec.to_builtins(evidence)
+    # The path as a whole first: `findall` passes over what it does not know, and would lead to a text that nobody asked for.
     if not re.fullmatch(rf"\$(?:{_STEP_OF_PATH.pattern})+", place[:500]):
         return None
     for name, index in _STEP_OF_PATH.findall(place):

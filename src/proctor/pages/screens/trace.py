@@ -130,6 +130,7 @@ def _write_row(tree: SpanTree, place: int, opened: Opened, forced: bool, kept: R
     is_open = forced or opened.is_open(row)
     turned = [id for id in kept["turned"] if id != row.id] if row.id in kept["turned"] else [*kept["turned"], row.id]
     begin = (row.start_ns - tree.start_ns) / whole * 1000 if row.start_ns else 0
+    # Never less than can be seen, however short a span is beside the whole trace.
     length = max(2.0, ((row.took_ms or 0) * 1e6) / whole * 1000)
     return {
         "place": place,

@@ -110,6 +110,7 @@ async def _receive_export(signal: _Signal, request: Request, hub: Hub, caller: C
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in (JSON, PROTOBUF):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"expected {PROTOBUF} or {JSON}, got {kind[:100]!r}")
+    # Before anything is decoded: whoever may not send does not get to spend anybody's time on a body.
     require_sender(caller)
     body = await request.body()
     limits = WireLimits(messages=hub.settings.protobuf_messages, fields=hub.settings.protobuf_fields)
@@ -118,6 +119,7 @@ async def _receive_export(signal: _Signal, request: Request, hub: Hub, caller: C
     async with trace_reading(request).open_body(len(body), until, dense=kind == PROTOBUF) as run:
         intake = await _read_intake(hub, caller, read, body, flush, run)
     kept = await trace_writer(request).keep(intake.arrivals, until=until)
+    # Where nothing arrived nothing was refused: of an empty list `refused_trace` would say that the agent was deleted.
     refusal = refused_trace(kept) if kept else None
     if refusal is not None:
         raise refusal

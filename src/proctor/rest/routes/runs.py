@@ -355,11 +355,14 @@ async def run_stream(
 ) -> Response:
     """Follow a run: server-sent events with ids, from the beginning or from where a reader was, until the run has ended."""
     number = (
+        # `isdigit` alone is also true of `²`, which `int` refuses.
         int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 16 else after
     )
     followed = await run_events.find_followed_run(hub, caller, run_id, number)
     if followed is None:
+        # After 204 an `EventSource` does not connect again, as it does after every other end of a stream.
         return Response(status_code=204)
+    # nginx would hold events back until its buffer is full.
     headers = {"x-accel-buffering": "no"}
     return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, number), headers=headers)
 

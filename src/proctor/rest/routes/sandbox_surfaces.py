@@ -74,6 +74,7 @@ async def _answer(request: Request, head: Row, path: str, base: str) -> Response
         token=await find_token(hub, request, head, body),
     )
     answer = await sandbox_requests.answer_request(hub, head, given)
+    # A simulated system may answer with what a client gave it; a line break would begin a header of its own.
     headers = {name: value.replace("\r", " ").replace("\n", " ") for name, value in answer.headers.items()}
     return Response(answer.body, answer.status, headers=headers)
 

@@ -124,6 +124,7 @@ async def follow_traces(
     Told is what was written two seconds ago or before, and nothing twice. A case that is decided again on the same trace is not told of.
     """
     followed = await feed.find_followed_traces(hub, caller, project_id, agent_id=agent_id, after=last_event_id or after)
+    # nginx would hold events back until its buffer is full.
     headers = {"x-accel-buffering": "no"}
     return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, follow), headers=headers)
 
@@ -134,6 +135,7 @@ async def _stream_events(request: Request, hub: Hub, followed: feed.Followed, fo
     yield f"retry: 1000\nid: {followed.place.write()}\n\n".encode()
     async for event in feed.follow_traces(hub, followed, stopping=stopping.is_set, follow=follow):
         if event is None:
+            # A comment, which readers pass over: proxies close a connection on which nothing comes for long.
             yield b": still here\n\n"
             continue
         yield f"id: {event['id']}\nevent: {event['kind']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"

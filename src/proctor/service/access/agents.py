@@ -94,6 +94,7 @@ async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, 
             raise not_found("agent", id)
         await _check_unique(connection, caller, before["project_id"], id, values)
         row = await change_place(connection, hub, caller, agents, "agent", id, values, action)
+    # After the commit: whoever read them before it would remember the agents as they were.
     forget_agents(hub, caller.organization_id)
     return _show_agent(row)
 

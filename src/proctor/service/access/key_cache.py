@@ -25,6 +25,7 @@ class KeyCache:
     def get(self, hash: str, now: float) -> Row | None:
         """Return the row while it is fresh."""
         found = self._rows.get(hash)
+        # Bounded on both sides: a row from a time that is still to come would be believed until then, whoever revokes the key elsewhere.
         if found is None or not 0 <= now - found[0] < self._ttl_s:
             return None
         return found[1]

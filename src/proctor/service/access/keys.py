@@ -69,6 +69,7 @@ async def issue_key(connection: AsyncConnection, hub: Hub, caller: Caller, spec:
     prefix = PREFIXES[spec.kind]
     plain = prefix + secrets.token_urlsafe(32)
     now = hub.now()
+    # The organization of the local user has no row before something of it is kept.
     if caller.organization_id == DEFAULT_ORGANIZATION:
         await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
     row = await rows.add_key(
@@ -135,6 +136,7 @@ async def revoke_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
         if row is None:
             raise not_found("key", id)
         await note(connection, hub, caller, "revoke", "key", id)
+    # After the commit: whoever read the key just before it would otherwise keep it in memory as a valid one.
     hub.key_cache.forget(row["hash"])
     return show_key(row)
 
@@ -168,6 +170,7 @@ def make_caller(hub: Hub, row: Row) -> Caller | None:
 
 async def find_local_caller(hub: Hub) -> Caller | None:
     """Return the caller without a key: the local user until an organization key was created, then None. For services on loopback only."""
+    # Once closed, closed for good: revoking the last key must not let everybody in again.
     if hub.key_cache.closed:
         return None
     async with hub.database.reading() as connection:

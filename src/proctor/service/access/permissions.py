@@ -87,6 +87,7 @@ def list_seen(
         if wanted.get(own) not in (None, caller.project_id):
             conditions.append(sa.false())
         wanted[own] = caller.project_id
+    # Whoever asks for one of the agents of its key is narrowed to that one already.
     if caller.agent_ids is not None and table is not projects and wanted.get("agent_id") not in caller.agent_ids:
         conditions.append(_match_agents(table, caller.agent_ids))
     return list_query(table, wanted, columns=columns, along=along, beside=conditions)

@@ -50,6 +50,7 @@ async def find_session_caller(hub: Hub, token: str) -> Caller | None:
     """Return the caller whose session this is; None when it is over, or its key was revoked or has expired."""
     async with hub.database.reading() as connection:
         row = await rows.find_key_of_session(connection, hash_token(token[:_LONGEST_TOKEN]), hub.now())
+    # By the key as it is now: a session can do no more than its key, and ends with it.
     return None if row is None else make_caller(hub, row)
 
 

@@ -77,11 +77,13 @@ class ChildProcess:
         self._frames = self._read_frames(self._process)
         try:
             async with asyncio.timeout(START_S):
+                # It says so itself: a process that exists may still fail in its imports, and that would be blamed on the first trace.
                 ready = await self.receive()
         except (EOFError, TimeoutError) as error:
             await self.close()
             raise CannotStart(f"it did not get ready: {type(error).__name__}") from error
         except BaseException:
+            # Also when cancelled: nobody else knows of this process yet.
             await self.close()
             raise
         if ready != READY:
@@ -124,6 +126,7 @@ class ChildProcess:
         """Kill the process at once; whoever waits for it hears that there is nothing more."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
+                # Not `terminate`: the child ignores softer signals, and may stand still in C code where no handler runs.
                 self._process.kill()
 
     async def close(self) -> None:

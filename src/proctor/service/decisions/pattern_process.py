@@ -92,6 +92,7 @@ class PatternProcess:
             # Not above: the process itself imports this module too, and would load all that decides for nothing.
             from proctor.service.decisions.child_process import make_child_environment
 
+            # One that has ended by itself still has its pipes open here.
             self._end_process()
             self._process = subprocess.Popen(
                 self._command,
@@ -110,6 +111,7 @@ class PatternProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
             while len(held) < 4 or len(held) < 4 + int.from_bytes(held[:4], "big"):
+                # One end for the whole answer: an engine that sends a byte now and then does not get more time by that.
                 if not selector.select(max(0.0, end - time.monotonic())):
                     raise TimeoutError(f"no answer within {self._answer_s:g} s")
                 data = os.read(process.stdout.fileno(), 1 << 20)

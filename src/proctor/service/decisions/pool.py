@@ -239,6 +239,7 @@ class DecisionPool:
         """End every process."""
         self._closed = True
         for worker in self._busy:
+            # Whoever waits for its answers hears the end of the pipe, and is refused.
             worker.process.kill()
         for start in self._starts:
             start.cancel()
@@ -308,6 +309,7 @@ class DecisionPool:
         except CannotStart as error:
             _LOG.warning("no process can be started to decide in", extra={"error": str(error)})
             raise Refusal("UNAVAILABLE", "nothing can be decided now: no process can be started", retry_after_s=5) from None
+        # The pool may have been closed while the process started, and nobody would end it.
         if self._closed:
             await worker.process.close()
             raise _refuse_stopping()
@@ -340,6 +342,7 @@ class DecisionPool:
         worker.idle_since = loop.time()
         self._idle.append(worker)
         if len(self._idle) > 1:
+            # A little more than its time: the event loop may ring a hair early, and would find it too young to be ended.
             loop.call_later(IDLE_S + 0.1, self._end_idle)
 
     def _end_idle(self) -> None:
@@ -367,6 +370,7 @@ def _cut_chunk(works: Sequence[Work]) -> Sequence[Work]:
     for count, work in enumerate(works[:CHUNK]):
         # A trace counts as a whole chunk: its pieces are compressed, and may be a hundred times as large when they are read.
         size += len(work.evidence) if isinstance(work, CaseWork) else len(work.sent) if isinstance(work, ReadWork) else CHUNK_BYTES
+        # The first is handed over however large it is; else a request would never get on.
         if count and size > CHUNK_BYTES:
             return works[:count]
     return works[:CHUNK]

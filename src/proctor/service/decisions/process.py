@@ -104,6 +104,7 @@ def _read_frame(source: BinaryIO) -> bytes | None:
         return None
     length = int.from_bytes(size, "big")
     data = source.read(length)
+    # Cut off in the middle: whoever sent it has gone, which is the end of the input.
     return data if len(data) == length else None
 
 
@@ -152,6 +153,7 @@ def _widen_pipes(*ends: int) -> None:
         return
     for end in ends:
         with contextlib.suppress(OSError, AttributeError):
+            # Linux only, and a system may allow less; with pipes as they are it is slower and nothing else.
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 1 << 20)
 
 

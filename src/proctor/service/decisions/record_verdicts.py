@@ -92,6 +92,7 @@ class CaseDecider:
         except StoreError as error:
             return Answer(error=("unreadable_evidence", str(error)), blames="evidence")
         except MemoryError:
+            # What is left of the job comes back undone, and a process that has memory decides it.
             self.exhausted = True
             return Answer(error=(MEMORY_LIMIT, "deciding it needed more memory than one record may use"))
         except RecursionError:

@@ -158,6 +158,7 @@ class SuiteDecisions:
         )
 
     def _list_steps(self, answer: Answer, positions: Sequence[int]) -> Sequence[Step | None]:
+        # A record that failed has no steps: then its error is that of each of its cases.
         return answer.steps if len(answer.steps) == len(positions) else [None] * len(positions)
 
     def _read_step(self, asked: RecordToDecide, position: int, answer: Answer, step: Step | None) -> CaseResult | tuple[Question, ...]:

@@ -107,6 +107,7 @@ class ProcessDecider:
         process = await self._get_process()
         found: list[Decision] = []
         try:
+            # All of these mean that no decision comes any more; how many have come tells which trace it was.
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
                 await process.send(self._encode(self._told.complete_batch(batch, texts)))
                 while (left := len(batch.tasks) - len(found)) > 0:
@@ -148,6 +149,7 @@ class PairDecider:
 
     def __init__(self, first: ProcessDecider | None = None, second: ProcessDecider | None = None, *, idle_s: float = _IDLE_S) -> None:
         self._second = second or ProcessDecider(command=(*COMMAND, str(MEMORY_BYTES), str(_NICE)))
+        # Taken from the end: the second, which stands back behind other processes, is for when the first is busy.
         self._free = [self._second, first or ProcessDecider()]
         self._all = tuple(self._free)
         self._idle_s = idle_s
@@ -162,6 +164,7 @@ class PairDecider:
         """Return the decisions of whichever process is free; fewer than tasks when it died. Raises `CannotStart`."""
         decider = self._free.pop()
         if decider is self._second:
+            # A timer may be about to end it for having nothing to do, and would end it in the middle of this batch.
             await self._stop_ending()
         try:
             return await decider.decide(batch, texts)

@@ -203,6 +203,7 @@ class TraceDecider:
             begun = self._clock()
             used = spent.get(task.agent_id, 0.0)
             if used > AGENT_S or begun - started > BATCH_S:
+                # Said and not left out: decisions belong to traces by their order, and one that is missing means that the process has died.
                 yield Decision(undone=True)
                 continue
             decision = self._decide_task(task, cases, batch.judging)
@@ -258,6 +259,7 @@ class TraceDecider:
                     findings.append(
                         document.make_finding(position, self._decide_case(decide, prepared.case, evidence, task.created_at, deadline))
                     )
+        # Each document once: the judge's way decides all of its cases that need one.
         return Decision(asked=asked, findings=findings, undecided=sorted(set(undecided)))
 
     def _get_document(self, key: CaseKey) -> PreparedDocument | None:

@@ -29,6 +29,7 @@ async def run_while_client_waits(work: Coroutine[Any, Any, T]) -> T:
         if not working.done():
             raise Refusal("BAD_REQUEST", "the client left before there was an answer")
     finally:
+        # Also when this request is cancelled itself: neither of the two may outlive it.
         working.cancel()
         leaving.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)

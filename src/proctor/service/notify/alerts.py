@@ -137,6 +137,7 @@ async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
             values["settings"] = read_settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
             await check_case(connection, caller, values["settings"])
         if {"settings", "active"} & set(values):
+            # What was found under other settings says nothing about these: the next look finds out anew.
             values["state"] = None
         row = await change_row(connection, alert_rules, caller.organization_id, id, {**values, "updated_at": hub.now()})
         await note(connection, hub, caller, "update", "alert", id, {"fields": sorted(set(changes))})
@@ -202,6 +203,7 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
     if before == after:
         return False
     async with hub.database.writing() as connection:
+        # State and message in one transaction: were only the state written, nobody would ever be told, since it does not change again.
         if not await rows.change_state(connection, rule["id"], before=before, after=after):
             return False
         # A rule that was never looked at and is quiet has nothing to say.
@@ -254,6 +256,7 @@ def _check_url(hub: Hub, url: str) -> None:
     try:
         if len(url) > LONGEST_URL or any(ord(char) <= 32 for char in url):
             raise AddressRefused(f"expected at most {LONGEST_URL} characters, without spaces")
+        # Only what shows in the address itself. Where its name leads may change, so that is looked at whenever a message is sent.
         Guard(hub.settings.allowed_addresses).check_url(url)
     except AddressRefused as error:
         raise Refusal("VALIDATION_ERROR", "the webhook cannot be used", fields={"webhook_url": [str(error)]}) from None

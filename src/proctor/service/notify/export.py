@@ -123,6 +123,7 @@ class Exporter:
             # A receiver may ask for more patience, up to the longest wait that we would make by ourselves.
             wait_s = max(self._wait_s, min(error.retry_after_s or 0.0, LONGEST_WAIT_S))
             self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
+            # Given up only after a failure: what is old and can be sent again at last is sent.
             gone = [trace for trace in batch if now - trace.row["queued_at"] > KEEP_S]
             later += [trace.row for trace in batch if now - trace.row["queued_at"] <= KEEP_S]
             batch = []
@@ -132,6 +133,7 @@ class Exporter:
             await postpone_exports(connection, later, hub.clock() + wait_s)
         lost = sum(trace.results for trace in gone)
         hub.counters.add("results_not_exported", lost)
+        # What was given up after a failure is not part of the batch, which is empty then.
         hub.counters.add("results_exported", sum(trace.results for trace in batch) - (lost if batch else 0))
         return wait_s
 
@@ -148,6 +150,7 @@ class Exporter:
                 pieces = (await list_pieces(connection, [trace]))[row["trace_id"]] if trace is not None and results else []
                 size += sum(map(len, pieces)) + sum(len(result["body"]) for result in results)
                 events = await asyncio.to_thread(_make_events, trace, pieces, results) if trace is not None and results else []
+                # Also where nothing is left to send, as of a deleted trace: its note is deleted together with those that were sent.
                 found.append(_Trace(row=row, results=len(results), events=events))
         return found, []
 

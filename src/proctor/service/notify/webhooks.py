@@ -117,6 +117,7 @@ class WebhookSender:
             return 0
         now = self._hub.clock()
         shares = {"per_project": PER_PROJECT, "per_organization": PER_ORGANIZATION}
+        # A look first, which takes no lock: nearly always nothing is due.
         async with self._hub.database.reading() as connection:
             due = await rows.list_due_deliveries(connection, now, room, busy=self._count_busy(), **shares)
         if not due:
@@ -170,6 +171,8 @@ async def _send_message(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str |
     try:
         if row["secret"] is not None:
             headers["x-proctor-signature"] = f"sha256={sign_message(make_box(hub).unlock(row['secret']), timestamp, body)}"
+        # Streamed, and the body left unread: it may have no end. One time-out around all of it, since that of the client begins anew with
+        # every piece that comes.
         async with asyncio.timeout(TIMEOUT_S), client.stream("POST", row["webhook_url"], content=body, headers=headers) as answer:
             if 200 <= answer.status_code < 300:
                 return None
@@ -192,7 +195,9 @@ def sign_message(secret: str, timestamp: str, body: bytes) -> str:
 def _make_changes(hub: Hub, row: Row, error: str | None) -> dict[str, Any]:
     if error is None:
         return {"delivered_at": hub.now(), "next_at": None, "error": None, "updated_at": hub.now()}
+    # The row is as it was before it was leased; the lease has counted this attempt in the database.
     attempts = row["attempts"] + 1
     over = error == "gone: 410" or attempts > len(ATTEMPTS_AFTER_S)
     following = None if over else hub.clock() + ATTEMPTS_AFTER_S[attempts - 1]
+    # What a client raises may quote the address, and a key in it.
     return {"next_at": following, "error": redact_text(error)[:_LONGEST_ERROR], "updated_at": hub.now()}

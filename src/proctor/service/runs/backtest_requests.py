@@ -100,6 +100,7 @@ async def _find_traces(hub: Hub, caller: Caller, case: Row, spec: BacktestSpec, 
         told = f"the case is about the agent {case['agent_id']}; leave `agent_id` out"
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"agent_id": [told]})
     now = hub.now()
+    # Never later than now: the traces are counted here, and what arrives while it runs is none of them.
     until = now if spec.until is None else min(now, read_moment(spec.until, "until"))
     since = None if spec.since is None else read_moment(spec.since, "since")
     when: dict[str, Json] | None = case["when_matches"]

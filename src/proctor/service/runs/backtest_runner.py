@@ -125,8 +125,10 @@ class BacktestRunner:
             read = [await read_kept_trace(each, self._state.when) for each in kept]
             spent = time.monotonic() - began
             left_out = await self._decide_step(read)
+            # The edge moves after the results are kept: whoever takes the run over in between finds them in `_list_known`.
             edge = (kept[-1].row["created_at"], kept[-1].row["id"])
             await self._keep_state(add_step(self._state, len(kept), left_out, edge))
+            # Needed for one step: the edge, which an earlier worker could not move any more, is behind what it kept.
             self._known.clear()
             # Behind a step: every turn gets on by one, however soon others want theirs.
             if self._stop is not None:
@@ -163,6 +165,7 @@ class BacktestRunner:
                 self._next[result.case.id] = number + 1
                 numbered = msgspec.structs.replace(result, attempt=number)
                 entries.append(make_entry(numbered, evidence, started_at=started_at, duration_ms=each_ms))
+        # All at once: the log writes what waits together, in few transactions.
         await asyncio.gather(*(self._log.append(entry) for entry in entries))
         for entry in entries:
             self._listener(Event(kind="finished", case=entry.case, attempt=entry.attempt))
@@ -174,6 +177,7 @@ class BacktestRunner:
             for one, positions in asked
             if one.evidence is not None
         ]
+        # Traces that could not be read were not handed over, so they take no answer out of this.
         decided = iter(await self._decide_records(records))
         return [
             next(decided) if one.error is None else [make_undecided_result(self._suite.cases[place], *one.error) for place in positions]
@@ -195,6 +199,7 @@ class BacktestRunner:
         return []
 
     async def _keep_state(self, state: Backtest) -> None:
+        # Which cases a trace answers is known when it is read, so how many attempts there are is known at the end.
         attempts = sum(self._next.values()) if state.is_done else self._asked.attempts
         self._asked = msgspec.structs.replace(self._asked, backtest=state, attempts=attempts)
         self._state = state

@@ -202,6 +202,7 @@ async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
         found = row or await find_row(connection, runs, caller.organization_id, id)
     if found is None:
         raise not_found("run", id)
+    # After the commit: whoever is woken looks into the database for what has happened.
     hub.run_signals.wake(id)
     return show_run(dict(found))
 

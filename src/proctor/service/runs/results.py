@@ -293,6 +293,7 @@ def suite_of_run(run: Row) -> Suite:
     # Of the settings those that choose cases: the runs of one suite share it, however often each repeats its cases.
     choice = to_json({"selection": asked.selection, "library": asked.library, "own_agents": asked.own_agents})
     try:
+        # `__wrapped__` goes past the cache, which a few very large suites would make hold too much.
         read = _read_suite if len(run["document"]) <= LARGEST_REMEMBERED else _read_suite.__wrapped__
         return read(run["document"], run["dialect"], run["suite_name"], choice)
     except InputError:

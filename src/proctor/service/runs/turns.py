@@ -18,6 +18,7 @@ class RunTurns:
     """Who was served when, in the workers of one process."""
 
     def __init__(self) -> None:
+        # Counts turns, where a clock might give two of them the same place.
         self._number = 0
         self._organizations: dict[str, int] = {}
         self._projects: dict[str, int] = {}

@@ -86,6 +86,7 @@ async def run_worker(hub: Hub, stop: asyncio.Event) -> None:
     places = [asyncio.create_task(_place(hub, stop, turns)) for _ in range(hub.settings.workers)]
     try:
         await stop.wait()
+        # They see `stop` themselves and give their runs back to the queue; only if this task is cancelled, so are they.
         if places:
             await asyncio.wait(places)
     finally:
@@ -96,6 +97,7 @@ async def run_worker(hub: Hub, stop: asyncio.Event) -> None:
 
 async def work_once(hub: Hub, stop: asyncio.Event | None = None, turns: RunTurns | None = None) -> str | None:
     """Take one run and drive it to its end, or until it has to be let go; its id, or None when none waits."""
+    # A name for every run that is taken: what a place has left to write for a run it lost counts for nothing when it takes that run again.
     owner = new_id("worker")
     row = await (turns or RunTurns()).take(hub, owner)
     if row is None:
@@ -106,6 +108,7 @@ async def work_once(hub: Hub, stop: asyncio.Event | None = None, turns: RunTurns
 
 async def _place(hub: Hub, stop: asyncio.Event, turns: RunTurns) -> None:
     with hub.run_signals.watch(QUEUED) as watch:
+        # Watched before the first look: a run that is queued during a look wakes the place at once.
         while not stop.is_set():
             try:
                 busy = await work_once(hub, stop, turns) is not None
@@ -198,6 +201,7 @@ class _Drive:
             why = await self._watch_until_over(running)
         finally:
             await _end_task(running)
+            # Before the run is ended or given back, which gives up the lease: after that nothing more of it can be kept.
             await rows.wait_until_written()
         await self._finish(running, why, cleaner)
 
@@ -238,6 +242,7 @@ class _Drive:
         with self._hub.run_signals.watch(self._id) as watch:
             while not running.done():
                 await _first(asyncio.wait({running}), watch.wait(LOOK_EVERY_S), self._stop.wait())
+                # First of all: a run that has come to its end is finished as such, also when the service stops in the same moment.
                 if running.done():
                     return None
                 if self._stop.is_set():
@@ -257,6 +262,7 @@ class _Drive:
                 # Since before it was written: what this worker believes to hold is never longer than what the database says.
                 self._held_at = now
             else:
+                # Only read in between: a few looks a second of every run must not each take the lock for writing.
                 async with hub.database.reading() as connection:
                     cancelled = await is_cancel_requested(connection, self._id, self._owner)
             overdue = await self._make_room(now)
@@ -308,6 +314,7 @@ class _Drive:
             # Ended while its target was being opened.
             return await self._leave(why)
         except StoreError:
+            # Whoever asked for the end wants no more of it: the run is not taken up again for the sake of what could not be kept.
             if why == "cancelled":
                 return await self._end("cancelled")
             # Results that cannot be kept: whoever takes the run up next goes on from those that are.
@@ -341,6 +348,7 @@ class _Drive:
 async def _end_task(running: _Task) -> None:
     """Wait until the task has ended and its target is closed, also when whoever waits is cancelled meanwhile."""
     while not running.done():
+        # Again after a while: what hangs as it is being closed would keep this place from all other runs.
         running.cancel()
         try:
             await asyncio.wait({running}, timeout=LEAVE_S)

@@ -64,6 +64,7 @@ def library_of(described: Json) -> Library:
     cases: Json = held.get("test_cases") or []
     if not isinstance(cases, list):
         raise _wrong(f"test_cases: expected a list, found {kind_of(cases)}")
+    # Set aside before the library is read: MCPLab knows servers over HTTP alone, and so does the reader of its files.
     over_http, started = _split_servers(held.get("servers"))
     library = read_library(
         servers=_document(over_http, "servers"),

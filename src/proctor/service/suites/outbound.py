@@ -153,6 +153,7 @@ class Outbound:
 
     def _check_command(self, line: list[str], what: str, field: str = "target") -> None:
         for allowed in self._commands:
+            # A `*` needs a word before it: alone it would allow every program there is.
             if line == allowed or (len(allowed) > 1 and allowed[-1] == "*" and line[: len(allowed) - 1] == allowed[:-1]):
                 return
         raise Refusal(

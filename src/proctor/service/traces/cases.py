@@ -151,11 +151,13 @@ async def _write_case(hub: Hub, caller: Caller, id: str, values: dict[str, Json]
         before = await find_row(connection, cases, caller.organization_id, id)
         if before is None:
             raise not_found("case", id)
+        # Once more with what is there now: while the document was read, somebody else may have changed the case.
         _check_version(before, expected)
         if values.get("agent_id") is not None:
             await check_place(connection, caller, before["project_id"], values["agent_id"])
         another = any(values.get(name, before[name]) != before[name] for name in ("document", "dialect"))
         if another:
+            # Workers remember documents by id and version, and never look again: another document must not have the same ones.
             values["version"] = before["version"] + 1
         row = await change_row(connection, cases, caller.organization_id, id, {**values, "updated_at": now})
         if row is None:

@@ -49,6 +49,7 @@ class EvaluationLeases:
         self._hub = hub
         # By version: a changed document is a new version, so a text that is remembered needs no look whether it still holds.
         self._texts: OrderedDict[CaseKey, CaseText] = OrderedDict()
+        # A new name for every worker: leases that an earlier one left behind are never taken for its own.
         self.owner = new_id("wrk")
         """The name under which this worker holds leases."""
         self.queue = EvaluationQueue(hub, self.owner)
@@ -75,6 +76,7 @@ class EvaluationLeases:
         except StoreError:
             # `start_batch` meets the same database in a moment and tells of it; here it only means that there is nothing to do yet.
             return at_most_s
+        # Never zero: a trace that is due and cannot be taken at this moment must not make the worker spin.
         return at_most_s if due is None else min(at_most_s, max(0.01, due - self._hub.clock()))
 
     async def take_batch(self, *, without: frozenset[str]) -> LeasedBatch:
@@ -84,9 +86,11 @@ class EvaluationLeases:
         ids = [id for id in await self.queue.lease_next(turn) if id not in self.held]
         if not ids:
             return LeasedBatch(rows=[])
+        # Before anything is read: reading may take long, and only what is held is renewed meanwhile.
         self.held |= set(ids)
         try:
             batch = await self._read_batch(ids)
+        # Also when cancelled: nobody else knows of these leases, and until they run out nobody else gets the traces.
         except BaseException:
             self.held -= set(ids)
             # The first error is the one to tell. A lease that cannot be given back runs out.
@@ -105,6 +109,7 @@ class EvaluationLeases:
             active = await list_active_cases(connection, sorted({row["project_id"] for row in rows}))
             wanted = [case for of_one in active.values() for case in of_one]
             missing = [case for case in wanted if (case.id, case.version) not in self._texts]
+            # In the same transaction, which sees one moment: every text has the version that was just listed.
             self._texts |= await read_case_texts(connection, missing)
         for case in wanted:
             if (case.id, case.version) in self._texts:

@@ -55,6 +55,7 @@ class ResultWriter:
         try:
             await self._write([make_finished(job.row, job.get_decision()) for job in jobs], self._make_rows(jobs, now))
         except (StoreError, IntegrityError) as error:
+            # Nothing is wrong with the results then: the traces are given back, and evaluated when the database is there again.
             if is_gone(error):
                 raise
             # One of them spoils the whole transaction: written one by one, the others get through.
@@ -80,5 +81,6 @@ class ResultWriter:
             # In the same transaction: a result that was written is exported even if this process dies now.
             if self._hub.settings.export_otlp_endpoint is not None:
                 await queue_exports(connection, rows, self._hub.clock())
+        # After the commit: what was rolled back is evaluated again and would count twice.
         self._hub.counters.add("traces_evaluated", count)
         self._hub.counters.add("evaluations", len(rows))

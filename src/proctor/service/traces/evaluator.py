@@ -73,7 +73,9 @@ async def evaluate_traces(hub: Hub, stop: asyncio.Event) -> None:
                 await wait_for_either(stop, due, await evaluator.get_idle_s())
             elif not evaluator.has_more:
                 with contextlib.suppress(TimeoutError):
+                    # Not for `due` as well: a steady stream sets it all the time, and each trace would be a batch of its own.
                     await asyncio.wait_for(stop.wait(), GATHER_S)
+        # Still inside the block: its end cancels what is under way, and that would be evaluated a second time.
         await evaluator.wait_until_written(STOP_S)
 
 
@@ -167,6 +169,7 @@ class Evaluator:
 
     async def get_idle_s(self) -> float:
         """Return for how many seconds there is nothing to do, as far as can be known."""
+        # Traces of these agents are due and yet passed over: to wait for what is due next would be to come back at once, again and again.
         if self.turns.list_full_agents(MAX_WAITING_PER_AGENT):
             await self.turns.wait_for_progress(IDLE_S)
             return IDLE_S
@@ -199,8 +202,10 @@ class Evaluator:
                 async with self._deciding:
                     await self._decide(batch, [job for job in jobs if job.decision is None])
             finally:
+                # Also after a failure: a place that is not given back is lost, and soon nothing would be leased any more.
                 on_decided()
             decided = [job for job in jobs if job.decision is not None and not job.decision.undone]
+            # Before the judge gets the others: if this fails the whole batch is given back, and the judge must have none of it by then.
             await self._writer.finish([job for job in decided if not job.get_decision().undecided])
             for job in decided:
                 if job.get_decision().undecided:
@@ -254,6 +259,7 @@ class Evaluator:
             # With the place of `_evaluate` in hand: another batch would find no process either.
             await asyncio.sleep(START_AGAIN_S)
             return
+        # Not strict: a process that ended has left fewer decisions than there are jobs.
         for job, decision in zip(jobs, decisions, strict=False):
             job.decision = decision
         undone = [job for job in jobs if job.decision is None or job.decision.undone]

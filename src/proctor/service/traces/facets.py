@@ -54,6 +54,7 @@ async def count_facets(hub: Hub, caller: Caller, wanted: TraceSearch) -> Facets:
     require_reader(caller)
     async with hub.database.reading() as connection:
         looked_at, since = await _measure_stretch(connection, caller, wanted)
+        # Each facet without its own filter: it shows what could be chosen instead.
         by_agent = await _count_column(connection, caller, msgspec.structs.replace(wanted, agent_id=None), traces.c.agent_id)
         by_outcome = await _count_column(connection, caller, msgspec.structs.replace(wanted, outcome=None), traces.c.outcome)
         by_status = await _count_column(connection, caller, msgspec.structs.replace(wanted, status=None), traces.c.status)

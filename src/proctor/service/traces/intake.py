@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -97,6 +97,7 @@ def _make_arrival(caller: Caller, agent: Agent, external_id: str, document: dict
         format="mibo",
         body=pack(clean),
         metadata=_keep_small(clean.get("metadata")),
+        # A body in one piece is complete when it comes: there is nothing to wait for.
         due_at=now,
         quiet_due_at=now,
     )
@@ -208,16 +209,22 @@ class _Bucket:
             body=pack(groups),
             metadata=_keep_small(self.groups[0].resource),
             ended=ended,
+            # Without an ended root the run may still go on; but a root that never comes must not keep its trace waiting for ever.
             due_at=now + quiet if ended else now + max(LONGEST_WAIT_S, quiet),
             quiet_due_at=now + quiet,
         )
 
 
 def _get_quiet_period_s(agent: Agent, hub: Hub) -> float:
-    own = agent.settings.get("quiet_period_s")
-    if isinstance(own, (int, float)) and not isinstance(own, bool) and 0 <= own <= 86_400:
-        return float(own)
-    return hub.settings.quiet_period_s
+    own = read_quiet_period_s(agent.settings)
+    return hub.settings.quiet_period_s if own is None else own
+
+
+def read_quiet_period_s(settings: Mapping[str, Json]) -> float | None:
+    """Return the quiet period that an agent's settings ask for, or None where they ask for none that can be kept."""
+    own = settings.get("quiet_period_s")
+    # In Python `True` is an `int`, and would be a period of one second.
+    return float(own) if isinstance(own, (int, float)) and not isinstance(own, bool) and 0 <= own <= 86_400 else None
 
 
 def redact_spans(spans: list[Span]) -> list[Span]:
@@ -232,6 +239,7 @@ def redact_spans(spans: list[Span]) -> list[Span]:
         for key, value in span.attributes.items():
             if type(value) is str:
                 note(value)
+            # Nested values and events are not collected here: whoever has some goes the careful way at once.
             elif isinstance(value, (dict, list)):
                 clean = False
             if names_a_secret(key):
@@ -285,6 +293,7 @@ def _read_address(document: dict[str, Json], metadata: dict[str, Json], *, secon
 def _read_external_id(request_id: str | None, document: dict[str, Json]) -> str:
     given: Json = request_id if request_id is not None else document.get("externalId")
     where, place = ("x-request-id", "headers") if request_id is not None else ("externalId", "body")
+    # A new id, and never an empty one: bodies that share an id replace each other.
     if given is None or given == "":
         return str(uuid.uuid4())
     if not isinstance(given, str):

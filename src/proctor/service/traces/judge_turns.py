@@ -65,6 +65,7 @@ class JudgeTurns(Generic[T]):
         while self._queues:
             # A dictionary keeps the order of insertion: its first agent is the one that has waited longest, which costs no search.
             agent, queue = next(iter(self._queues.items()))
+            # No `await` from here until the queue is back in its place: several tasks share the queues without a lock.
             item = queue.popleft()
             # To the end of the round, or out of it.
             del self._queues[agent]

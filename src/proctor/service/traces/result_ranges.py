@@ -46,6 +46,7 @@ async def _find_needed(hub: Hub, row: Row) -> _Needed | None:
         trace = (await connection.execute(traces.select().where(traces.c.id == row["trace_id"]))).mappings().first()
         version = case_versions.select().where(case_versions.c.case_id == row["case_id"], case_versions.c.version == row["case_version"])
         case = (await connection.execute(version)).mappings().first()
+        # More has come of the trace since: places in what is there now would not be those that decided.
         if trace is None or case is None or trace["revision"] != row["trace_revision"]:
             return None
         query = sa.select(trace_parts.c.body).where(trace_parts.c.trace_id == row["trace_id"]).order_by(trace_parts.c.number)

@@ -11,8 +11,8 @@ from proctor.service.hub import Hub
 from proctor.service.notify.export import LONGEST_WAIT_S as LONGEST_EXPORT_WAIT_S
 from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S
 from proctor.service.traces.due_signal import get_due_signal
-from proctor.service.traces.intake import LONGEST_WAIT_S
-from proctor.store.clock_repair import has_future_waits, make_due
+from proctor.service.traces.intake import LONGEST_WAIT_S, read_quiet_period_s
+from proctor.store.clock_repair import has_future_waits, list_agent_settings, make_due
 
 LOOK_EVERY_S = 30.0
 _LOG = logging.getLogger("proctor.service")
@@ -43,6 +43,9 @@ async def repair_waits(hub: Hub) -> int:
         # A look first: it takes no lock, and nearly always there is nothing to repair.
         if not await has_future_waits(connection, **bounds):
             return 0
+        # An agent may ask for a longer wait than the service; what waits for that is not late.
+        own = [read_quiet_period_s(settings) or 0.0 for settings in await list_agent_settings(connection)]
+        bounds["longest_wait_s"] = max(bounds["longest_wait_s"], *own, 0.0)
     async with hub.database.writing() as connection:
         found = await make_due(connection, **bounds)
     # The evaluator sleeps until the time that has just been changed.

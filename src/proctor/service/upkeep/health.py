@@ -116,6 +116,7 @@ async def _wait_fairly(work: Coroutine[Any, Any, T], look_s: float) -> T:
             await asyncio.wait({task}, timeout=STEP_S)
             if task.done():
                 return task.result()
+            # A wait that lasts far longer than it was to last is the event loop being late, not the database.
             held_up_s += max(0.0, now() - before - 2 * STEP_S)
             if now() - started - held_up_s >= look_s:
                 raise TimeoutError

@@ -93,6 +93,7 @@ async def _export_results(connection: AsyncConnection, folder: Path, names: dict
 
 async def _read_page(connection: AsyncConnection, query: sa.Select[Any], table: sa.Table, last: tuple[str, str]) -> list[dict[str, Any]]:
     """Return the next rows in the order in which they came."""
+    # Behind the last row and not by an offset: every page costs the same, and what is deleted meanwhile makes none be left out.
     behind = sa.or_(table.c.created_at > last[0], sa.and_(table.c.created_at == last[0], table.c.id > last[1]))
     found = await connection.execute(query.where(behind).order_by(table.c.created_at, table.c.id).limit(_ROWS_AT_ONCE))
     return [dict(row) for row in found.mappings()]
@@ -159,6 +160,7 @@ class _DayFiles:
     def _flush(self) -> None:
         arrow, parquet = import_arrow("pyarrow"), import_arrow("pyarrow.parquet")
         kinds = {"case_version": arrow.int64(), "score": arrow.float64()}
+        # Spelt out: of a batch that holds only nulls in a column pyarrow would guess another type, and it would not fit into the file.
         schema = arrow.schema([(name, kinds.get(name, arrow.string())) for name in self._names])
         if self._writer is None:
             self._file.parent.mkdir(parents=True, exist_ok=True)

@@ -57,6 +57,7 @@ async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
         bounds = await list_project_bounds(connection)
     for bound in bounds:
         await _sweep_project(hub, bound, swept, batch)
+    # Last: what has gone by age makes room, and less has to go by size.
     if hub.settings.retention_bytes is not None:
         async with hub.database.reading() as connection:
             too_much = await sum_kept_bytes(connection) - hub.settings.retention_bytes

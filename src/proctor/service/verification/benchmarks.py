@@ -231,6 +231,7 @@ async def take_snapshot(connection: AsyncConnection, caller: Caller, row: Row) -
 async def find_published_version(connection: AsyncConnection, caller: Caller, reference: str) -> Row:
     """Return the version that `slug@version` names: the caller's own, else a public one. Without `@version`, the newest."""
     slug, at, number = reference.partition("@")
+    # `isdigit` alone also takes digits that `int` refuses, such as a superscript two.
     if not _SLUG.fullmatch(slug) or (at and not (number.isascii() and number.isdigit() and len(number) < 10)):
         raise Refusal("VALIDATION_ERROR", "the benchmark cannot be named so", fields={"benchmark": ["expected slug@version"]})
     own = await find_by_slug(connection, caller.organization_id, "benchmark", slug)

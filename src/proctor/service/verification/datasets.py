@@ -127,8 +127,10 @@ async def delete_dataset(hub: Hub, caller: Caller, id: str) -> None:
     async with hub.database.writing() as connection:
         await require_record(connection, caller, "dataset", id, lock=True)
         entities = [row["id"] for row in await children(connection, caller.organization_id, "entity", id)]
+        # Asked before they are deleted, which deletes the links that tell.
         tasks = await find_tasks_with(connection, caller, entities)
         await resources.remove_records(connection, hub, caller, DATASET, [id, *entities])
+        # On what is there then; a refusal undoes it with the transaction.
         await check_tasks(connection, caller, tasks, "the dataset cannot be deleted")
 
 

@@ -210,6 +210,7 @@ def whole(*, least: int = 1, most: int = 1_000) -> Kind:
     """A whole number in a range."""
 
     def read(value: Json) -> int:
+        # `int` raises for infinity and for what is no number, so these are told apart first.
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e15 or int(value) != value:
             raise ValueError(f"expected a whole number, got {show(value, 40)}")
         if not least <= value <= most:
@@ -287,6 +288,7 @@ def _strip_marks(word: str) -> str:
 def _check_keepable(value: T, longest: int | None = None) -> T:
     """Return the same value; what no encoding and no other program can carry is refused, and so is what is longer than `longest`."""
     try:
+        # Not in ASCII: there half a surrogate pair is written as an escape, passes, and cannot be kept later.
         written = json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

@@ -36,10 +36,12 @@ class HiddenValues:
     """Values that are never told."""
 
     def __init__(self, values: Iterable[Json] = ()) -> None:
+        # With its type: in Python `True == 1 == 1.0`, and a hidden 1 must not hide every `true`.
         self._exact = {(type(value), value) for value in values}
         texts = {value if isinstance(value, str) else show(value) for _, value in self._exact}
         # As it is, and as sentences and JSON quote it. Longest first: one may be part of another.
         spelt = {spelling for text in texts if len(text) >= _SHORTEST for spelling in (text, json.dumps(text)[1:-1], _quote(text))}
+        # Not what is part of the mark itself: it would be found in every mark that was put in before.
         self._spelt = sorted((one for one in spelt if one not in REDACTED), key=lambda one: (-len(one), one))
         words = sorted(text for text in texts if _SHORTEST_WORD <= len(text) < _SHORTEST)
         self._words = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)") if words else None
@@ -182,6 +184,7 @@ def _read_json(text: str) -> Json:
 
 def _rewrite(value: Json, change: Callable[[Json], Json]) -> Json:
     """Return a value with every leaf changed, to any depth."""
+    # With a stack of our own: what was uploaded may be nested deeper than Python can call.
     root: list[Json] = [value]
     waiting: list[dict[str, Json] | list[Json]] = [root]
     while waiting:

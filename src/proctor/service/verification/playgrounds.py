@@ -91,6 +91,7 @@ async def create_playground(hub: Hub, caller: Caller, given: Mapping[str, Json])
         fillings = [await sandbox_life.read_filling(connection, caller, simulator, datasets) for simulator in simulators]
     prepared = await sandbox_life.prepare(hub, fillings)
     async with hub.database.writing() as connection:
+        # Once more: somebody may have deleted it while the systems were being filled.
         await require_record(connection, caller, "environment", environment_id)
         body: dict[str, Json] = {"environment_id": environment_id, "status": "active"}
         row = await resources.keep_record(connection, hub, caller, PLAYGROUND, body)
@@ -304,6 +305,7 @@ async def _open_sandbox(
     if prepared is None:
         return shown
     await sandbox_life.provision(connection, hub, caller, row["id"], prepared)
+    # Kept without the token: only the answer to this request has it.
     access = _describe_access(simulator, prepared.kind, row["id"])
     row = await resources.rewrite_record(connection, hub, caller, SANDBOX, row, {"credentials": access}, action="provision")
     token = await sandbox_life.issue_token(connection, hub, caller, row["id"])

@@ -185,10 +185,12 @@ async def get_public_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     async with hub.database.reading() as connection:
         run = await _find_visible(connection, caller, id)
     owner = msgspec.structs.replace(caller, organization_id=run["organization_id"])
+    # On behalf of the owner, whose records they are: only whom `_find_visible` let through comes here.
     await end_overdue_tasks(hub, owner, id)
     async with hub.database.reading() as connection:
         run = await _find_visible(connection, caller, id)
         tasks = await list_task_runs_of(connection, owner.organization_id, id)
+        # Its systems are for the owner and for the token of the run; the organization of the solver reads how it went.
         own = caller.organization_id == owner.organization_id
         sandboxes = await _list_sandboxes(connection, owner, tasks) if own else []
     figures = {name: value for name, value in RUN.show(run).items() if name in _FIGURES}

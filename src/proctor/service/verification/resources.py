@@ -125,6 +125,7 @@ async def keep_record(
     if resource.parent is not None:
         body = dict(body)
         parent_id = body.pop(resource.parent, None)
+    # Left to the constraint of the schema and not looked up before: of two that come at once one is refused.
     try:
         row = await add_record(
             connection,

@@ -72,6 +72,7 @@ async def find_sandbox_of_run(hub: Hub, caller: Caller | None, run_id: str, syst
     async with hub.database.reading() as connection:
         head = await find_open_of_run(connection, run_id, system)
         others = [] if head is not None else await list_open_of_run(connection, run_id)
+    # Before anything is said about the run: what follows tells which systems it has.
     if head is None or not is_open(head, system, path):
         _require_run(caller, run_id)
     if head is None and system not in list_kinds():
@@ -149,6 +150,7 @@ async def answer_request(hub: Hub, head: Row, request: Request) -> Response:
     response = await _answer(hub, head, request)
     if response.then:
         task = asyncio.create_task(_go_on(hub, head, request, response.then), name="a simulated system goes on")
+        # asyncio itself holds tasks weakly: one that nobody else holds may be collected before it is done.
         hub.sandbox_tasks.add(task)
         task.add_done_callback(hub.sandbox_tasks.discard)
     return response
@@ -183,6 +185,7 @@ async def _answer(hub: Hub, head: Row, request: Request) -> Response:
             return await _answer_in_turn(hub, head, request)
         except _Away as away:
             fetched = await fetch_outside(away.errand, allowed=hub.settings.allowed_addresses)
+        # Answered again from the beginning, with all that was fetched so far: nothing of the try that broke off was kept.
         request = msgspec.structs.replace(request, fetched=(*request.fetched, fetched))
     raise Refusal("CONFLICT", f"more than {_MOST_ERRANDS} services would have to be asked for one request")
 
@@ -226,6 +229,7 @@ async def perform_due_steps(hub: Hub, store: DatabaseStore, head: Row) -> None:
                 break
             async with hub.database.reading() as connection:
                 now = (await find_heads(connection, [head["id"]])).get(head["id"])
+            # Somebody changed the sandbox meanwhile. If it was by this very step, it is done; else it is tried on what is there now.
             if now is None or now["steps_done"] > number:
                 break
 

@@ -73,6 +73,7 @@ async def make_baseline(hub: Hub, filling: Filling) -> Baseline:
 def _name_filling(filling: Filling) -> str:
     digest = hashlib.sha256(to_json([filling.kind, filling.config]))
     for _, blob in filling.datasets:
+        # Each hashed by itself: simply joined, different datasets could come to the same bytes.
         digest.update(hashlib.sha256(blob).digest())
     return digest.hexdigest()
 

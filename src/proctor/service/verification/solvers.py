@@ -106,6 +106,7 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a solver and revoke its keys; its runs stay."""
     authorize(caller)
     await get_solver(hub, caller, id)
+    # The keys first: if this breaks off in between, no key is left of a solver that is gone.
     cursor = None
     while True:
         page = await list_keys(hub, caller, kind="solver", solver_id=id, limit=100, cursor=cursor)

@@ -108,6 +108,7 @@ async def keep_state(connection: AsyncConnection, hub: Hub, caller: Caller, run:
     # The number tells two uploads of the same moment apart.
     body: dict[str, Json] = {"families": upload.families, "upload": (before["body"]["upload"] if before else 0) + 1}
     row = await _put_blob(connection, hub, caller, run, before, body, upload.kept)
+    # Also where the new upload has no secrets: the sealed state of the one before would be verified in its place.
     await drop_sealed_states(connection, caller.organization_id, [run["id"]])
     if upload.sealed is not None:
         await add_record(connection, _make_record(caller, _SEALED, run, {"upload": body["upload"]}, upload.sealed), now=hub.now())

@@ -156,6 +156,7 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
                 return {**TASK_RUN.show(row), "criterion_runs": [], "scored": run["body"]["scored"]}
             snapshot = await read_task_snapshot(connection, caller.organization_id, id)
             found = await find_uploads(connection, caller.organization_id, row)
+        # Outside of the transaction, so that what was found to be over its time stays written down.
         _refuse_to_complete(caller, row)
         uploaded = await open_uploads(hub, found) if found.rows else await read_live_state(hub, caller, row)
         started_at = hub.now()

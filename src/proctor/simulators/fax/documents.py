@@ -95,6 +95,7 @@ def _read_tiff(data: bytes) -> Document:
     seen: set[int] = set()
     try:
         (place,) = struct.unpack_from(f"{order}I", data, 4)
+        # A directory may name an earlier one as its next: a small file would be counted for ever.
         while place and place not in seen and len(seen) < MOST_PAGES:
             (entries,) = struct.unpack_from(f"{order}H", data, place)
             seen.add(place)

@@ -63,6 +63,7 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
             raise Refused(msgspec.structs.replace(refused.response, inside=inside)) from None
     else:
         for entry in entries:
+            # A branch for each: an entry that is refused halfway leaves nothing behind.
             branch = desk.rows.branch()
             entry.response = _handle_entry(entry, Desk(branch, desk.around), handle)
             if entry.response.status < 400:
@@ -98,6 +99,7 @@ def _run_transaction(entries: list[_Entry], desk: Desk, handle: Handle) -> None:
     links: dict[str, str] = {}
     try:
         for entry in entries:
+            # All ids before the first reference: an entry may refer to one that stands behind it.
             _assign_id(entry, inside, links)
         for entry in entries:
             entry.resource = _resolve(entry.resource, _Links(links, _find_root(entry.full_url), entry.place), inside)
@@ -126,6 +128,7 @@ def _assign_id(entry: _Entry, desk: Desk, links: dict[str, str]) -> None:
         name = f"{resource_type}/{entry.new_id}"
     elif entry.request.method == "PUT" and entry.request.query:
         found = find_matches(check_type(resource_type), entry.request.query, desk.rows)
+        # Handling the update refuses it with 412, in the words of any conditional update.
         if len(found) > 1:
             return
         name = f"{resource_type}/{found[0]['id'] if found else _name_new(entry, desk)}"

@@ -165,5 +165,6 @@ def write_ack(answer: Answer, now: str, control_id: str) -> str:
 
 
 def _escape(text: str) -> str:
+    # The answer repeats what the sender wrote: a line end in it would begin a segment of the sender's choice.
     marks = {"\\": "\\E\\", "|": "\\F\\", "^": "\\S\\", "&": "\\T\\", "~": "\\R\\"}
     return "".join(marks.get(char, char if char.isprintable() else " ") for char in text)

@@ -128,10 +128,12 @@ def end_call(call: dict[str, Json], talk: Talk, status: str, desk: Desk) -> tupl
 def go_on(id: str, number: str, request: Request, desk: Desk) -> Response:
     """Do the next thing of a call, where it still is the one with that number."""
     call, talk = desk.rows.get(CALLS, id), find_talk(id, desk.rows)
+    # Looked at again when the webhook has answered: somebody may have hung up while it was asked.
     if call is None or talk is None or not talk.jobs or str(talk.jobs[0].number) != number:
         return answer_json(200, {"note": "the call has gone on without this"})
     job = talk.jobs[0]
     if not request.fetched:
+        # The same request comes again with the answer; until then nothing of it is kept.
         raise _make_errand(job, request.token)
     fetched = request.fetched[-1]
     talk = msgspec.structs.replace(talk, jobs=talk.jobs[1:])
@@ -169,6 +171,7 @@ def perform(twiml: bytes, call: dict[str, Json], talk: Talk, desk: Desk) -> tupl
         verbs = read_twiml(twiml)
         return _perform_verbs(verbs, call, talk, desk)
     except BadTwiml as error:
+        # What was said before the fault was said: the row has these turns, `call` is from before them.
         return end_call(desk.rows.get(CALLS, call["id"]) or call, add_problem(talk, str(error)), "failed", desk)
 
 

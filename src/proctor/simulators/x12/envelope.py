@@ -17,6 +17,7 @@ from proctor.errors import EvidenceError
 KNOWN = {"270": "005010X279A1", "276": "005010X212", "278": "005010X217"}
 """The transactions that are answered, with the guide that they follow."""
 GROUPS = {"270": "HS", "271": "HB", "276": "HR", "277": "HN", "278": "HI", "999": "FA"}
+# Answers repeat what came in: a delimiter in it would add elements or segments to them.
 _UNFIT = re.compile(r"[*~:^\x00-\x1f\x7f]")
 _NEEDED = {"270": ("BHT", "HL", "NM1"), "276": ("BHT", "HL", "NM1", "TRN"), "278": ("BHT", "HL", "NM1", "UM")}
 
@@ -60,6 +61,7 @@ def read_interchange(text: str) -> tuple[list[X12Transaction], str]:
         return [], "024"
     control = value_at(transactions[0], _ISA[13])
     interchange = transactions[0].interchange
+    # Each interchange brings its own delimiters, which stand at fixed places of its ISA.
     terminator = text[interchange.start + len(interchange.text) : interchange.start + len(interchange.text) + 1]
     divider = text[interchange.start + 3]
     ends = [piece.strip().split(divider) for piece in text.split(terminator) if piece.strip().startswith(f"IEA{divider}")]
@@ -139,6 +141,7 @@ def write_interchange(envelope: Envelope, control: int, groups: list[tuple[str, 
 
 def _pad_party(party: tuple[str, str]) -> str:
     qualifier, name = (_UNFIT.sub(" ", part) for part in party)
+    # ISA has a fixed width: readers find the delimiters by counting.
     return f"{qualifier[:2]:<2}*{name[:15]:<15}"
 
 

@@ -119,6 +119,7 @@ def _read_state(state: object, budget: Budget) -> Found | None:
 def _holds_messages(value: object, depth: int = 0) -> bool:
     if is_message(value):
         return True
+    # A state may hold anything, itself included, so the look into it is bounded.
     if depth > 4 or isinstance(value, (str, bytes)):
         return False
     if isinstance(value, Mapping):

@@ -54,6 +54,7 @@ def simplify(value: object, budget: Budget, path: str = "$", *, without: frozens
     budget.spend(len(value) if isinstance(value, (str, bytes, bytearray)) else 0)
     if depth > MAX_DEPTH:
         raise Unreadable(f"{shorten(path, 80)} lies more than {MAX_DEPTH} levels deep; does it contain itself?")
+    # Before numbers and texts: a member of `IntEnum` or `StrEnum` is one of those as well.
     if isinstance(value, enum.Enum):
         return simplify(value.value, budget, path, depth=depth + 1)
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -79,6 +80,7 @@ def list_fields(value: object) -> list[tuple[object, object]] | None:
     try:
         if isinstance(value, Mapping):
             return list(cast("Mapping[object, object]", value).items())
+        # A class declares the fields of its objects (`is_dataclass` holds of it, too) and has no values for them.
         if isinstance(value, type):
             return None
         if isinstance(value, msgspec.Struct):

@@ -37,6 +37,7 @@ class _Collected:
         self._left = MAX_BYTES
 
     def add(self, item: object) -> None:
+        # Only texts are measured here; what other items hold is counted when they are read (`Budget`).
         self._left -= len(item) if isinstance(item, (str, bytes)) else 0
         if len(self.items) >= MAX_ITEMS or self._left < 0:
             raise Unreadable(f"its stream holds more than {MAX_ITEMS} items or {MAX_BYTES} bytes of text")
@@ -118,6 +119,7 @@ def _is_async_stream(value: object) -> bool:
 def _collect(stream: Iterable[object], given_up: threading.Event) -> list[object]:
     collected = _Collected()
     for item in stream:
+        # Nobody waits any more, and a thread cannot be ended from outside: an endless stream would be read on for ever.
         if given_up.is_set():
             break
         collected.add(item)

@@ -1,0 +1,77 @@
+"""Claims that hold of what was seen and might not hold of all of it: they are not passed where something was not seen."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+import proctor
+from proctor.model.account import Account
+
+PATIENT = {"resourceType": "Patient", "id": "1", "gender": "male"}
+STATE = {"fhir": [PATIENT], "records": {"orders": [{"id": "1", "status": "open"}]}}
+FIELD = [{"path": "gender", "expected": "male"}]
+ROW = [{"path": "status", "expected": "open"}]
+
+
+def outcome(claim: dict[str, Any], record: dict[str, Any], unknown: dict[str, str] | None = None) -> str:
+    suite = proctor.parse_suite(json.dumps({"proctor": 1, "cases": [{"id": "a", "expect": [claim]}]}))
+    evidence = proctor.read_evidence(record)
+    if unknown:
+        evidence = msgspec.structs.replace(evidence, account=Account(reader="plain", unknown=unknown))  # type: ignore[arg-type]
+    return proctor.check(suite, [evidence]).cases[0].verdicts[0].outcome
+
+
+@pytest.mark.parametrize(
+    ("claim", "partly"),
+    [
+        ({"fhir_resource": {"resource_type": "Patient", "count": 1}}, "fail"),
+        ({"fhir_resource": {"resource_type": "Patient", "match": "exactly_one", "fields": FIELD}}, "fail"),
+        ({"fhir_resource": {"resource_type": "Patient", "match": "all", "fields": FIELD}}, "fail"),
+        ({"fhir_resource": {"resource_type": "Appointment", "count": 0}}, "error"),
+        ({"fhir_resource": {"resource_type": "Appointment", "absent": True}}, "error"),
+        ({"fhir_resource": {"resource_type": "Patient", "fields": FIELD}}, "pass"),
+        ({"records_match": {"collection": "orders", "count": 1}}, "fail"),
+        ({"records_match": {"collection": "orders", "match": "exactly_one", "fields": ROW}}, "fail"),
+        ({"records_match": {"collection": "orders", "match": "all", "fields": ROW}}, "fail"),
+        ({"records_match": {"collection": "orders", "where": {"id": "2"}, "count": 0}}, "error"),
+        ({"records_match": {"collection": "orders", "fields": ROW}}, "pass"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(str(value).translate({ord(sign): None for sign in "{}'[]:,"}).split()),
+)
+def test_how_many_and_all_are_certain_only_where_all_was_seen(claim: dict[str, Any], partly: str) -> None:
+    assert outcome(claim, {"text": "done", "state": STATE}) == "pass"
+    assert outcome(claim, {"text": "done", "state": STATE}, {"state": "a file of it is broken"}) == partly
+
+
+def test_a_path_that_is_too_long_for_a_pattern_may_be_the_file_that_should_not_be_there() -> None:
+    files = [{"path": "outbound/" + "a" * 2_000, "content": ""}]
+    claim = {"file_present": {"path": "outbound/*", "absent": True}}
+    assert outcome(claim, {"text": "done", "state": {"files": files}}) == "error"
+    assert outcome(claim, {"text": "done", "state": {"files": [{"path": "inbound/a", "content": ""}]}}) == "pass"
+    assert outcome(claim, {"text": "done", "state": {"files": [*files, {"path": "outbound/b", "content": ""}]}}) == "fail"
+
+
+def test_a_request_whose_path_is_too_long_for_a_pattern_may_be_one_too_many() -> None:
+    short = {"system": "shop", "method": "POST", "path": "/orders/1", "status": 201}
+    long = {"system": "shop", "method": "POST", "path": "/orders/" + "a" * 2_000, "status": 201}
+    for at_most, requests, expected in ((1, [short], "pass"), (1, [short, long], "fail"), (None, [short, long], "pass")):
+        claim = {"request_made": {"path": "/orders/*", "system": "shop", **({} if at_most is None else {"at_most": at_most})}}
+        assert outcome(claim, {"text": "done", "state": {"requests": requests}}) == expected
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"input_tokens": 10, "output_tokens": 5}, "pass"),
+        ({"total_tokens": 15}, "pass"),
+        ({"input_tokens": 10}, "fail"),
+        ({"output_tokens": 10}, "fail"),
+        ({"input_tokens": 200}, "fail"),
+    ],
+)
+def test_one_half_of_the_tokens_is_no_total(usage: dict[str, int], expected: str) -> None:
+    assert outcome({"tokens_within": {"total": 100}}, {"text": "done", "usage": usage}) == expected
