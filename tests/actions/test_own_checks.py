@@ -257,6 +257,8 @@ TOUCHES: dict[str, tuple[Any, Evidence]] = {
         lambda e: not e.tool_calls[0].failed(),
         Evidence(tool_calls=(ToolCall(name="a", result=1),), account=Account(unknown={"tool_results": "lost"})),
     ),
+    "how a call ended": (lambda e: not e.tool_calls[0].failed(), Evidence(tool_calls=(ToolCall(name="a"),))),
+    "why a call failed": (lambda e: e.tool_calls[0].failure() is None, Evidence(tool_calls=(ToolCall(name="a"),))),
 }
 
 

@@ -72,6 +72,13 @@ def test_one_axis_and_three_make_tables_too() -> None:
     assert [line for line, _ in build_pivot(three, ["a", "b", "c"]).lines] == [("1", "2"), ("1", "3"), None]
 
 
+def test_a_matrix_too_large_for_a_table_has_a_report_without_one() -> None:
+    wide = make_run([({"model": f"model-{number}"}, "pass") for number in range(51)])
+    assert find_matrix_axes(wide) == () and render_html(wide).endswith("</html>\n")
+    with pytest.raises(InputError, match="51 columns"):
+        build_pivot(wide, ["model"])
+
+
 def test_the_axes_of_the_matrix_are_the_default_and_an_unknown_one_is_refused() -> None:
     assert find_matrix_axes(RUN) == ("model", "prompt")
     with pytest.raises(InputError, match="no case has a tag 'modle'; nearest: model"):

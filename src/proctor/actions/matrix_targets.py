@@ -41,18 +41,18 @@ def split_by_matrix(suite: Suite, target: TargetLike, find_section: FindSection)
     """Return the groups of a suite; a single one without a matrix. `find_section` gives the settings of a target by its name."""
     if not (may_have(suite.cases, "settings") and any(map(is_variant, suite.cases))):
         return [TargetGroup(suite, target, {}, lambda case: True)]
-    by_name: dict[str | None, frozenset[str]] = {}
+    known: dict[tuple[str | None, tuple[str, ...]], frozenset[str]] = {}
 
     def find_key(case: Case) -> str:
         values: dict[str, Json] = case.settings.get(MATRIX) or {}
         name = _choose_target(values, target)
         if name is not None and not isinstance(name, str):
             return ""
-        # Looked up once for each target: the key is asked for with every case, and again with every attempt.
-        if name not in by_name:
-            section = find_section(name)
-            by_name[name] = frozenset(_find_axes(section, values))
-        used = {axis: value for axis, value in values.items() if axis in by_name[name]}
+        # Looked up once: the key is asked for with every case, and again with every attempt. Suites of one folder may have different axes.
+        asked = (name, tuple(values))
+        if asked not in known:
+            known[asked] = frozenset(_find_axes(find_section(name), values))
+        used = {axis: value for axis, value in values.items() if axis in known[asked]}
         return msgspec.json.encode((name, used), order="sorted").decode()
 
     groups: list[TargetGroup] = []

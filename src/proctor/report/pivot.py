@@ -67,10 +67,22 @@ class Pivot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_matrix_axes(run: RunResult) -> tuple[str, ...]:
-    """Return the axes of the matrix that a run was made over; none without one."""
+    """Return the axes of the matrix that a run was made over; none without one, or where the table would be too large to be read."""
     if not may_have(run.cases, "settings"):
         return ()
-    return next((axes for axes in (list_axes(result.case) for result in run.cases) if axes), ())
+    axes = next((axes for axes in (list_axes(result.case) for result in run.cases) if axes), ())
+    if not axes:
+        return ()
+    lines: set[tuple[str, ...]] = set()
+    columns: set[str] = set()
+    for result in run.cases:
+        *line, column = (_name_value(result, axis) for axis in axes)
+        lines.add(tuple(line))
+        columns.add(column)
+        # Nobody asked for it, so a table that does not fit is left out; whoever names the axes is told.
+        if len(lines) > MOST_LINES or len(columns) > MOST_COLUMNS:
+            return ()
+    return axes
 
 
 def read_axes(text: str, cases: Iterable[Case]) -> tuple[str, ...]:

@@ -331,6 +331,18 @@ async def test_one_that_was_cancelled_and_has_not_left_yet_is_passed_over() -> N
     assert not turns._waiting and not turns._busy and turns._free == 1
 
 
+async def test_several_of_a_tenant_that_are_cancelled_at_once_leave_one_after_the_other() -> None:
+    turns = FairTurns(1)
+    first = turns.enter(("a", "x"))
+    gone = [turns.enter(("b", caller)) for caller in ("y", "z")]
+    for place in gone:
+        place.granted.cancel()
+    turns.leave(first, 1.0)
+    for place in gone:
+        turns.leave(place, 0.0)
+    assert not turns._waiting and not turns._busy and turns._free == 1
+
+
 async def test_one_that_comes_late_has_saved_nothing_up() -> None:
     turns = FairTurns(1)
     for _ in range(5):

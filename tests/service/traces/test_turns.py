@@ -520,6 +520,53 @@ async def test_where_there_was_a_process_there_will_be_one_again(monkeypatch: py
     assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
 
 
+async def test_a_trace_that_was_with_the_judge_when_the_service_stopped_is_given_back_at_once(hub: Hub) -> None:
+    asked = asyncio.Event()
+
+    class Silent(ScriptedJudge):
+        async def judge(self, *questions: Any, **more: Any) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+    project, agent = await world(hub, suite=None)
+    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, agent_id=agent, document=JUDGED))
+    await traces_of(hub, agent, 1)
+    async with Evaluator.open(hub, ThreadDecider(), judge=Silent([])) as evaluator:
+        assert await evaluator.evaluate_batch() == 1
+        await asked.wait()
+    [row] = await trace_rows(hub)
+    assert (row["leased_until"] or 0.0) == 0.0 and row["attempts"] == 0
+    assert await evaluate_all(hub, judge=ScriptedJudge(lambda question: 1.0)) == 1
+
+
+async def test_what_was_given_back_is_taken_again_while_the_batch_it_came_from_goes_on(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
+    monkeypatch.setattr(evaluation, "START_AGAIN_S", 0.3)
+    asked = 0
+
+    class Once(ThreadDecider):
+        was_ready = True
+        places = 2
+
+        async def decide(self, batch: Any, texts: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            if asked == 1:
+                raise CannotStart("no room now")
+            return await super().decide(batch, texts)
+
+    _, agent = await world(hub)
+    await traces_of(hub, agent, 1)
+    async with Evaluator.open(hub, Once()) as evaluator:
+        assert await evaluator.start_batch() == 1
+        while not asked or (await trace_rows(hub))[0]["leased_until"]:
+            await asyncio.sleep(0.01)
+        # The first batch still waits before it looks for a process again.
+        assert evaluator._under_way and await evaluator.start_batch() == 1  # pyright: ignore[reportPrivateUsage]
+        await evaluator.wait_until_written(5.0)
+        assert not evaluator.leases.held
+    assert [(row["status"], row["attempts"]) for row in await trace_rows(hub)] == [("evaluated", 0)]
+
+
 async def test_a_turn_that_is_just_ending_leaves_nothing_waiting() -> None:
     done: list[int] = []
 

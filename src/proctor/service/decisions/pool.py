@@ -136,7 +136,9 @@ class FairTurns:
             place.granted.cancel()
             self._forget(place)
         self._grant_turns()
-        if tenant not in self._waiting and tenant not in self._busy and self._spent[tenant] <= self._now:
+        # None is left where several of a tenant were cancelled at once, and the first of them to leave has taken it away.
+        spent = self._spent.get(tenant)
+        if spent is not None and spent <= self._now and tenant not in self._waiting and tenant not in self._busy:
             # Nothing is lost: whoever comes anew begins there. So tenants that came once take no memory.
             del self._spent[tenant]
 

@@ -92,7 +92,6 @@ class EvaluationLeases:
             batch = await self._read_batch(ids)
         # Also when cancelled: nobody else knows of these leases, and until they run out nobody else gets the traces.
         except BaseException:
-            self.held -= set(ids)
             # The first error is the one to tell. A lease that cannot be given back runs out.
             with contextlib.suppress(StoreError):
                 await self.give_back(ids)
@@ -120,16 +119,24 @@ class EvaluationLeases:
         return LeasedBatch(rows=rows, pieces=pieces, cases=wanted)
 
     async def give_back(self, ids: Collection[str]) -> None:
-        """Return traces to the queue as they were."""
-        if ids:
+        """Return traces to the queue as they were; they are held no longer."""
+        given = self._let_go(ids)
+        if given:
             async with self._hub.database.writing() as connection:
-                await return_leases(connection, owner=self.owner, ids=sorted(ids))
+                await return_leases(connection, owner=self.owner, ids=given)
 
     async def abandon(self, ids: Collection[str]) -> None:
         """Return traces to the queue and count the failed attempt; if not even that can be written, their leases run out."""
+        given = self._let_go(ids)
         with contextlib.suppress(StoreError):
             async with self._hub.database.writing() as connection:
-                await abandon_leases(connection, owner=self.owner, ids=sorted(ids))
+                await abandon_leases(connection, owner=self.owner, ids=given)
+
+    def _let_go(self, ids: Collection[str]) -> list[str]:
+        # Before they are due again: the next batch of this worker may have them at once, and passes over what is still held.
+        given = sorted(ids)
+        self.held -= set(given)
+        return given
 
     async def keep_renewing(self) -> None:
         """Renew the leases of what is held, until cancelled."""

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -200,7 +200,8 @@ class Evaluator:
             try:
                 jobs = await self._make_jobs(batch)
                 async with self._deciding:
-                    await self._decide(batch, [job for job in jobs if job.decision is None])
+                    # What was given back may be held by another batch by now: it is none of this one's business any more.
+                    await self._decide(batch, [job for job in jobs if job.decision is None], ids)
             finally:
                 # Also after a failure: a place that is not given back is lost, and soon nothing would be leased any more.
                 on_decided()
@@ -220,7 +221,7 @@ class Evaluator:
             # A bug, or whatever it is, of one of them: they are tried again in small groups, and counted.
             _LOG.exception("a batch of traces could not be evaluated", extra={"traces": len(ids)})
             await self.leases.abandon(ids)
-        finally:
+        else:
             self.leases.held -= ids
 
     async def _make_jobs(self, batch: LeasedBatch) -> list[TraceJob]:
@@ -248,14 +249,17 @@ class Evaluator:
             jobs.append(TraceJob(row=row, task=task, cases=batch.cases, texts=texts, decision=_decide_at_once(row, agent)))
         return jobs
 
-    async def _decide(self, batch: LeasedBatch, jobs: Sequence[TraceJob]) -> None:
-        """Fill in decisions. Abandon what was being decided when the process ended, and give back what was not begun."""
+    async def _decide(self, batch: LeasedBatch, jobs: Sequence[TraceJob], ids: set[str]) -> None:
+        """Fill in decisions. Abandon what was being decided when the process ended, and give back what was not begun.
+
+        Both are taken out of `ids`, the traces of the batch.
+        """
         if not jobs:
             return
         started = self._hub.clock()
         decisions = await self._ask_decider(batch, jobs)
         if decisions is None:
-            await self.leases.give_back([job.row["id"] for job in jobs])
+            await self._return_jobs(jobs, ids, self.leases.give_back)
             # With the place of `_evaluate` in hand: another batch would find no process either.
             await asyncio.sleep(START_AGAIN_S)
             return
@@ -267,9 +271,15 @@ class Evaluator:
             # Decisions come in order: the first trace without one is the one that was being decided when the process ended.
             guilty = undone.pop(len([job for job in undone if job.decision is not None]))
             _LOG.warning("a trace ended the process that decided it", extra={"trace": guilty.row["id"], "agent": guilty.row["agent_id"]})
-            await self.leases.abandon([guilty.row["id"]])
-        await self.leases.give_back([job.row["id"] for job in undone])
+            await self._return_jobs([guilty], ids, self.leases.abandon)
+        await self._return_jobs(undone, ids, self.leases.give_back)
         self._share_turns(jobs, undone, started)
+
+    async def _return_jobs(self, jobs: Sequence[TraceJob], ids: set[str], give: Callable[[Collection[str]], Awaitable[None]]) -> None:
+        returned = [job.row["id"] for job in jobs]
+        await give(returned)
+        # Behind it: where the database is away they are still among those that are given back with the rest of the batch.
+        ids.difference_update(returned)
 
     async def _ask_decider(self, batch: LeasedBatch, jobs: Sequence[TraceJob]) -> list[Decision] | None:
         """Return the decisions, fewer than jobs when the process ended; None when no process can be started now."""
@@ -308,6 +318,8 @@ class Evaluator:
             found = await judge_trace(self._judge, job.task, texts, self._hub.decisions, who)
             job.decision = msgspec.structs.replace(job.get_decision(), findings=[*job.get_decision().findings, *found])
             await self._writer.finish([job])
+            # Not where it was cancelled, which is how a service stops: then it is still held, and given back with no attempt counted.
+            self.leases.held.discard(id)
         except StoreError as error:
             _LOG.warning("a judged trace could not be written", extra={"trace": id, "error": str(error)})
             with contextlib.suppress(StoreError):
@@ -317,8 +329,6 @@ class Evaluator:
             _LOG.exception("a trace could not be judged", extra={"trace": id})
             # Counted as an attempt: a trace that the judge's way fails on every time has an end.
             await self.leases.abandon([id])
-        finally:
-            self.leases.held.discard(id)
 
 
 def _list_positions(batch: LeasedBatch, row: dict[str, Any]) -> list[int]:
