@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.live.accessibility import WIDTHS, find_flaws, open_details
-from tests.live.test_pages_browser import Place, Visitor, axe, browser, opened_place, pytestmark
+from tests.live.test_pages_browser import axe, browser, pytestmark
+from tests.live.visited_place import Place, Visitor, opened_place
 
 __all__ = ["axe", "browser", "pytestmark"]
 DOCUMENT = "proctor: 1\nname: manners\ncases:\n" + "".join(
@@ -52,6 +53,7 @@ def test_a_case_is_typed_checked_tried_saved_and_run(browser: Any, desk: Place) 
         visitor.log_in()
         page.goto(f"{project}/cases")
         page.click("main a:has-text('New case')")
+        visitor.arrive(".gutter")
         assert page.inner_text(".gutter").split()[:3] == ["1", "2", "3"]
         page.fill("#text", BROKEN)
         page.wait_for_selector("#problems li:has-text('response_containz')")

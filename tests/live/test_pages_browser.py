@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +12,9 @@ import pytest
 from tests.foreign import install_from_npm
 from tests.live.accessibility import find_flaws, open_details
 from tests.live.chromium import CHROMIUM, launch_chromium
-from tests.live.serving import Serving, serving
+from tests.live.serving import Serving
 from tests.live.settings_screens import list_settings_screens
+from tests.live.visited_place import Place, Visitor, opened_place
 from tests.pages.test_hostile import HOSTILE
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need the package playwright")
@@ -29,83 +26,6 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed"),
 ]
 AXE = "axe-core@4.14.0"
-CASES = ("refund", "hours", "greeting", "parcel")
-
-
-class Agent:
-    """Answers what is asked once it may; knows less when it is `bad`."""
-
-    def __init__(self) -> None:
-        self.bad = False
-        self.may_answer = threading.Event()
-        self.may_answer.set()
-        agent = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                said: str = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
-                agent.may_answer.wait(30)
-                text = f"you said {said}" if not agent.bad or said in ("hello", "parcel 7") else "I do not know."
-                body = json.dumps({"text": text}).encode()
-                with contextlib.suppress(OSError):  # whoever asked has gone
-                    self.send_response(200)
-                    self.send_header("content-type", "application/json")
-                    self.send_header("content-length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                """Nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.target = {"type": "http", "url": f"http://127.0.0.1:{self._server.server_address[1]}/", "response_path": "text"}
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self.may_answer.set()
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class Place:
-    """A service with a key, a project, and an agent to be examined."""
-
-    def __init__(self, server: Serving) -> None:
-        self.server = server
-        self.agent = Agent()
-        self.project = self.ask("POST", "/api/projects", {"name": "Corner shop", "description": "Answers what customers ask."})["id"]
-        self.key: str | None = None
-        self.key = self.ask("POST", "/api/keys", {"kind": "organization", "name": "me"})["key"]
-
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        headers = {"authorization": f"Bearer {self.key}"} if getattr(self, "key", None) else {}
-        status, answer = self.server.ask(method, path, body, headers)
-        assert status < 300, answer
-        return answer
-
-    def start_run(self, cases: list[dict[str, Any]] | None = None, **more: Any) -> str:
-        made = cases or [
-            {"id": case, "input": said, "expect": [{"response_contains": said}]} for case, said in zip(CASES, SAID, strict=True)
-        ]
-        body = {"project_id": self.project, "suite": {"proctor": 1, "name": "shop", "cases": made}, "target": self.agent.target, **more}
-        return self.ask("POST", "/api/runs", body)["id"]
-
-    def wait_for(self, run: str) -> None:
-        status, events = self.server.ask("GET", f"/api/runs/{run}/events", None, {"authorization": f"Bearer {self.key}"})
-        assert status == 200, events
-
-
-SAID = ("refund 17", "when are you open", "hello", "parcel 7")
-
-
-@contextlib.contextmanager
-def opened_place(home: Path, database: str | None, *flags: str) -> Iterator[Place]:
-    with serving(home, database=database, flags=("--allowed-address", "127.0.0.1", *flags)) as server:
-        place = Place(server)
-        try:
-            yield place
-        finally:
-            place.agent.close()
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -146,39 +66,6 @@ def browser() -> Iterator[Any]:
         opened = launch_chromium(started)
         yield opened
         opened.close()
-
-
-class Visitor:
-    """A browser of its own together with everything it asked for or complained about."""
-
-    def __init__(self, browser: Any, place: Place, *, width: int = 1280, **options: Any) -> None:
-        self.place = place
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 844}, base_url=place.server.url, locale="en-GB", timezone_id="Asia/Tokyo", **options
-        )
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(15_000)
-        self.complaints: list[str] = []
-        self.page.on("console", lambda message: self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(f"a dialog: {dialog.message}"), dialog.dismiss()))
-        self.page.on("request", self._note_request)
-
-    def _note_request(self, request: Any) -> None:
-        if not request.url.startswith(self.place.server.url):
-            self.complaints.append(f"asked for {request.url}")
-
-    def log_in(self) -> None:
-        self.page.goto("/ui/login")
-        self.page.fill("#key", str(self.place.key))
-        self.page.keyboard.press("Enter")
-        self.page.wait_for_url("**/ui/")
-
-    def __enter__(self) -> Visitor:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.context.close()
 
 
 def test_a_day_from_the_way_in_to_a_compared_run(browser: Any, place: Place) -> None:
@@ -249,7 +136,7 @@ def test_everything_can_be_done_by_keys(browser: Any, filled: Place) -> None:
         page.wait_for_url(f"**/runs/{filled.runs[1]}")
         page.keyboard.press("n")
         page.keyboard.press("Enter")
-        page.wait_for_selector(".assertions")
+        visitor.arrive(".assertions")
         page.keyboard.press("e")
         assert page.evaluate("document.activeElement.id") == "evidence"
         page.keyboard.press("u")

@@ -10,7 +10,8 @@ import pytest
 
 from tests.live.chromium import CHROMIUM
 from tests.live.serving import Serving
-from tests.live.test_pages_browser import Visitor, browser, opened_place  # noqa: F401  # a fixture among them
+from tests.live.test_pages_browser import browser  # noqa: F401  # a fixture
+from tests.live.visited_place import Visitor, opened_place
 
 pytestmark = [
     pytest.mark.live,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.live.chromium import CHROMIUM
-from tests.live.test_pages_browser import Place, Visitor, browser, opened_place, playwright  # noqa: F401  # `browser` is a fixture
+from tests.live.test_pages_browser import browser, playwright  # noqa: F401  # `browser` is a fixture
+from tests.live.visited_place import Place, Visitor, opened_place
 
 pytestmark = [
     pytest.mark.live,

@@ -14,7 +14,8 @@ from proctor.service.hub import Hub
 from tests.live.accessibility import find_flaws, open_details
 from tests.live.chromium import CHROMIUM
 from tests.live.serving import Serving, serving
-from tests.live.test_pages_browser import Visitor, axe, browser
+from tests.live.test_pages_browser import axe, browser
+from tests.live.visited_place import Visitor
 from tests.pages.trace_seeds import START, add_trace, make_spans
 from tests.pages.world import World
 
@@ -141,10 +142,10 @@ def test_answers_are_labelled_with_two_keys(browser: Any, shop: Shop) -> None:
         visitor.log_in()
         page.goto("/ui/p/proj_home/runs")
         page.keyboard.press("l")
-        page.wait_for_selector("text=4 answers wait for a person.")
+        visitor.arrive("text=4 answers wait for a person.")
         for key, left in (("2", "3 answers wait"), ("1", "2 answers wait"), ("2", "1 answer waits")):
             page.keyboard.press(key)
-            page.wait_for_selector(f"text={left}")
+            visitor.arrive(f"text={left}")
         page.fill("input[name=note]", "names the amount")
         # Enter is no judgement: nobody said pass or fail yet.
         page.keyboard.press("Enter")

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.service.access.agent_directory import forget_agents
 from proctor.service.access.callers import LOCAL
+from proctor.service.access.known_agents import forget_agents
 from proctor.service.hub import Hub
 from tests.rest import verification_seeds
 from tests.rest.listening import Listening

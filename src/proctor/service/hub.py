@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from proctor.service.access.agent_cache import AgentCache
 from proctor.service.access.key_cache import KeyCache
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.counters import Counters
@@ -34,6 +35,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds; a clock that is put back stalls nothing."""
     key_cache: KeyCache = msgspec.field(default_factory=KeyCache)
     """Keys that were just looked up."""
+    agent_cache: AgentCache = msgspec.field(default_factory=AgentCache)
+    """Agents that traces were just routed to."""
     secret_box: SecretBox | None = None
     """What secrets at rest are locked in; none: under the key file in the workspace. The door makes it, since the key is its to read."""
     counters: Counters = msgspec.field(default_factory=Counters)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.access.agent_directory import forget_agents
 from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
+from proctor.service.access.known_agents import forget_agents
 from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_writer
 from proctor.service.access.places import change_place, empty_place, show_place
 from proctor.service.changes import check_fields, refuse_emptying

@@ -21,7 +21,7 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.runner.ports import Judge
-from proctor.service.access.agent_directory import find_agent
+from proctor.service.access.known_agents import find_agent
 from proctor.service.agent import Agent
 from proctor.service.decisions.trace_evidence import get_response_path
 from proctor.service.decisions.trace_process import BatchDecider, CannotStart, ThreadDecider, make_decider

@@ -124,6 +124,8 @@ async def read_spans(
 async def _resolve_groups(hub: Hub, caller: Caller, received: Received) -> list[Agent | Refusal | None]:
     """Return the agent of every group of spans, or why there is none; None for a group without spans."""
     known: dict[Address, Agent | Refusal] = {}
+    # Of a hundred unknown names in one request only the first waits for the database.
+    since = hub.agent_cache.begun
     found: list[Agent | Refusal | None] = []
     for number, group in enumerate(received.groups):
         if number % _AT_ONCE == _AT_ONCE - 1:
@@ -136,7 +138,7 @@ async def _resolve_groups(hub: Hub, caller: Caller, received: Received) -> list[
         one = known.get(address)
         if one is None:
             try:
-                one = await resolve_or_make(hub, caller, address)
+                one = await resolve_or_make(hub, caller, address, since=since)
             except Refusal as refused:
                 one = refused
             known[address] = one

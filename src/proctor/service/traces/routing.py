@@ -15,16 +15,15 @@ from typing import Literal
 
 import msgspec
 
-from proctor.service.access.agent_directory import load_agents
 from proctor.service.access.callers import Caller
+from proctor.service.access.known_agents import load_agents, reload_agents
 from proctor.service.agent import Agent
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 
 PLATFORM_ATTRIBUTE = "mibo.platform_id"
-# Agents are remembered for two seconds, too long for whoever made one just now. Not zero: a flood of unknown names costs five queries a
-# second, not one each.
-_ASKED_AGAIN_S = 0.2
+_PAUSE_S = 0.2
+"""How long is waited between two readings for unknown agents: a flood of unknown names costs five queries a second, not one each."""
 _HINT = (
     "name the agent with platformId, with metadata.mibo.platform_id, or with a key that is restricted to one agent; "
     "for OTLP also with the resource attribute service.name, which an agent has as its service_name"
@@ -50,13 +49,16 @@ def require_sender(caller: Caller) -> None:
         raise Refusal("FORBIDDEN", f"a {caller.kind} key does not send traces")
 
 
-async def require_agent(hub: Hub, caller: Caller, address: Address) -> Agent:
-    """Return the agent of a trace. Raises `Refusal`."""
+async def require_agent(hub: Hub, caller: Caller, address: Address, *, since: int | None = None) -> Agent:
+    """Return the agent of a trace. Raises `Refusal`.
+
+    `since` is how many readings of agents had begun when the trace came in (`AgentCache.begun`), for a request with many traces.
+    """
     require_sender(caller)
     found = _choose_agent(await load_agents(hub, caller.organization_id), caller, address)
     if isinstance(found, Refusal):
-        # Made just now, perhaps.
-        found = _choose_agent(await load_agents(hub, caller.organization_id, at_most_s=_ASKED_AGAIN_S), caller, address)
+        # Another server may have made the agent just now. A sender does not send again what was refused, so nobody is refused by memory.
+        found = _choose_agent(await reload_agents(hub, caller.organization_id, since=since, pause_s=_PAUSE_S), caller, address)
     if isinstance(found, Refusal):
         raise found
     if found.paused:

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.access.agent_directory import forget_agents, list_known_agents
 from proctor.service.access.agents import add_agent
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
+from proctor.service.access.known_agents import forget_agents, list_known_agents
 from proctor.service.access.projects import add_project
 from proctor.service.agent import Agent
 from proctor.service.changes import LONGEST_NAME
@@ -33,10 +33,10 @@ MADE_BY: dict[str, Json] = {"made_by": "trace"}
 """Stands in the settings of such an agent. Who takes it out has adopted the agent, and it is not counted any more."""
 
 
-async def resolve_or_make(hub: Hub, caller: Caller, address: Address) -> Agent:
-    """Return the agent of a trace, made if need be. Raises `Refusal`."""
+async def resolve_or_make(hub: Hub, caller: Caller, address: Address, *, since: int) -> Agent:
+    """Return the agent of a trace, made if need be; `since` as for `require_agent`. Raises `Refusal`."""
     try:
-        return await require_agent(hub, caller, address)
+        return await require_agent(hub, caller, address, since=since)
     except NoAgentFound:
         if address.service_name is None or not _may_make(hub, caller):
             raise

@@ -1,4 +1,4 @@
-"""Remembers the agents of an organization for a moment, so that a busy sender does not cost a query per trace.
+"""Finds agents in memory, and in the database those that are not there yet.
 
 They are forgotten when one is made or changed here; one that is not known is asked for again, since another server may just have made it.
 That an agent still exists is made sure of where its trace is kept.
@@ -6,35 +6,24 @@ That an agent still exists is made sure of where its trace is kept.
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
+import asyncio
 
-import msgspec
 import sqlalchemy as sa
 
+from proctor.service.access.agent_cache import Reading
 from proctor.service.agent import Agent
 from proctor.service.hub import Hub
-from proctor.store.database import Database
 from proctor.store.pages import Row
 from proctor.store.tables import agents, projects
 
 _REMEMBERED_S = 2.0
 """How long agents are believed to be as they were read: what another server changes is seen after that."""
-_MOST_ORGANIZATIONS = 200
-"""How many organizations are remembered; a bound for memory, not for users."""
-
-
-class _Known(msgspec.Struct):
-    at: float
-    agents: dict[str, Agent]
-
-
-_DIRECTORY: WeakKeyDictionary[Database, dict[str, _Known]] = WeakKeyDictionary()
 
 
 async def find_agent(hub: Hub, organization_id: str, agent_id: str) -> Agent | None:
     """Return an agent by its id from the cache; ask the database for an unknown one, which another server may just have made."""
     found = (await load_agents(hub, organization_id)).get(agent_id)
-    return found or (await load_agents(hub, organization_id, at_most_s=0.0)).get(agent_id)
+    return found or (await reload_agents(hub, organization_id)).get(agent_id)
 
 
 async def list_known_agents(hub: Hub, organization_id: str) -> list[Agent]:
@@ -44,16 +33,39 @@ async def list_known_agents(hub: Hub, organization_id: str) -> list[Agent]:
 
 def forget_agents(hub: Hub, organization_id: str) -> None:
     """Forget the agents of an organization after one was made, changed or deleted, so that the next trace finds what is there."""
-    _DIRECTORY.get(hub.database, {}).pop(organization_id, None)
+    hub.agent_cache.forget(organization_id)
 
 
-async def load_agents(hub: Hub, organization_id: str, at_most_s: float = _REMEMBERED_S) -> dict[str, Agent]:
-    """Return the agents of an organization as they were at most `at_most_s` seconds ago."""
-    known = _DIRECTORY.setdefault(hub.database, {})
-    now = hub.clock()
-    found = known.get(organization_id)
-    if found is not None and 0 <= now - found.at < at_most_s:
-        return found.agents
+async def load_agents(hub: Hub, organization_id: str) -> dict[str, Agent]:
+    """Return the agents of an organization as they were a moment ago."""
+    last = hub.agent_cache.get(organization_id)
+    # Bounded on both sides: a reading from a time that is still to come would be believed until then.
+    if last is not None and 0 <= hub.clock() - last.at < _REMEMBERED_S:
+        return last.agents
+    return (await _read_agents(hub, organization_id)).agents
+
+
+async def reload_agents(hub: Hub, organization_id: str, *, since: int | None = None, pause_s: float = 0.0) -> dict[str, Agent]:
+    """Return the agents of an organization from a reading that began after `since`, a count of `AgentCache.begun`; without it, after now.
+
+    Between two readings `pause_s` seconds pass, and all who wait meanwhile share the second: many unknown names cost few queries, and
+    nobody is told what was true before they asked.
+    """
+    cache = hub.agent_cache
+    since = cache.begun if since is None else since
+    async with cache.turns.get(organization_id):
+        last = cache.get(organization_id)
+        if last is not None and last.number > since:
+            return last.agents
+        if last is not None and 0 <= (age_s := hub.clock() - last.at) < pause_s:
+            await asyncio.sleep(pause_s - age_s)
+        return (await _read_agents(hub, organization_id)).agents
+
+
+async def _read_agents(hub: Hub, organization_id: str) -> Reading:
+    cache = hub.agent_cache
+    cache.begun += 1
+    number, changes, at = cache.begun, cache.changes, hub.clock()
     query = (
         sa.select(agents, projects.c.paused.label("project_paused"))
         .join(projects, projects.c.id == agents.c.project_id)
@@ -61,11 +73,9 @@ async def load_agents(hub: Hub, organization_id: str, at_most_s: float = _REMEMB
     )
     async with hub.database.reading() as connection:
         rows = (await connection.execute(query)).mappings().all()
-    if len(known) >= _MOST_ORGANIZATIONS:
-        # All at once: it happens rarely, and what is needed is read again within seconds anyhow.
-        known.clear()
-    known[organization_id] = _Known(now, {row["id"]: _make_agent(dict(row)) for row in rows})
-    return known[organization_id].agents
+    reading = Reading(number, at, {row["id"]: _make_agent(dict(row)) for row in rows})
+    cache.put(organization_id, reading, changes)
+    return reading
 
 
 def _make_agent(row: Row) -> Agent:
