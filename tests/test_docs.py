@@ -28,6 +28,7 @@ from proctor.cli.main import COMMANDS
 from proctor.expressions.functions import FUNCTIONS
 from proctor.formats.suites import DIALECTS
 from proctor.matchers.compile import MATCHERS, compile_expected
+from proctor.report.catalogue import LANGUAGES
 from tests.executed_page import (
     FENCE,
     PAGES,
@@ -40,6 +41,8 @@ from tests.executed_page import (
     run_page,
 )
 from tests.lean_environment import list_extras, make_lean_environment
+from tests.pages import test_languages
+from tests.report.test_ranges import check_table
 
 DOCS = ROOT / "docs"
 SRC = ROOT / "src" / "proctor"
@@ -364,6 +367,10 @@ def test_the_check_of_the_guide_works_in_the_tree_with_one_file_and_one_test(tmp
     monkeypatch.delitem(sys.modules, "proctor.checks.brevity", raising=False)
     registry = collect(iterate_builtin_modules())
     assert "words_within" in registry
+    check_table(registry)
+    monkeypatch.setattr(test_languages, "default_registry", lambda: registry)
+    for language in LANGUAGES[1:]:
+        test_languages.test_a_language_has_everything_that_declarations_say_and_nothing_else(language)
     names: dict[str, object] = {}
     exec(compile(its_test, "docs/how-to/write-a-check.md", "exec"), names)  # noqa: S102 - the program is ours, from our own page
     names["default_registry"] = lambda: registry
@@ -372,22 +379,3 @@ def test_the_check_of_the_guide_works_in_the_tree_with_one_file_and_one_test(tmp
     for one in tests:
         one()
     monkeypatch.delitem(sys.modules, "proctor.checks.brevity")
-
-
-# --- design notes and change notes -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "design").glob("*.md")), ids=lambda path: path.stem)
-def test_a_design_note_has_its_four_parts_and_fits_a_page(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    if path.stem != "debts":
-        for part in ("## Question", "## Options", "## Choice", "## What would change our mind"):
-            assert part in text, part
-    by_hand = re.sub(r"<!-- generated: .*?<!-- end generated -->", "", text, flags=re.DOTALL)
-    assert len(by_hand.splitlines()) <= 90
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "changes").glob("*.md")), ids=lambda path: path.stem)
-def test_a_change_note_is_named_by_its_kind_and_short(path: Path) -> None:
-    assert re.fullmatch(r"[a-z0-9-]+\.(feature|fix|change|removal|doc)\.md", path.name)
-    assert 1 <= len(path.read_text(encoding="utf-8").strip().splitlines()) <= 3

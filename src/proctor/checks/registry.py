@@ -247,7 +247,7 @@ def iterate_builtin_modules() -> Iterator[ModuleType]:
     """Yield our own check files in sorted order; those with a leading underscore are shared code."""
     package = importlib.import_module("proctor.checks")
     for name in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-        if name not in ("registry", "ports", "caution", "vacuous") and not name.startswith("_"):
+        if name not in ("registry", "caution", "vacuous") and not name.startswith("_"):
             yield importlib.import_module(f"proctor.checks.{name}")
 
 

@@ -231,7 +231,7 @@ class _Reader:
             error.message,
             nearest=error.nearest,
             expected=f"one of {len(self._registry.list_names())} checks",
-            hint=error.hint if other is None else f"what is {name!r} elsewhere is `{other}` here: `proctor describe checks {other}`",
+            hint=error.hint if other is None else f"what is {name!r} elsewhere is `{other}` here: `proctor describe check {other}`",
             code="unknown_check",
         )
 

@@ -1,0 +1,45 @@
+"""Guides and notes for who works on proctor: their form, and that what they name is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PATH = re.compile(r"`([a-z_]+/[\w./-]*\.(?:py|yaml|json|toml|css|js|html|md))`")
+GUIDES = [
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "tests/README.md",
+    ROOT / "docs/how-to/write-a-check.md",
+    ROOT / "docs/how-to/write-a-simulator.md",
+    *sorted((ROOT / "design").glob("*.md")),
+]
+SHOWN_ONLY = {"tests/simulators/test_doorbell.py", "tests/checks/test_brevity.py"}
+"""Files that a guide makes."""
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.stem)
+def test_every_file_that_a_guide_names_is_there(path: Path) -> None:
+    prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    homes = (ROOT, ROOT / "src/proctor", ROOT / "src/proctor/service", ROOT / "src/proctor/pages", ROOT / "tests", path.parent)
+    # Capitals stand for what differs: `sentences/LANGUAGE/TOPIC.json`.
+    named = {name for name in PATH.findall(prose) if not re.search("[A-Z]{3}", name)} - SHOWN_ONLY
+    assert [name for name in sorted(named) if not any((home / name).exists() for home in homes)] == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "design").glob("*.md")), ids=lambda path: path.stem)
+def test_a_design_note_has_its_four_parts_and_fits_a_page(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    if path.stem != "debts":
+        for part in ("## Question", "## Options", "## Choice", "## What would change our mind"):
+            assert part in text, part
+    by_hand = re.sub(r"<!-- generated: .*?<!-- end generated -->", "", text, flags=re.DOTALL)
+    assert len(by_hand.splitlines()) <= 90
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "changes").glob("*.md")), ids=lambda path: path.stem)
+def test_a_change_note_is_named_by_its_kind_and_short(path: Path) -> None:
+    assert re.fullmatch(r"[a-z0-9-]+\.(feature|fix|change|removal|doc)\.md", path.name)
+    assert 1 <= len(path.read_text(encoding="utf-8").strip().splitlines()) <= 3
