@@ -31,7 +31,7 @@ from proctor.store import alerts as rows
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import alert_deliveries, alert_rules, cases
-from proctor.store.tenants import change_row, delete_row, find_row, insert_row
+from proctor.store.tenants import change_row, delete_row, find_row, insert_row, lock_row
 
 AlertKind = Literal["pass_rate", "failing_case", "missing_evidence"]
 DEFAULTS: dict[str, dict[str, Json]] = {
@@ -132,7 +132,9 @@ async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
         _check_secret(changes["secret"])
         values["secret"] = make_box(hub).lock(changes["secret"])
     async with hub.database.writing() as connection:
-        before = await _find_rule(connection, caller, id)
+        before = await lock_row(connection, alert_rules, caller.organization_id, id)
+        if before is None:
+            raise not_found("alert", id)
         if "settings" in changes:
             values["settings"] = read_settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
             await check_case(connection, caller, values["settings"])

@@ -30,7 +30,7 @@ from proctor.store.clearing import delete_cases
 from proctor.store.many import clean_text
 from proctor.store.pages import Row, clamp_limit
 from proctor.store.tables import case_versions, cases
-from proctor.store.tenants import change_row, find_row, insert_row
+from proctor.store.tenants import change_row, find_row, insert_row, lock_row
 
 Document = str | dict[str, Json] | list[Json]
 LONGEST_QUERY = 200
@@ -148,7 +148,7 @@ async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
 async def _write_case(hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str, expected: int | None) -> Row:
     now = hub.now()
     async with hub.database.writing() as connection:
-        before = await find_row(connection, cases, caller.organization_id, id)
+        before = await lock_row(connection, cases, caller.organization_id, id)
         if before is None:
             raise not_found("case", id)
         # Once more with what is there now: while the document was read, somebody else may have changed the case.
