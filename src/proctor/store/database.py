@@ -17,7 +17,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
@@ -69,6 +69,7 @@ class Database:
         self._writes = False
         """Whether a transaction of ours holds the lock of a file."""
         self._away: tuple[float, StoreError] | None = None
+        self._endings: dict[AsyncConnection, list[Callable[[], None]]] = {}
 
     @property
     def file(self) -> Path | None:
@@ -86,6 +87,17 @@ class Database:
             return False
         # Who began to write meanwhile is one of ours.
         return await asyncio.to_thread(_is_locked, path, within_s) and not self._writes
+
+    def call_at_end(self, connection: AsyncConnection, call: Callable[[], None]) -> None:
+        """Have something called when the transaction of a connection of `writing` is over, be it durable or undone.
+
+        What others may read again until then is forgotten only then: in the transaction itself it would be remembered as it was.
+        """
+        self._endings[connection].append(call)
+
+    def _call_endings(self, endings: list[Callable[[], None]]) -> None:
+        for call in endings:
+            call()
 
     def _end_writing(self) -> None:
         self._writes = False
@@ -115,6 +127,9 @@ class Database:
         self._refuse_while_away()
         try:
             async with translate_errors(), contextlib.AsyncExitStack() as stack:
+                endings: list[Callable[[], None]] = []
+                # Below everything else on the stack, so that it comes behind the commit.
+                stack.callback(self._call_endings, endings)
                 if self.dialect == "sqlite":
                     await stack.enter_async_context(self._one_writer)
                     # The writer before may have found out meanwhile that the database is away: then nobody else waits for it.
@@ -126,6 +141,8 @@ class Database:
                     stack.callback(self._end_writing)
                 else:
                     connection = await self._begin_in_time(stack)
+                self._endings[connection] = endings
+                stack.callback(self._endings.pop, connection)
                 yield connection
         except StoreError as error:
             # One that the block raised without a cause, a lost lease for example, does not mean that the database is away.

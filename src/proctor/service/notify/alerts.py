@@ -69,6 +69,8 @@ async def create_rule(hub: Hub, caller: Caller, spec: RuleSpec) -> dict[str, Jso
     complete = read_settings(spec.kind, spec.settings or {})
     plain = spec.secret or f"whsec_{secrets.token_urlsafe(32)}"
     _check_secret(plain)
+    # Outside of the transaction: the first use stretches the key, which takes a while, and SQLite has one writer.
+    locked = make_box(hub).lock(plain)
     now = hub.now()
     async with hub.database.writing() as connection:
         await check_place(connection, caller, spec.project_id, spec.agent_id)
@@ -85,7 +87,7 @@ async def create_rule(hub: Hub, caller: Caller, spec: RuleSpec) -> dict[str, Jso
                 "kind": spec.kind,
                 "settings": complete,
                 "webhook_url": spec.webhook_url,
-                "secret": make_box(hub).lock(plain),
+                "secret": locked,
                 "active": spec.active,
                 "state": None,
                 "created_at": now,
