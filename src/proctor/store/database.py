@@ -34,6 +34,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from proctor.errors import InputError, MissingExtra, StoreError
 from proctor.store.bodies import from_json, to_json
 from proctor.store.migrations import migrate
+from proctor.store.text_search import add_text_functions
 
 if TYPE_CHECKING:
     from proctor.store.sqlite_driver import OneWayConnection
@@ -354,6 +355,7 @@ def _prepare_sqlite(connection: Any, record: object) -> None:
     for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY", "journal_size_limit=67108864"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+    add_text_functions(connection)
 
 
 def _to_json_text(value: object) -> str:
