@@ -57,6 +57,10 @@ _ONE_MOMENT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True
 _ADDRESS_OPTIONS = ("ssl", "host", "port", "prepared_statement_cache_size")
 
 
+class _Unusable(StoreError):
+    """Raised for what the database itself, or the way to it, could not do."""
+
+
 class Database:
     """An open database. Reads go over `reading`, changes over `writing`: one transaction each."""
 
@@ -146,8 +150,8 @@ class Database:
                 stack.callback(self._endings.pop, connection)
                 yield connection
         except StoreError as error:
-            # One that the block raised without a cause, a lost lease for example, does not mean that the database is away.
-            if is_gone(error) and error.__cause__ is not None:
+            # One that the block raised, for a lost lease or a body that cannot be read, does not mean that the database is away.
+            if isinstance(error, _Unusable) and is_gone(error):
                 self._away = (time.monotonic(), error)
             raise
         self._away = None
@@ -158,7 +162,7 @@ class Database:
             async with asyncio.timeout(WRITE_WAIT_S):
                 return await stack.enter_async_context(self.engine.begin())
         except TimeoutError as error:
-            raise StoreError(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
+            raise _Unusable(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
 
     async def close(self) -> None:
         """Close every connection. Those that somebody is just giving back have a moment for it."""
@@ -219,7 +223,7 @@ def _make_store_error(error: Exception) -> StoreError:
     told = str(getattr(error, "orig", None) or error).splitlines()
     # The driver wraps its own errors once more: `<class 'asyncpg.exceptions.X'>: message`.
     line = told[0].partition(">: ")[2] or told[0] if told and told[0].startswith("<class ") else told[0] if told else type(error).__name__
-    return StoreError(f"the database cannot be used: {line}")
+    return _Unusable(f"the database cannot be used: {line}")
 
 
 async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool = True) -> Database:
