@@ -27,10 +27,11 @@ class Driven:
 
     async def drive(self, suite: object, options: Any, **more: object) -> Any:
         self.begun += 1
+        id = f"run_{self.begun}"
         try:
             await asyncio.sleep(0)
             if self.is_named:
-                options.opened(f"run_{self.begun}")
+                options.opened(id)
             await asyncio.Event().wait()
         finally:
             self.ended += 1
