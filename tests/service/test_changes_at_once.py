@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.service.access import agents
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.secrets import make_box, read_secrets, relock_all, set_secret
 from proctor.service.hub import Hub
@@ -91,3 +92,22 @@ async def test_a_secret_that_is_set_while_all_are_locked_anew_is_kept(hub: Hub) 
     secret = await set_secret(hub, LOCAL, project, "TOKEN", "old")
     await change_meanwhile(hub, secrets, secret["id"], {"value": make_box(hub).lock("new")}, relock_all(hub))
     assert await read_secrets(hub, LOCAL.organization_id, project) == {"TOKEN": "new"}
+
+
+async def test_of_two_agents_with_one_service_name_one_is_made(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, _ = await world(hub, suite=None)
+    add_agent = agents.add_agent
+    entered: list[asyncio.Task[Any] | None] = []
+
+    async def add_slowly(connection: AsyncConnection, *arguments: Any) -> Any:
+        entered.append(asyncio.current_task())
+        if len(entered) == 1:
+            await _wait_until_held_up(connection, others[1])
+        return await add_agent(connection, *arguments)
+
+    monkeypatch.setattr(agents, "add_agent", add_slowly)
+    others = [
+        asyncio.create_task(agents.create_agent(hub, LOCAL, project_id=project, name=name, service_name="till")) for name in ("a", "b")
+    ]
+    made = await asyncio.gather(*others, return_exceptions=True)
+    assert sorted(isinstance(one, Refusal) and one.code == "CONFLICT" for one in made) == [False, True]
