@@ -204,8 +204,8 @@ def list_summaries() -> set[str]:
     return {entry.summary.split("\n")[0] for entry in default_registry()} - {""}
 
 
-TOLD = {"the form cannot be read", "expected a number", "required", "the rule cannot be kept", "the key cannot be made",
-        "some fields cannot be used", "expected a share from 0 to 1"}  # fmt: skip
+TOLD = {"the form cannot be read", "expected a number", "expected a number without separators between thousands", "required",
+        "the rule cannot be kept", "the key cannot be made", "some fields cannot be used", "expected a share from 0 to 1"}  # fmt: skip
 """What pages themselves say of a form; each stands in one of their screens."""
 NOTED = re.compile(r'await note\(\s*connection, hub, caller, (?:"([a-z_]+)"(?: if [^,]+ else "([a-z_]+)")?|\w+[^,]*), (?:"([a-z_]+)")?')
 STATES = {"active", "created", "started"}

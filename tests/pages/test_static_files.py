@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import re
 
-from proctor.pages.static_files import load_static_files
+import pytest
+from starlette.datastructures import Headers
+
+from proctor.pages.static_files import accepts_gzip, load_static_files
 from tests.pages.world import World
 
 MOST_SCRIPT, MOST_EDITING = 10_000, 6_000
@@ -22,6 +25,18 @@ def test_a_file_is_kept_for_ever_under_the_name_of_its_content(seen: World) -> N
         other = re.sub(r"-[0-9a-f]{12}", "-0123456789ab", file.address)
         assert seen.get(other).status_code == 404
     assert seen.get("/static/..%2f..%2fpyproject.toml").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_compressed"),
+    [
+        ("gzip", True), ("br, GZIP", True), ("gzip;q=0.5", True), ("gzip ; q = 1.0", True), ("deflate, gzip;q=0.001", True),
+        ("", False), ("identity", False), ("br", False), ("gzip;q=0", False), ("gzip;q=0.0", False), ("gzip; q=0.000, br", False),
+        ("gzip;q=nonsense", False), ("xgzip", False),
+    ],
+)  # fmt: skip
+def test_only_who_wants_it_gets_compressed_answers(accepted: str, is_compressed: bool) -> None:
+    assert accepts_gzip(Headers({"accept-encoding": accepted})) == is_compressed
 
 
 def test_pages_load_nothing_else(seen: World) -> None:

@@ -404,6 +404,18 @@ await opened.close()
     assert database.run(names) == ["ours", "theirs"]
 
 
+async def test_what_a_block_cannot_read_keeps_nobody_else_from_writing(opened: Database) -> None:
+    with pytest.raises(StoreError, match="cannot be read"):
+        async with opened.writing() as connection:
+            await put(connection, "lost")
+            # As for a body that is broken, or a file of keys that is not there.
+            raise StoreError("the body of a trace cannot be read") from ValueError("of the block, and not of the database")
+    assert opened.get_outage() is None
+    async with opened.writing() as connection:
+        await put(connection, "kept")
+    assert await names(opened) == ["kept"]
+
+
 async def write_again(database: Database) -> None:
     """Wait until writers are not told any more that the database is away."""
     async with asyncio.timeout(10):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -166,6 +167,29 @@ def test_of_a_long_line_lists_read_the_digest(path: Path, monkeypatch: pytest.Mo
     assert [entry.attempt for entry in found] == [0, 0, 0, 0] and found[3].verdicts[0].reason == "order 3 is late"
     assert not any("xx" in str(entry) for entry in found) and max(reads) < 5_000
     assert log.read(3).evidence == Evidence(text="x" * 100_000, duration_ms=3.0)
+
+
+@pytest.mark.parametrize("known", [0, 3], ids=["the first time", "later"])
+def test_a_log_that_could_not_be_read_once_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch, known: int) -> None:
+    logs = LogIndexes()
+    write_log(path, known)
+    if known:
+        assert len(logs.open(path)) == known
+    write_log(path, 6)
+    add_line = LogIndex._add_line  # pyright: ignore[reportPrivateUsage]
+
+    def fail_at_the_fifth(log: LogIndex, line: bytes) -> None:
+        if len(log) == 4:
+            raise OSError(errno.EIO, "Input/output error")
+        add_line(log, line)
+
+    monkeypatch.setattr(LogIndex, "_add_line", fail_at_the_fifth)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="Input/output error"):
+            logs.open(path)
+    monkeypatch.setattr(LogIndex, "_add_line", add_line)
+    log = logs.open(path)
+    assert len(log) == 6 and [log.read(number).attempt for number in log.find_numbers()] == [0, 0, 0, 0, 1, 1]
 
 
 def test_no_more_logs_are_held_than_fit_and_counts_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,16 +49,22 @@ class LocalRuns:
         self.folder = folder
         """Where relative paths begin."""
         self._live: dict[str, asyncio.Task[LiveRun]] = {}
+        self._starting = 0
+        """Runs that have no id yet: their suite is read, or they are just begun."""
 
     async def start(self, caller: Caller, request: RunRequest, wait_s: float) -> dict[str, Json]:
         """Start a run, and wait a while for its end."""
         if request.case_ids or request.project_id is not None:
             raise Refusal("VALIDATION_ERROR", "cases of a service are run by the service", hint="name a suite by `path` or `document`")
         self._forget_ended()
-        if len(self._live) >= MOST_LIVE:
+        if len(self._live) + self._starting >= MOST_LIVE:
             raise Refusal("CONFLICT", f"{MOST_LIVE} runs are going on", hint="wait for one with get_run")
-        suite = await self._suite(request)
-        run_id = await self._started(suite, request)
+        # Counted at once: whoever asks while the suite is read must not find the same place free.
+        self._starting += 1
+        try:
+            run_id = await self._started(await self._suite(request), request)
+        finally:
+            self._starting -= 1
         return await self.get(caller, run_id, wait_s=wait_s)
 
     async def list(self, caller: Caller, wanted: RunFilter, *, limit: int | None, cursor: str | None) -> dict[str, Json]:
@@ -130,7 +136,12 @@ class LocalRuns:
         )
         task = asyncio.create_task(drive(suite, options, target=request.target, home=self._home))
         # Either the run has its id, or it ended before: then its error is the answer to this call.
-        await asyncio.wait([task, named], return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait([task, named], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # The caller has left and will never hear its id: nobody could end it, or count it.
+            task.cancel()
+            raise
         if not named.done():
             # It never had an id: the target, the judge or the suite cannot be used.
             named.cancel()

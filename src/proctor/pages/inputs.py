@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.pages.forms import hides_value
+from proctor.pages.words import read_typed_number
 from proctor.service.refusals import Refusal
 from proctor.service.verification.fields import Field, Table, label_of
 from proctor.store.bodies import to_json
@@ -153,17 +154,10 @@ def _read_value(field: Field, text: str) -> Json:
     if _is_texts(field):
         return [line.strip() for line in text.splitlines() if line.strip()]
     if kind in ("number", "integer"):
-        return _read_number(text.strip())
+        return read_typed_number(text, whole=kind == "integer")
     if kind == "string":
         return text if _is_long(field) else text.strip()
     return read_json(text)
-
-
-def _read_number(text: str) -> float | int:
-    try:
-        return int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else float(text.replace(",", ".", 1))
-    except ValueError:
-        raise ValueError("expected a number") from None
 
 
 def read_json(text: str) -> Json:

@@ -119,5 +119,5 @@ class ServiceSource:
 
     async def find_event_address(self, run_id: str) -> str | None:
         """Return the event stream of REST, which may be read with a session."""
-        last = await events.find_last_event(self._hub, self._caller, run_id)
-        return f"/api/runs/{quote_part(run_id)}/events?after={last}"
+        own_id, last = await events.find_last_event(self._hub, self._caller, run_id)
+        return f"/api/runs/{quote_part(own_id)}/events?after={last}"

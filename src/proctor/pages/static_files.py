@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
+import re
 from pkgutil import get_data
 
 import msgspec
@@ -36,6 +37,7 @@ _FILES: dict[str, tuple[str, ...]] = {
     "settings.css": ("settings.css",),
 }
 """Each file that is served, and what it is joined from. Those of `_OF_REPORTS` are those of the static reports."""
+_QUALITY = re.compile(r"q=[0-9]+(?:\.[0-9]*)?")
 _OF_REPORTS = ("tokens.css", "family.css", "compared.css")
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -73,8 +75,12 @@ async def serve_static_file(request: Request) -> Response:
 
 def accepts_gzip(headers: Headers) -> bool:
     """Return whether whoever asks can read compressed answers."""
-    parts = [part.strip().replace(" ", "") for part in headers.get("accept-encoding", "").lower().split(",")]
-    return any(part.partition(";")[0] == "gzip" and not part.endswith(";q=0") for part in parts)
+    for part in headers.get("accept-encoding", "").lower().replace(" ", "").split(","):
+        name, _, quality = part.partition(";")
+        if name == "gzip":
+            # Zero has many spellings (RFC 9110, 12.4.2), and what cannot be read is no wish.
+            return not quality or (_QUALITY.fullmatch(quality) is not None and float(quality.removeprefix("q=")) > 0)
+    return False
 
 
 def _load_file(name: str, parts: tuple[str, ...]) -> StaticFile:

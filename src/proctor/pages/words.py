@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
@@ -80,6 +82,26 @@ def quote_part(text: str) -> str:
 def read_number(text: str | None, largest: int = 10**9) -> int:
     """Return a whole number that stands in an address; 0 for what is none."""
     return min(largest, int(text)) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
+
+
+def read_typed_number(text: str, *, whole: bool = False) -> float | int:
+    """Return a number that somebody typed, with a point or a comma before its decimals. Raises `ValueError`."""
+    text = text.strip()
+    if (_WHOLE_THOUSANDS if whole else _THOUSANDS).fullmatch(text):
+        # Which of both is meant depends on the language of whoever typed it: 1,000 is a thousand or one.
+        raise ValueError("expected a number without separators between thousands")
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    # Not all that `float` takes: nan, inf, 1_000 and the digits of every script.
+    if not _NUMBER.fullmatch(text) or not math.isfinite(number := float(text.replace(",", "."))):
+        raise ValueError("expected a number")
+    return number
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]*)?")
+_WHOLE_THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(?:[.,][0-9]{3})+")
 
 
 def show_block(text: str) -> str:

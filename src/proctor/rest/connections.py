@@ -11,7 +11,7 @@ A connection costs its sender nothing, so there are limits to what it may cost t
 - `body_pieces`: a body in chunks of a few bytes costs a thousand times what it weighs.
 
 This stands in uvicorn's protocol for HTTP/1.1. What is used of it beyond its documentation: `conn` (an `h11.Connection`), `cycle`,
-`client`, `send_400_response`, `on_response_complete`; `tests/rest/test_connections.py` fails where one of them is gone.
+`client`, `send_400_response`, `on_response_complete`; `tests/rest/test_doorstep.py` fails where one of them is gone.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ class GuardedProtocol(H11Protocol):
         """Take the connection in, or refuse it."""
         super().connection_made(transport)
         self.address = self.client[0] if self.client else ""
-        self.since = self._head_since = self.open_connections.now()
+        # Also of what is unsent: else one that nobody has looked at yet would have been slow since the clock began.
+        self.since = self._head_since = self._unsent_since = self.open_connections.now()
         reason = self.open_connections.admit(self)
         if reason is not None:
             self.refuse(503, "UNAVAILABLE", reason)

@@ -137,7 +137,7 @@ class TraceWriter:
                 if not waiting.answer.done():
                     waiting.answer.set_result(answer)
             now = self._hub.clock()
-            if any(waiting.arrivals[0].due_at <= now for waiting in batch):
+            if any(arrival.due_at <= now for waiting in batch for arrival in waiting.arrivals):
                 get_due_signal(self._hub.database).set()
             self._hub.counters.add("traces_received", sum(kept.refused is None for answer in answers for kept in answer))
 

@@ -17,7 +17,7 @@ import contextlib
 import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool
 from proctor.errors import InputError, MissingExtra, StoreError
 from proctor.store.bodies import from_json, to_json
 from proctor.store.migrations import migrate
+from proctor.store.text_search import add_text_functions
 
 if TYPE_CHECKING:
     from proctor.store.sqlite_driver import OneWayConnection
@@ -56,6 +57,10 @@ _ONE_MOMENT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True
 _ADDRESS_OPTIONS = ("ssl", "host", "port", "prepared_statement_cache_size")
 
 
+class _Unusable(StoreError):
+    """Raised for what the database itself, or the way to it, could not do."""
+
+
 class Database:
     """An open database. Reads go over `reading`, changes over `writing`: one transaction each."""
 
@@ -69,6 +74,7 @@ class Database:
         self._writes = False
         """Whether a transaction of ours holds the lock of a file."""
         self._away: tuple[float, StoreError] | None = None
+        self._endings: dict[AsyncConnection, list[Callable[[], None]]] = {}
 
     @property
     def file(self) -> Path | None:
@@ -86,6 +92,17 @@ class Database:
             return False
         # Who began to write meanwhile is one of ours.
         return await asyncio.to_thread(_is_locked, path, within_s) and not self._writes
+
+    def call_at_end(self, connection: AsyncConnection, call: Callable[[], None]) -> None:
+        """Have something called when the transaction of a connection of `writing` is over, be it durable or undone.
+
+        What others may read again until then is forgotten only then: in the transaction itself it would be remembered as it was.
+        """
+        self._endings[connection].append(call)
+
+    def _call_endings(self, endings: list[Callable[[], None]]) -> None:
+        for call in endings:
+            call()
 
     def _end_writing(self) -> None:
         self._writes = False
@@ -115,6 +132,9 @@ class Database:
         self._refuse_while_away()
         try:
             async with translate_errors(), contextlib.AsyncExitStack() as stack:
+                endings: list[Callable[[], None]] = []
+                # Below everything else on the stack, so that it comes behind the commit.
+                stack.callback(self._call_endings, endings)
                 if self.dialect == "sqlite":
                     await stack.enter_async_context(self._one_writer)
                     # The writer before may have found out meanwhile that the database is away: then nobody else waits for it.
@@ -126,10 +146,12 @@ class Database:
                     stack.callback(self._end_writing)
                 else:
                     connection = await self._begin_in_time(stack)
+                self._endings[connection] = endings
+                stack.callback(self._endings.pop, connection)
                 yield connection
         except StoreError as error:
-            # One that the block raised without a cause, a lost lease for example, does not mean that the database is away.
-            if is_gone(error) and error.__cause__ is not None:
+            # One that the block raised, for a lost lease or a body that cannot be read, does not mean that the database is away.
+            if isinstance(error, _Unusable) and is_gone(error):
                 self._away = (time.monotonic(), error)
             raise
         self._away = None
@@ -140,7 +162,7 @@ class Database:
             async with asyncio.timeout(WRITE_WAIT_S):
                 return await stack.enter_async_context(self.engine.begin())
         except TimeoutError as error:
-            raise StoreError(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
+            raise _Unusable(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
 
     async def close(self) -> None:
         """Close every connection. Those that somebody is just giving back have a moment for it."""
@@ -201,7 +223,7 @@ def _make_store_error(error: Exception) -> StoreError:
     told = str(getattr(error, "orig", None) or error).splitlines()
     # The driver wraps its own errors once more: `<class 'asyncpg.exceptions.X'>: message`.
     line = told[0].partition(">: ")[2] or told[0] if told and told[0].startswith("<class ") else told[0] if told else type(error).__name__
-    return StoreError(f"the database cannot be used: {line}")
+    return _Unusable(f"the database cannot be used: {line}")
 
 
 async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool = True) -> Database:
@@ -337,6 +359,7 @@ def _prepare_sqlite(connection: Any, record: object) -> None:
     for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY", "journal_size_limit=67108864"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
+    add_text_functions(connection)
 
 
 def _to_json_text(value: object) -> str:

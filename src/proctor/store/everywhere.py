@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.pages import Row
 from proctor.store.tables import records
+from proctor.store.text_search import contains_text
 
 MOST_LOOKED_AT = 5_000
 """Rows of each table, the newest, among which names are looked for."""
@@ -27,8 +28,7 @@ async def find_in_table(
     ]
     by_id = (await connection.execute(query.where(table.c.id == text).with_only_columns(*shown))).mappings().first()
     newest = query.with_only_columns(*shown).order_by(table.c.created_at.desc(), table.c.id.desc()).limit(MOST_LOOKED_AT).subquery()
-    pattern = "%" + text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
-    matches = sa.or_(*(sa.func.lower(newest.c[name]).like(pattern, escape="\\") for name in names))
+    matches = sa.or_(*(contains_text(newest.c[name], text) for name in names))
     named = sa.select(newest).where(matches).order_by(newest.c.created_at.desc(), newest.c.id.desc()).limit(limit)
     found: list[Row] = [dict(row) for row in (await connection.execute(named)).mappings()]
     if by_id is not None:

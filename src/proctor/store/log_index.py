@@ -98,6 +98,8 @@ class LogIndex:
                     self._file = self._path.open("rb", buffering=0)
                 elif not self._goes_on(stamp):
                     return False
+                # What breaks off in the middle is not gone on with: half of a line may have been added.
+                self._stamp = None
                 self._read_lines(self._file)
             except OSError as error:
                 raise StoreError(f"{str(self._path)!r} cannot be read: {error.strerror}") from error
@@ -106,7 +108,8 @@ class LogIndex:
 
     def _goes_on(self, stamp: Stamp) -> bool:
         """Return whether the file is the one that was read, with nothing changed but its end."""
-        assert self._file is not None and self._stamp is not None
+        if self._file is None or self._stamp is None:
+            return False
         own = os.fstat(self._file.fileno())
         # A log only grows: written to and as long as before, it was written over.
         if (own.st_dev, own.st_ino) != stamp[:2] or stamp[2] < self._end or stamp[2] == self._stamp[2]:

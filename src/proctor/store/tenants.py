@@ -27,6 +27,14 @@ async def find_row(connection: AsyncConnection, table: sa.Table, organization_id
     return None if found is None else dict(found)
 
 
+async def lock_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str) -> Row | None:
+    """Return one row of an organization that is changed by what it says: until the transaction ends, nobody else changes it."""
+    # PostgreSQL: whoever changes it at the moment is waited for. SQLite has one writer, and leaves this out. A key is never changed, so
+    # rows that only refer to this one are not held up.
+    found = (await connection.execute(query_owned(table, organization_id, id=id).with_for_update(key_share=True))).mappings().first()
+    return None if found is None else dict(found)
+
+
 async def insert_row(connection: AsyncConnection, table: sa.Table, values: Mapping[str, object]) -> Row:
     """Insert a row and return it as it is stored."""
     found = (await connection.execute(sa.insert(table).values(values).returning(*table.c))).mappings().one()

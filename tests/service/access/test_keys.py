@@ -22,6 +22,7 @@ from proctor.service.access.keys import (
 )
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
+from proctor.service.verification.sandbox_life import close, issue_token
 from proctor.store.tables import agents, keys, projects, records
 from tests.databases import TestDatabase
 
@@ -270,3 +271,14 @@ async def test_an_organization_is_found_by_id_or_name_and_made_when_asked_for(hu
     assert made.organization_id.startswith("org_") and made != LOCAL
     assert await get_organization_caller(hub, "acme", create=True) == made
     assert await get_organization_caller(hub, made.organization_id) == made
+
+
+async def test_a_token_that_is_used_while_its_sandbox_is_closed_is_not_remembered(hub: Hub) -> None:
+    async with hub.database.writing() as connection:
+        token = await issue_token(connection, hub, LOCAL, "sbx_1")
+    assert await authenticate(hub, token) is not None
+    async with hub.database.writing() as connection:
+        await close(connection, hub, ["sbx_1"])
+        # Nothing is committed yet.
+        assert await authenticate(hub, token) is not None
+    assert await authenticate(hub, token) is None

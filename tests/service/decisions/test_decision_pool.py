@@ -161,6 +161,21 @@ def test_what_ends_its_process_is_an_error_of_its_record_alone() -> None:
     using(doing)
 
 
+async def test_a_thread_that_ran_out_of_memory_decides_the_records_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    decide = CaseDecider._decide_record
+
+    def run_out(self: CaseDecider, work: CaseWork) -> Answer:
+        if b"HUNGRY" in work.evidence:
+            raise MemoryError
+        return decide(self, work)
+
+    monkeypatch.setattr(CaseDecider, "_decide_record", run_out)
+    suite = source({"response_contains": "fine"})
+    for texts in (("HUNGRY", "fine"), ("fine", "HUNGRY", "HUNGRY", "fine")):
+        found = await codes(ThreadDecisions(), suite, *texts)
+        assert found == [("pass", None) if text == "fine" else ("error", "memory_limit") for text in texts]
+
+
 def test_a_request_that_ends_one_process_after_the_other_is_given_up() -> None:
     async def doing(pool: DecisionPool) -> None:
         found = await codes(pool, source({"response_contains": "fine"}), *["EXIT"] * 20)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.access.secret_box import SecretBox
 from proctor.service.hub import Hub, new_id
 from proctor.service.notify import alerts
 from proctor.service.notify.alerts import (
@@ -138,6 +139,20 @@ async def test_rules_are_made_listed_changed_and_deleted_with_their_messages(hub
     await delete_rule(hub, LOCAL, rule["id"])
     with pytest.raises(Refusal, match="there is no alert"):
         await list_deliveries(hub, LOCAL, rule["id"])
+
+
+async def test_a_secret_is_locked_while_nobody_waits_for_the_writer(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = SecretBox.lock
+
+    def lock_alone(self: SecretBox, text: str) -> str:
+        # The first use stretches the key, which takes a while.
+        assert not hub.database._one_writer.locked()  # pyright: ignore[reportPrivateUsage]
+        return lock(self, text)
+
+    monkeypatch.setattr(SecretBox, "lock", lock_alone)
+    project, _ = await world(hub)
+    rule = await made(hub, project, "pass_rate")
+    assert await update_rule(hub, LOCAL, rule, {"secret": "x" * 16})
 
 
 BAD = [

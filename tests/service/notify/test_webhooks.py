@@ -18,7 +18,7 @@ from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
 from proctor.service.notify.alerts import RuleSpec, create_rule, list_deliveries, send_test
 from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S, PER_ORGANIZATION, PER_PROJECT, TIMEOUT_S, deliver_due, watch_alerts
-from proctor.store.alerts import list_due_deliveries
+from proctor.store.alerts import lease_delivery, list_due_deliveries
 from tests.databases import TestDatabase
 from tests.service.trace_world import Clock, world
 
@@ -108,6 +108,26 @@ def test_a_message_that_fails_first_is_delivered_at_last(database: TestDatabase)
             clock.now += 10
             assert await deliver_due(hub) == 1
             assert (await only(hub, rule))["attempts"] == 2
+
+    database.run_hub(use, clock=clock, allowed_addresses=("127.0.0.1",))
+
+
+def test_a_message_that_ends_its_sender_is_given_up(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        async with webhook(200) as (url, seen):
+            rule, _secret = await queued(hub, url)
+            for _ in range(len(ATTEMPTS_AFTER_S) + 1):
+                async with hub.database.writing() as connection:
+                    (due,) = await list_due_deliveries(connection, clock.now, 1, per_project=1, per_organization=1)
+                    # Whoever leases it here writes nothing more of it.
+                    assert await lease_delivery(connection, due, clock.now + 60)
+                clock.now += 60
+            assert await deliver_due(hub) == 0 and not seen
+            delivery = await only(hub, rule)
+            assert (delivery["status"], delivery["attempts"]) == ("given up", len(ATTEMPTS_AFTER_S) + 1)
+            assert "ended before" in delivery["error"]
 
     database.run_hub(use, clock=clock, allowed_addresses=("127.0.0.1",))
 

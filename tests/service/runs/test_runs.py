@@ -23,7 +23,7 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal
 from proctor.service.runs.cleaning import Cleaner
 from proctor.service.runs.comparisons import compare_runs
-from proctor.service.runs.events import events
+from proctor.service.runs.events import events, find_last_event
 from proctor.service.runs.long_attempts import make_range_finder
 from proctor.service.runs.requests import RunSearch, RunSpec, cancel_run, get_run, list_runs, start_run
 from proctor.service.runs.results import REPORTS, AttemptFilter, ReadResult, get_run_result, list_run_results, run_report, show_run_result
@@ -528,6 +528,12 @@ def test_events_are_told_as_they_happen_and_can_be_taken_up_anywhere(database: T
             assert await collected(events(hub, run_id, told[-1]["id"], stopping=never)) == []
 
     database.run_hub(use, allowed_addresses=LOOPBACK)
+
+
+async def test_the_last_event_of_a_run_is_found_by_a_word_that_means_it(hub: Hub) -> None:
+    project = await a_project(hub, targets={"shop": {"type": "http", "url": "https://shop.example.com"}})
+    run_id = (await start_run(hub, LOCAL, RunSpec(project_id=project, suite=suite("a"), name="nightly")))["id"]
+    assert {await find_last_event(hub, LOCAL, word) for word in (run_id, "latest", "nightly")} == {(run_id, 1)}
 
 
 @pytest.mark.timeout(60)

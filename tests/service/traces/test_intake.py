@@ -16,6 +16,7 @@ from proctor.service.access.callers import LOCAL
 from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
+from proctor.service.traces.due_signal import get_due_signal
 from proctor.service.traces.intake import read_body, read_spans
 from proctor.service.traces.search import TraceSearch, list_traces
 from proctor.store.bodies import expand_bytes
@@ -251,6 +252,20 @@ def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestD
         assert len(names) == len(set(names)) <= 31
 
     database.run_hub(use, queue_size=20)
+
+
+async def test_whoever_evaluates_is_woken_by_any_trace_of_a_request_that_is_due(hub: Hub) -> None:
+    await world(hub)
+    due = get_due_signal(hub.database)
+    trace = new_trace()
+    received = receive_json(request(span(trace, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa", ended=False), root(new_trace())))
+    arrivals = (await read_spans(hub, LOCAL, received)).arrivals
+    for place in range(2):
+        for number, arrival in enumerate(arrivals):
+            arrival.due_at = hub.clock() + (0 if number == place else 60)
+        due.clear()
+        await TraceWriter(hub).keep(arrivals)
+        assert due.is_set()
 
 
 async def test_one_bad_arrival_does_not_take_the_others_of_its_commit_down(hub: Hub) -> None:

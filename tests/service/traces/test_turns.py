@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from proctor.errors import StoreError
 from proctor.judge.scripted import ScriptedJudge
@@ -21,15 +22,16 @@ from proctor.service.decisions.process import _make_time_limit
 from proctor.service.decisions.trace_process import CannotStart, PairDecider, ProcessDecider, ThreadDecider
 from proctor.service.decisions.trace_verdicts import Batch, CaseText, Decision, OutOfTime, Task, TraceDecider
 from proctor.service.hub import Hub
-from proctor.service.traces import cases, evaluation_leases
+from proctor.service.traces import cases, evaluation_leases, evaluation_results
 from proctor.service.traces import evaluator as evaluation
 from proctor.service.traces.cases import CaseSpec
+from proctor.service.traces.evaluation_results import ResultWriter
 from proctor.service.traces.evaluator import Evaluator, evaluate_all
 from proctor.service.traces.judge_turns import JudgeTurns
 from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 from proctor.store.bodies import pack, unpack
 from proctor.store.tables import traces
-from proctor.store.trace_work import find_next_due, lease_abandoned, lease_batch, list_leased
+from proctor.store.trace_work import FinishedTrace, find_next_due, lease_abandoned, lease_batch, list_leased
 from tests.databases import TestDatabase
 from tests.service.trace_world import SUITE, Clock, post, result_rows, trace_rows, world
 from tests.service.traces.test_evaluating import ANSWER, JUDGED, turn
@@ -565,6 +567,60 @@ async def test_what_was_given_back_is_taken_again_while_the_batch_it_came_from_g
         await evaluator.wait_until_written(5.0)
         assert not evaluator.leases.held
     assert [(row["status"], row["attempts"]) for row in await trace_rows(hub)] == [("evaluated", 0)]
+
+
+@pytest.mark.parametrize("document", [SUITE, JUDGED], ids=["decided", "judged"])
+async def test_what_is_due_again_when_its_result_was_just_written_is_taken_at_once(
+    monkeypatch: pytest.MonkeyPatch, hub: Hub, document: str
+) -> None:
+    finish = ResultWriter.finish
+    taken: list[int] = []
+
+    async def finish_and_ask_again(self: ResultWriter, *jobs: Any) -> None:
+        await finish(self, *jobs)
+        if jobs[0] and not taken:
+            # Its batch, or whoever judges it, has not gone on yet.
+            await request_reevaluation(hub, LOCAL, ReevaluationRequest())
+            taken.append(await evaluator.start_batch())
+
+    monkeypatch.setattr(ResultWriter, "finish", finish_and_ask_again)
+    project, agent = await world(hub, suite=None)
+    await cases.create_case(hub, LOCAL, CaseSpec(project_id=project, document=document))
+    await traces_of(hub, agent, 1)
+    async with Evaluator.open(hub, ThreadDecider(), judge=ScriptedJudge(lambda question: 1.0)) as evaluator:
+        assert await evaluator.start_batch() == 1
+        for _ in range(2):
+            await evaluator.wait_until_written(5.0)
+            await evaluator.turns.wait_until_idle()
+        assert taken == [1] and not evaluator.leases.held
+    assert [(row["status"], row["attempts"], row["due_at"]) for row in await trace_rows(hub)] == [("evaluated", 0, None)]
+
+
+async def test_what_was_written_before_the_database_went_away_is_left_to_whoever_took_it_since(
+    monkeypatch: pytest.MonkeyPatch, hub: Hub
+) -> None:
+    finish_traces = evaluation_results.finish_traces
+    written: list[str] = []
+
+    async def refuse_some(connection: Any, *, owner: str, done: Sequence[FinishedTrace], found: Any) -> int:
+        if len(done) > 1:
+            raise IntegrityError("INSERT", {}, Exception("one of them is refused"))
+        if written:
+            raise StoreError("the database is away")
+        written.append(done[0].row["id"])
+        return await finish_traces(connection, owner=owner, done=done, found=found)
+
+    monkeypatch.setattr(evaluation_results, "finish_traces", refuse_some)
+    _, agent = await world(hub)
+    await traces_of(hub, agent, 2)
+    given: list[Sequence[str]] = []
+    async with Evaluator.open(hub, ThreadDecider()) as evaluator:
+        give_back = evaluator.leases.give_back
+        monkeypatch.setattr(evaluator.leases, "give_back", lambda ids: given.append(sorted(ids)) or give_back(ids))
+        with pytest.raises(StoreError):
+            await evaluator.evaluate_batch()
+        assert given[-1] == [row["id"] for row in await trace_rows(hub) if row["id"] not in written]
+        assert not evaluator.leases.held
 
 
 async def test_a_turn_that_is_just_ending_leaves_nothing_waiting() -> None:

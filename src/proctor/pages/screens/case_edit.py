@@ -23,6 +23,7 @@ from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.screens.cases import find_case, find_case_address, list_project_agents
+from proctor.pages.words import read_typed_number
 from proctor.report.catalogue import Catalogue
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import LONGEST_DOCUMENT
@@ -236,7 +237,7 @@ def read_object(text: str, field: str) -> Record:
 def read_sample(text: str) -> float:
     """Return the share of traces that somebody typed. Raises `Refusal`."""
     try:
-        share = float(text.strip().replace(",", "."))
+        share = float(read_typed_number(text))
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:

@@ -13,7 +13,7 @@ from proctor.pages.forms import read_form
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.case_edit import LARGEST_FORM, read_object
-from proctor.pages.words import quote_part
+from proctor.pages.words import quote_part, read_typed_number
 from proctor.service.refusals import Refusal
 from proctor.service.runs.dry_run import plan_run
 from proctor.service.runs.requests import MOST_AT_ONCE, MOST_CASES, RunSpec, start_run
@@ -58,11 +58,13 @@ def read_spec(project_id: str, form: Record) -> RunSpec:
     if target == _OTHER:
         target = read_object(form.get("own_target", ""), "own_target")
     numbers: dict[str, Any] = {}
-    for name, kind in (("repeat", int), ("concurrency", int), ("timeout_s", float)):
+    for name, whole in (("repeat", True), ("concurrency", True), ("timeout_s", False)):
         try:
-            numbers[name] = kind(form.get(name, "").strip())
-        except ValueError:
-            fields[name] = ["expected a number"]
+            numbers[name] = read_typed_number(form.get(name, ""), whole=whole)
+            if whole and not isinstance(numbers[name], int):
+                raise ValueError("expected a number")
+        except ValueError as error:
+            fields[name] = [str(error)]
     if fields:
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields=fields)
     what = {"suite": form["suite"]} if form.get("what") == "suite" else {"cases": list(form["case"])}

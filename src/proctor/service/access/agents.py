@@ -19,8 +19,8 @@ from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.store.clearing import delete_agents_of, delete_traces_of
 from proctor.store.pages import Row
-from proctor.store.tables import agents
-from proctor.store.tenants import find_row, insert_row, query_owned
+from proctor.store.tables import agents, projects
+from proctor.store.tenants import insert_row, lock_row, query_owned
 
 AgentKind = Literal["http", "n8n", "flowise", "otlp", "custom"]
 _CHANGEABLE = ("name", "kind", "service_name", "external_ref", "paused", "settings")
@@ -89,7 +89,8 @@ async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, 
     refuse_emptying(values, "name", "kind", "paused")
     check_fields(values, names=_NAMES)
     async with hub.database.writing() as connection:
-        before = await find_row(connection, agents, caller.organization_id, id)
+        # Before the project: who deletes one takes its agents first, and two must not wait for each other.
+        before = await lock_row(connection, agents, caller.organization_id, id)
         if before is None:
             raise not_found("agent", id)
         await _check_unique(connection, caller, before["project_id"], id, values)
@@ -114,10 +115,11 @@ async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
 
 async def _check_unique(connection: AsyncConnection, caller: Caller, project_id: str, id: str | None, values: Mapping[str, Json]) -> None:
     """Refuse a value that another agent of the project has: traces find their agent by it."""
-    for field in ("service_name", "external_ref"):
-        value = values.get(field)
-        if value is None:
-            continue
+    unique = {field: values[field] for field in ("service_name", "external_ref") if values.get(field) is not None}
+    # Of two who give the same name at once the second finds the agent of the first.
+    if unique and await lock_row(connection, projects, caller.organization_id, project_id) is None:
+        raise not_found("project", project_id)
+    for field, value in unique.items():
         query = query_owned(agents, caller.organization_id, project_id=project_id, **{field: value}).with_only_columns(agents.c.id)
         if id is not None:
             query = query.where(agents.c.id != id)

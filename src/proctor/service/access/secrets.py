@@ -84,11 +84,13 @@ async def relock_all(hub: Hub) -> int:
     async with hub.database.writing() as connection:
         # One transaction: half of them under the old key, with that key taken away, would be lost.
         for table, column in ((secrets, secrets.c.value), (alert_rules, alert_rules.c.secret)):
-            for id, locked in (await connection.execute(sa.select(table.c.id, column).where(column.is_not(None)))).all():
+            # Locked: a secret that is set meanwhile would be overwritten by the one before it.
+            kept = sa.select(table.c.id, column).where(column.is_not(None)).with_for_update()
+            for id, locked in (await connection.execute(kept)).all():
                 await connection.execute(sa.update(table).where(table.c.id == id).values({column: box.relock(locked)}))
                 count += 1
         # States of runs that are still to be verified.
-        sealed = sa.select(records.c.id, records.c.blob).where(records.c.kind == "sealed_state")
+        sealed = sa.select(records.c.id, records.c.blob).where(records.c.kind == "sealed_state").with_for_update()
         for id, blob in (await connection.execute(sealed)).all():
             await connection.execute(sa.update(records).where(records.c.id == id).values(blob=box.lock_bytes(box.unlock_bytes(blob))))
             count += 1

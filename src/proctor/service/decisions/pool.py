@@ -77,7 +77,10 @@ class ThreadDecisions:
             decider, found = CaseDecider(), list[Answer]()
             with self._lock:
                 while len(found) < len(works):
-                    job = Job(works=works[len(found) :], suites=dict(suites) if not found else {})
+                    if decider.exhausted:
+                        # Such a one begins nothing any more; what it held is given back with it.
+                        decider = CaseDecider()
+                    job = Job(works=works[len(found) :], suites=dict(suites))
                     found += [answer for answer in decider.answer_job(job) if not answer.undone]
             return found
 

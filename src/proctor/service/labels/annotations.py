@@ -23,7 +23,7 @@ from proctor.store.annotations import find_own_annotation
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
 from proctor.store.tables import annotation_rows
-from proctor.store.tenants import change_row, delete_row, find_row, insert_row
+from proctor.store.tenants import change_row, delete_row, insert_row, lock_row
 
 Label = Literal["pass", "fail", "skip"]
 LONGEST_NOTE = 4_000
@@ -101,7 +101,7 @@ async def change_annotation(hub: Hub, caller: Caller, id: str, sent: dict[str, J
     require_writer(caller, "labels are changed")
     _check_said(sent)
     async with hub.database.writing() as connection:
-        row = await find_row(connection, annotation_rows, caller.organization_id, id)
+        row = await lock_row(connection, annotation_rows, caller.organization_id, id)
         if row is None:
             raise not_found("annotation", id)
         after = {**row, **sent}

@@ -31,7 +31,7 @@ from proctor.store import alerts as rows
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import alert_deliveries, alert_rules, cases
-from proctor.store.tenants import change_row, delete_row, find_row, insert_row
+from proctor.store.tenants import change_row, delete_row, find_row, insert_row, lock_row
 
 AlertKind = Literal["pass_rate", "failing_case", "missing_evidence"]
 DEFAULTS: dict[str, dict[str, Json]] = {
@@ -69,6 +69,8 @@ async def create_rule(hub: Hub, caller: Caller, spec: RuleSpec) -> dict[str, Jso
     complete = read_settings(spec.kind, spec.settings or {})
     plain = spec.secret or f"whsec_{secrets.token_urlsafe(32)}"
     _check_secret(plain)
+    # Outside of the transaction: the first use stretches the key, which takes a while, and SQLite has one writer.
+    locked = make_box(hub).lock(plain)
     now = hub.now()
     async with hub.database.writing() as connection:
         await check_place(connection, caller, spec.project_id, spec.agent_id)
@@ -85,7 +87,7 @@ async def create_rule(hub: Hub, caller: Caller, spec: RuleSpec) -> dict[str, Jso
                 "kind": spec.kind,
                 "settings": complete,
                 "webhook_url": spec.webhook_url,
-                "secret": make_box(hub).lock(plain),
+                "secret": locked,
                 "active": spec.active,
                 "state": None,
                 "created_at": now,
@@ -132,7 +134,9 @@ async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
         _check_secret(changes["secret"])
         values["secret"] = make_box(hub).lock(changes["secret"])
     async with hub.database.writing() as connection:
-        before = await _find_rule(connection, caller, id)
+        before = await lock_row(connection, alert_rules, caller.organization_id, id)
+        if before is None:
+            raise not_found("alert", id)
         if "settings" in changes:
             values["settings"] = read_settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
             await check_case(connection, caller, values["settings"])

@@ -47,6 +47,7 @@ _LEASE_S = 60.0
 _LOOK_S = 2.0
 _RULES_EVERY_S = 10.0
 _LONGEST_ERROR = 500
+_SENDER_ENDED = "whoever sent it ended before there was an answer, at the last attempt too"
 _LOG = logging.getLogger("proctor.serve")
 
 
@@ -134,7 +135,9 @@ class WebhookSender:
         return dict(Counter(id for row in self._tasks.values() for id in (row["project_id"], row["organization_id"])))
 
     async def _send(self, row: Row) -> None:
-        error = await _send_message(self._hub, self._get_client(), row)
+        # It was leased as often as it may be sent, and nobody has written how the last attempt ended: it may be what ends whoever sends it.
+        over = row["attempts"] > len(ATTEMPTS_AFTER_S)
+        error = _SENDER_ENDED if over else await _send_message(self._hub, self._get_client(), row)
         async with self._hub.database.writing() as connection:
             await rows.finish_delivery(connection, row["id"], _make_changes(self._hub, row, error))
         if error is None:
@@ -197,6 +200,9 @@ def _make_changes(hub: Hub, row: Row, error: str | None) -> dict[str, Any]:
         return {"delivered_at": hub.now(), "next_at": None, "error": None, "updated_at": hub.now()}
     # The row is as it was before it was leased; the lease has counted this attempt in the database.
     attempts = row["attempts"] + 1
+    if error == _SENDER_ENDED:
+        # The lease has counted an attempt that was not made.
+        return {"next_at": None, "error": error, "attempts": row["attempts"], "updated_at": hub.now()}
     over = error == "gone: 410" or attempts > len(ATTEMPTS_AFTER_S)
     following = None if over else hub.clock() + ATTEMPTS_AFTER_S[attempts - 1]
     # What a client raises may quote the address, and a key in it.

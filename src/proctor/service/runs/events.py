@@ -41,11 +41,12 @@ async def find_followed_run(hub: Hub, caller: Caller, id: str, after: int) -> st
     return run["id"] if more else None
 
 
-async def find_last_event(hub: Hub, caller: Caller, id: str) -> int:
-    """The number of the last event of a run so far, for who has read the run and wants to know what happens from then on."""
+async def find_last_event(hub: Hub, caller: Caller, id: str) -> tuple[str, int]:
+    """Return the id of a run and the number of its last event so far, for who wants to know what happens from there on."""
     async with hub.database.reading() as connection:
-        await find_run(connection, caller, id, document=False)
-        return await get_last_number(connection, id)
+        run = await find_run(connection, caller, id, document=False)
+        # By its own id: `id` may be a word such as `latest`, which no event has, and which means another run soon.
+        return run["id"], await get_last_number(connection, run["id"])
 
 
 async def events(

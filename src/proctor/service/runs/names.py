@@ -20,10 +20,10 @@ from proctor.errors import InputError
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import query_seen
 from proctor.service.refusals import Refusal, not_found
-from proctor.store.many import clean_text
 from proctor.store.pages import Row
 from proctor.store.run_references import BASELINE, LATEST, PREVIOUS
 from proctor.store.tables import runs
+from proctor.store.text_search import contains_text
 
 MOST_TAGS = 20
 LONGEST_QUERY = 200
@@ -70,8 +70,7 @@ def mentions(text: str) -> sa.ColumnElement[bool]:
     """Return the condition that a run, its suite or its note mentions a text; upper and lower case are one."""
     if len(text) > LONGEST_QUERY:
         raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {LONGEST_QUERY} characters"]})
-    low = clean_text(text).lower()
-    return sa.or_(*(sa.func.lower(place).contains(low, autoescape=True) for place in (runs.c.name, runs.c.suite_name, runs.c.note)))
+    return sa.or_(*(contains_text(place, text) for place in (runs.c.name, runs.c.suite_name, runs.c.note)))
 
 
 async def find_meant_run(connection: AsyncConnection, caller: Caller, word: str, *, beside: Row | None = None) -> Row:

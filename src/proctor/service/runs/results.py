@@ -196,7 +196,7 @@ async def show_run_result(
     key = (run["id"], run["created_at"], result_id, length, view)
     known: dict[str, Json] | None = hub.shown_results.get(key)
     if known is None:
-        known = await asyncio.to_thread(write, await read_run_result(hub, caller, id, result_id, to_show=True))
+        known = await asyncio.to_thread(write, await read_run_result(hub, caller, run["id"], result_id, to_show=True))
         if length > LARGE_RESULT:
             hub.shown_results.put(key, known, 1)
     return known

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Mapping
 
 import msgspec
-import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
@@ -27,10 +26,10 @@ from proctor.service.plain_secrets import refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.store.clearing import delete_cases
-from proctor.store.many import clean_text
 from proctor.store.pages import Row, clamp_limit
 from proctor.store.tables import case_versions, cases
-from proctor.store.tenants import change_row, find_row, insert_row
+from proctor.store.tenants import change_row, find_row, insert_row, lock_row
+from proctor.store.text_search import contains_text
 
 Document = str | dict[str, Json] | list[Json]
 LONGEST_QUERY = 200
@@ -103,7 +102,7 @@ async def list_cases(
     require_reader(caller)
     if query is not None and len(query) > LONGEST_QUERY:
         raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {LONGEST_QUERY} characters"]})
-    named = () if not query else (sa.func.lower(cases.c.name).contains(clean_text(query).lower(), autoescape=True),)
+    named = () if not query else (contains_text(cases.c.name, query),)
     async with hub.database.reading() as connection:
         found = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active, beside=named)
         return show_page(await fetch_page_or_refuse(connection, found, cases, limit=limit, cursor=cursor), _show_case)
@@ -148,7 +147,7 @@ async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
 async def _write_case(hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str, expected: int | None) -> Row:
     now = hub.now()
     async with hub.database.writing() as connection:
-        before = await find_row(connection, cases, caller.organization_id, id)
+        before = await lock_row(connection, cases, caller.organization_id, id)
         if before is None:
             raise not_found("case", id)
         # Once more with what is there now: while the document was read, somebody else may have changed the case.

@@ -15,6 +15,7 @@ from proctor.errors import StoreError
 from proctor.service.decisions.case_selection import ActiveCase
 from proctor.service.decisions.trace_verdicts import CaseKey, CaseText, Decision, Task, make_failed
 from proctor.service.hub import Hub
+from proctor.service.traces.evaluation_leases import EvaluationLeases
 from proctor.service.traces.results import make_finished, make_result_row
 from proctor.store.database import is_gone
 from proctor.store.exports import queue_exports
@@ -43,44 +44,55 @@ class TraceJob(msgspec.Struct, kw_only=True):
 class ResultWriter:
     """Writes what one worker decided."""
 
-    def __init__(self, hub: Hub, owner: str) -> None:
+    def __init__(self, hub: Hub, leases: EvaluationLeases) -> None:
         self._hub = hub
-        self._owner = owner
+        self._leases = leases
 
-    async def finish(self, jobs: Sequence[TraceJob]) -> None:
-        """Write the results of traces and end their leases. Raises `StoreError` when the database is away."""
+    async def finish(self, jobs: Sequence[TraceJob], ids: set[str]) -> None:
+        """Write results, end the leases, and take what is written out of `ids`. Raises `StoreError` when the database is away."""
         if not jobs:
             return
         now = self._hub.now()
         try:
-            await self._write([make_finished(job.row, job.get_decision()) for job in jobs], self._make_rows(jobs, now))
+            await self._write([make_finished(job.row, job.get_decision()) for job in jobs], self._make_rows(jobs, now), ids)
         except (StoreError, IntegrityError) as error:
             # Nothing is wrong with the results then: the traces are given back, and evaluated when the database is there again.
             if is_gone(error):
                 raise
             # One of them spoils the whole transaction: written one by one, the others get through.
             for job in jobs:
-                await self._finish_alone(job, now)
+                await self._finish_alone(job, now, ids)
 
-    async def _finish_alone(self, job: TraceJob, now: str) -> None:
+    async def _finish_alone(self, job: TraceJob, now: str, ids: set[str]) -> None:
         """Write one trace by itself; if the database is there and refuses these results, the trace fails with its reason."""
         try:
-            await self._write([make_finished(job.row, job.get_decision())], self._make_rows([job], now))
+            await self._write([make_finished(job.row, job.get_decision())], self._make_rows([job], now), ids)
         except (StoreError, IntegrityError) as error:
             if is_gone(error):
                 raise
             # Without its results, which the database refuses: the trace must leave the queue, or it would be evaluated for ever.
-            await self._write([make_finished(job.row, make_failed("store_error", str(error)[:_LONGEST_ERROR]))], [])
+            await self._write([make_finished(job.row, make_failed("store_error", str(error)[:_LONGEST_ERROR]))], [], ids)
 
     def _make_rows(self, jobs: Sequence[TraceJob], now: str) -> list[dict[str, Any]]:
         return [make_result_row(job.row, job.cases[finding.case], finding, now) for job in jobs for finding in job.get_decision().findings]
 
-    async def _write(self, finished: Sequence[FinishedTrace], rows: Sequence[dict[str, Any]]) -> None:
-        async with self._hub.database.writing() as connection:
-            count = await finish_traces(connection, owner=self._owner, done=finished, found=rows)
-            # In the same transaction: a result that was written is exported even if this process dies now.
-            if self._hub.settings.export_otlp_endpoint is not None:
-                await queue_exports(connection, rows, self._hub.clock())
+    async def _write(self, finished: Sequence[FinishedTrace], rows: Sequence[dict[str, Any]], ids: set[str]) -> None:
+        written = {one.row["id"] for one in finished}
+        try:
+            async with self._hub.database.writing() as connection:
+                count = await finish_traces(connection, owner=self._leases.owner, done=finished, found=rows)
+                # In the same transaction: a result that was written is exported even if this process dies now.
+                if self._hub.settings.export_otlp_endpoint is not None:
+                    await queue_exports(connection, rows, self._hub.clock())
+                # Before the commit: from then on the next batch of this worker may have those that are due again, and passes over what is
+                # still held.
+                self._leases.held -= written
+                ids -= written
+        except BaseException:
+            # Nothing was written: they are still worked on, or given back with the rest.
+            self._leases.held |= written
+            ids |= written
+            raise
         # After the commit: what was rolled back is evaluated again and would count twice.
         self._hub.counters.add("traces_evaluated", count)
         self._hub.counters.add("evaluations", len(rows))

@@ -105,7 +105,7 @@ class Evaluator:
         self._under_way: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
         self.leases = EvaluationLeases(hub)
-        self._writer = ResultWriter(hub, self.leases.owner)
+        self._writer = ResultWriter(hub, self.leases)
         self.turns: JudgeTurns[TraceJob] = JudgeTurns(hub.settings.evaluators, self._judge_trace)
 
     @classmethod
@@ -207,7 +207,7 @@ class Evaluator:
                 on_decided()
             decided = [job for job in jobs if job.decision is not None and not job.decision.undone]
             # Before the judge gets the others: if this fails the whole batch is given back, and the judge must have none of it by then.
-            await self._writer.finish([job for job in decided if not job.get_decision().undecided])
+            await self._writer.finish([job for job in decided if not job.get_decision().undecided], ids)
             for job in decided:
                 if job.get_decision().undecided:
                     # From here on the judge's turn holds the trace, not this batch.
@@ -221,8 +221,6 @@ class Evaluator:
             # A bug, or whatever it is, of one of them: they are tried again in small groups, and counted.
             _LOG.exception("a batch of traces could not be evaluated", extra={"traces": len(ids)})
             await self.leases.abandon(ids)
-        else:
-            self.leases.held -= ids
 
     async def _make_jobs(self, batch: LeasedBatch) -> list[TraceJob]:
         """Return a job for each trace; one that cannot be decided has its decision already, which says why."""
@@ -317,9 +315,8 @@ class Evaluator:
             texts = [(position, job.texts[key]) for position, key in keys]
             found = await judge_trace(self._judge, job.task, texts, self._hub.decisions, who)
             job.decision = msgspec.structs.replace(job.get_decision(), findings=[*job.get_decision().findings, *found])
-            await self._writer.finish([job])
-            # Not where it was cancelled, which is how a service stops: then it is still held, and given back with no attempt counted.
-            self.leases.held.discard(id)
+            # Held until it is written: where it is cancelled, which is how a service stops, it is given back with no attempt counted.
+            await self._writer.finish([job], {id})
         except StoreError as error:
             _LOG.warning("a judged trace could not be written", extra={"trace": id, "error": str(error)})
             with contextlib.suppress(StoreError):

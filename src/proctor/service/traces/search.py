@@ -30,6 +30,7 @@ from proctor.store.many import clean_text
 from proctor.store.pages import Row
 from proctor.store.tables import agents, results, trace_parts, traces
 from proctor.store.tenants import find_row
+from proctor.store.text_search import contains_text
 
 _TRACE = (
     "id", "project_id", "agent_id", "external_id", "format", "status", "revision", "size", "metadata", "input_text", "outcome",
@@ -101,9 +102,7 @@ def make_trace_query(caller: Caller, wanted: TraceSearch, columns: tuple[str, ..
     if query:
         if len(query) > _LONGEST_QUERY:
             raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {_LONGEST_QUERY} characters"]})
-        low = clean_text(query).lower()
-        places = (traces.c.input_text, traces.c.external_id)
-        beside.append(sa.or_(*(sa.func.lower(place).contains(low, autoescape=True) for place in places)))
+        beside.append(sa.or_(*(contains_text(place, query) for place in (traces.c.input_text, traces.c.external_id))))
     for pair in wanted.metadata:
         found = _METADATA.fullmatch(pair)
         if found is None:

@@ -269,16 +269,21 @@ def _find_one(pieces: list[bytes], span_id: str) -> Span | None:
 def _search(pieces: list[bytes], words: str) -> set[str]:
     low = words.lower()
     # As it stands inside JSON text.
-    inside = msgspec.json.encode(low)[1:-1]
+    inside = to_json(low)[1:-1]
     found: set[str] = set()
     for data in expand_pieces(pieces):
         if data[:1] != b"[":
             spans = _read_body_spans(from_json(data))
-            found |= {span.id for span in spans if low in msgspec.json.encode([span.id, span.name, span.attributes]).decode().lower()}
+            found |= {span.id for span in spans if _is_mentioned(inside, to_json([span.id, span.name, span.attributes, span.events]))}
             continue
         for group in _RAW.decode(data):
             for span in group.spans:
-                carried = bytes(span.attributes).lower() + bytes(span.events).lower()
-                if inside in carried or low in span.name.lower() or low in span.id.lower():
+                carried = bytes(span.attributes) + bytes(span.events)
+                if _is_mentioned(inside, carried) or low in span.name.lower() or low in span.id.lower():
                     found.add(span.id)
     return found
+
+
+def _is_mentioned(low: bytes, text: bytes) -> bool:
+    # Bytes know the letters of ASCII alone, and need not be read; a word with others may stand there in capitals.
+    return low in text.lower() if low.isascii() else low.decode() in text.decode().lower()

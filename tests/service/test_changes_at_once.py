@@ -1,0 +1,113 @@
+"""Two who change the same thing at once: the second one finds what the first one wrote."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.service.access import agents
+from proctor.service.access.callers import LOCAL
+from proctor.service.access.secrets import make_box, read_secrets, relock_all, set_secret
+from proctor.service.hub import Hub
+from proctor.service.labels.annotations import NewAnnotation, change_annotation, create_annotation
+from proctor.service.notify.alerts import RuleSpec, create_rule, update_rule
+from proctor.service.refusals import Refusal
+from proctor.service.traces.cases import CaseSpec, create_case, get_version, update_case
+from proctor.store.tables import alert_rules, annotation_rows, case_versions, cases, secrets
+from proctor.store.tenants import change_row
+from tests.service.trace_world import SUITE, post, world
+
+OTHER = SUITE.replace("refund", "other")
+THIRD = SUITE.replace("refund", "third")
+
+
+async def change_meanwhile(hub: Hub, table: sa.Table, id: str, values: Mapping[str, Any], change: Coroutine[Any, Any, Any]) -> Any:
+    """Change a row, and something else of it before that is committed; what came of the latter."""
+    async with hub.database.writing() as connection:
+        row = await change_row(connection, table, LOCAL.organization_id, id, values)
+        assert row is not None
+        if table is cases:
+            kept = {"case_id": id, **{name: row[name] for name in ("version", "dialect", "document")}, "created_at": hub.now()}
+            await connection.execute(case_versions.insert().values(kept))
+        task = asyncio.create_task(change)
+        await _wait_until_held_up(connection, task)
+    return await task
+
+
+async def _wait_until_held_up(connection: AsyncConnection, task: asyncio.Task[Any]) -> None:
+    if connection.dialect.name == "sqlite":
+        await asyncio.sleep(0.05)  # there is one writer, whoever it is
+        return
+    waiting = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    while not task.done() and not (await connection.execute(waiting)).scalar_one():
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("document", [SUITE, THIRD], ids=["as before", "another one"])
+async def test_a_document_that_is_written_at_the_same_time_is_the_next_version(hub: Hub, document: str) -> None:
+    project, _ = await world(hub, suite=None)
+    case = await create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE))
+    meanwhile = {"document": OTHER, "version": 2}
+    changed = await change_meanwhile(hub, cases, case["id"], meanwhile, update_case(hub, LOCAL, case["id"], {"document": document}))
+    assert (changed["version"], changed["document"]) == (3, document)
+    kept = [(await get_version(hub, LOCAL, case["id"], version))["document"] for version in (1, 2, 3)]
+    assert kept == [SUITE, OTHER, document]
+
+
+async def test_who_expects_the_version_before_is_told(hub: Hub) -> None:
+    project, _ = await world(hub, suite=None)
+    case = await create_case(hub, LOCAL, CaseSpec(project_id=project, document=SUITE))
+    change = update_case(hub, LOCAL, case["id"], {"document": THIRD, "expected_version": 1})
+    with pytest.raises(Refusal, match="has version 2 by now"):
+        await change_meanwhile(hub, cases, case["id"], {"document": OTHER, "version": 2}, change)
+
+
+async def test_settings_of_a_rule_that_are_changed_at_the_same_time_are_both_kept(hub: Hub) -> None:
+    project, _ = await world(hub)
+    rule = await create_rule(
+        hub, LOCAL, RuleSpec(project_id=project, name="r", kind="pass_rate", webhook_url="https://hooks.example.com/x")
+    )
+    meanwhile = {"settings": {**rule["settings"], "below": 0.5}}
+    changed = await change_meanwhile(
+        hub, alert_rules, rule["id"], meanwhile, update_rule(hub, LOCAL, rule["id"], {"settings": {"minimum": 3}})
+    )
+    assert (changed["settings"]["below"], changed["settings"]["minimum"]) == (0.5, 3)
+
+
+async def test_nobody_takes_away_the_label_of_what_has_no_note_any_more(hub: Hub) -> None:
+    _, agent = await world(hub)
+    trace = await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
+    said = await create_annotation(hub, LOCAL, NewAnnotation(subject="trace", subject_id=trace.id, label="pass", note="good"))
+    with pytest.raises(Refusal, match="nothing would be left"):
+        await change_meanwhile(hub, annotation_rows, said["id"], {"note": ""}, change_annotation(hub, LOCAL, said["id"], {"label": None}))
+
+
+async def test_a_secret_that_is_set_while_all_are_locked_anew_is_kept(hub: Hub) -> None:
+    project, _ = await world(hub)
+    secret = await set_secret(hub, LOCAL, project, "TOKEN", "old")
+    await change_meanwhile(hub, secrets, secret["id"], {"value": make_box(hub).lock("new")}, relock_all(hub))
+    assert await read_secrets(hub, LOCAL.organization_id, project) == {"TOKEN": "new"}
+
+
+async def test_of_two_agents_with_one_service_name_one_is_made(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, _ = await world(hub, suite=None)
+    add_agent = agents.add_agent
+    entered: list[asyncio.Task[Any] | None] = []
+
+    async def add_slowly(connection: AsyncConnection, *arguments: Any) -> Any:
+        entered.append(asyncio.current_task())
+        if len(entered) == 1:
+            await _wait_until_held_up(connection, others[1])
+        return await add_agent(connection, *arguments)
+
+    monkeypatch.setattr(agents, "add_agent", add_slowly)
+    others = [
+        asyncio.create_task(agents.create_agent(hub, LOCAL, project_id=project, name=name, service_name="till")) for name in ("a", "b")
+    ]
+    made = await asyncio.gather(*others, return_exceptions=True)
+    assert sorted(isinstance(one, Refusal) and one.code == "CONFLICT" for one in made) == [False, True]
