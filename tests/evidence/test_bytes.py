@@ -18,7 +18,7 @@ from proctor.evidence import otlp_protobuf
 from proctor.evidence.json_bytes import MAX_DEPTH
 from proctor.evidence.reading import find_spans, read_bytes, read_document, read_line
 from proctor.evidence.recognise import FORMATS, read_data
-from proctor.evidence.spans import merge_spans
+from proctor.evidence.spans import convert_any_value, merge_spans
 from proctor.model.evidence import Evidence
 from tests.evidence.test_readers import document_of
 from tests.tables import load
@@ -368,3 +368,8 @@ def test_the_work_grows_with_the_size_of_a_document_and_not_with_its_square(made
     before = time.process_time()
     read_document(document)
     assert time.process_time() - before < 5, "a second on a slow machine; half a minute and more if every part looked at every other"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1.5", 1.5), ("-2e3", -2000.0), ("NaN", None), ("-Infinity", None), ("1e999", None)])
+def test_a_number_in_text_that_json_cannot_carry_is_none(text: str, expected: float | None) -> None:
+    assert convert_any_value({"doubleValue": text}) == expected

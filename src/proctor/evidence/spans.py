@@ -7,6 +7,7 @@ attribute.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -280,7 +281,8 @@ def _convert_any_value(value: Json, depth: int, odd: list[str]) -> Json:
     if kind == "intValue" and isinstance(inner, str) and _WHOLE.fullmatch(inner):
         return int(inner)
     if kind == "doubleValue" and isinstance(inner, str) and _DECIMAL.fullmatch(inner):
-        return float(inner) if inner[-1].isdigit() else None  # NaN and the infinities are written as text, and are no JSON.
+        number = float(inner)
+        return number if math.isfinite(number) else None  # NaN and the infinities are written as text, and are no JSON.
     # `bool` is a kind of `int` in Python, and `{"intValue": true}` is a mistake.
     if not isinstance(inner, _VALUE_KINDS.get(kind, ())) or (isinstance(inner, bool) and kind != "boolValue"):
         odd.append(kind)
