@@ -240,6 +240,11 @@ def _make_file(
         return
     if base.startswith((".", "_")) and not named:
         return
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        # What is planned and told of a file is JSON, in UTF-8.
+        raise InputError(f"the name of {show(name)} is no UTF-8 text; rename it") from None
     codec: Any = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", None: None}[match[2] and match[2].lower()]
     kind: Kind = "parquet" if match[1] else "lines"
     yield DataFile(name=name, path=path, root=root, size=size, modified_ns=modified_ns, kind=kind, codec=codec, fault=fault)
