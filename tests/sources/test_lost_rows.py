@@ -17,6 +17,7 @@ RAW = bytes(range(0x80, 0x90))
     [
         (["a1", "b2"], pa.string(), {"a1", "b2"}),
         (["a1", None], pa.string(), None),
+        (["0AF7651916CD43DD8448EB211C80319C"], pa.string(), {"0af7651916cd43dd8448eb211c80319c"}),
         (["a1", ""], pa.string(), None),
         ([RAW, RAW], pa.binary(16), {RAW.hex()}),
         ([RAW.hex().encode()], pa.binary(), {RAW.hex()}),

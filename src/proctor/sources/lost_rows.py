@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.errors import EvidenceError
+from proctor.evidence.spans import fold_id
 
 TRACE_COLUMNS = ("context.trace_id", "trace_id", "traceId")
 """What the id of a trace is called in tables of spans."""
@@ -40,7 +41,7 @@ def find_traces(rows: Any) -> frozenset[str] | None:
     try:
         ids = rows.column(name).to_pylist()
         # Told as the rows that can be read tell them: under another spelling nobody would find the trace.
-        found = [write_id(id) if isinstance(id, bytes) else str(id) for id in ids if id]
+        found = [fold_id(write_id(id) if isinstance(id, bytes) else str(id)) for id in ids if id]
     except ValueError:
         return None
     return frozenset(found) if len(found) == len(ids) else None
