@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def test_every_record_can_be_looked_at(tmp_path: Path) -> None:
     assert "traces" in words and "one.jsonl:2" in words and "1 error" in words and "2 skipped" in words
     result = look(run, f"{RUN}/r/0")
     assert "tool search" in result and "hello" in result and "Nothing was claimed" in result
+
+
+def test_evidence_in_a_folder_whose_name_is_no_utf8_can_be_looked_at(tmp_path: Path) -> None:
+    run = EvidenceRun(write(tmp_path / os.fsdecode(b"l\xe4ufe"), one=[{"case": "a", "text": "hello"}]), tmp_path / "shown" / ".proctor")
+    assert run.refresh() is True
+    assert "l?ufe" in look(run, RUN)
 
 
 def test_a_suite_decides_each_record_and_marks_what_it_found(tmp_path: Path) -> None:

@@ -150,11 +150,13 @@ def _break_column(path: Path, group: int, column: str) -> None:
     path.write_bytes(bytes(data))
 
 
-@pytest.mark.parametrize("column", ["attributes", "trace_id"])
-def test_of_a_row_group_that_cannot_be_read_the_ids_tell_which_traces_lack_it(column: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("column", "as_bytes"), [("attributes", False), ("attributes", True), ("trace_id", False)])
+def test_of_a_row_group_that_cannot_be_read_the_ids_tell_which_traces_lack_it(column: str, as_bytes: bool, tmp_path: Path) -> None:
     rows = [write_span_row(span) for span in read_recording(RECORDING)]
     suite = write_suite(tmp_path, text=SUITE)
-    path = write_table(tmp_path / "a.parquet", rows, group=5)
+    path = write_table(
+        tmp_path / "a.parquet", [{**row, "trace_id": bytes.fromhex(row["trace_id"])} if as_bytes else row for row in rows], group=5
+    )
     evaluate(suite, [path], tmp_path / "plain")
     _break_column(path, 2, column)
     evaluate(suite, [path], tmp_path / "out")

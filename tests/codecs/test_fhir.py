@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.codecs.fhir import compile_search
+from proctor.codecs.fhir_index import ServedResources
 from proctor.codecs.fhir_parameters import list_parameters, list_resource_types
 from proctor.errors import CheckFault, SpecError
 from tests.tables import rows
@@ -136,3 +137,40 @@ def test_bundles_nested_beyond_reason_end():
     for _ in range(500):
         bundle = {"resourceType": "Bundle", "entry": [{"resource": bundle}]}
     assert find("Task", {}, [bundle]) == []
+
+
+class _CountingStore(ServedResources):
+    picked = 0
+
+    def pick(self, resource_type, clues):
+        self.picked += 1
+        return super().pick(resource_type, clues)
+
+
+def test_a_chain_that_names_no_types_looks_at_each_type_once_for_each_link():
+    # Each of the three references may point at any type: followed one by one that would be tens of thousands of searches.
+    store = _CountingStore(
+        [
+            {"resourceType": "Patient", "id": "p", "identifier": [{"value": "7"}]},
+            {"resourceType": "Encounter", "id": "e", "subject": {"reference": "Patient/p"}},
+            {"resourceType": "Observation", "id": "o", "encounter": {"reference": "Encounter/e"}, "subject": {"reference": "Patient/p"}},
+            {"resourceType": "Observation", "id": "other", "encounter": {"reference": "Encounter/x"}},
+            {"resourceType": "Task", "id": "t", "focus": {"reference": "Observation/o"}},
+            {"resourceType": "Task", "id": "u", "focus": {"reference": "Observation/other"}},
+        ]
+    )
+    search = compile_search("Task", {"focus.encounter.subject.identifier": "7"})
+    assert [found.name for found in search.find(store)] == ["Task/t"]
+    assert store.picked <= 3 * len(list_resource_types()) + 1
+
+
+def test_more_chains_than_anybody_needs_are_refused():
+    pairs = [("subject.identifier", "7")] * 20
+    assert compile_search("Task", pairs).chains
+    with pytest.raises(CheckFault, match="at most 20"):
+        compile_search("Task", [*pairs, ("subject.identifier", "7")])
+
+
+def test_types_that_nobody_knows_are_not_remembered():
+    assert list_parameters("Nothing1") is list_parameters("Nothing2")
+    assert list_parameters("Task") is list_parameters("Task") is not list_parameters("Nothing1")

@@ -27,12 +27,22 @@ from proctor.errors import SpecError
         ({"foo": ["bar"]}, [{"op": "add", "path": "/foo/-", "value": ["abc"]}], {"foo": ["bar", ["abc"]]}),
         ({"/": 9, "~1": 10}, [{"op": "test", "path": "/~01", "value": 10}], {"/": 9, "~1": 10}),
         ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 2}}], {"b": 2}),
+        ({}, [{"op": "replace", "path": "", "value": {"b": []}}, {"op": "add", "path": "/b/-", "value": 1}], {"b": [1]}),
+        ({}, [{"op": "add", "path": "", "value": {"b": []}}, {"op": "add", "path": "/b/-", "value": 1}], {"b": [1]}),
+        ({"a": {"b": 1}}, [{"op": "move", "from": "/a", "path": "/a"}], {"a": {"b": 1}}),
     ],
 )
 def test_a_patch_is_applied_to_a_copy(document: Any, operations: Any, expected: Any) -> None:
-    before = copy.deepcopy(document)
+    before = copy.deepcopy((document, operations))
     assert apply_patch(document, operations) == expected
-    assert document == before
+    assert (document, operations) == before
+
+
+def test_moving_copies_nothing() -> None:
+    # Where it did, this would take minutes, and no bound of `copy` would hold it.
+    large = {"a": [[number] for number in range(50_000)]}
+    operations = [{"op": "move", "from": f"/{one}", "path": f"/{two}"} for one, two in [("a", "b"), ("b", "a")] * 500]
+    assert apply_patch(large, operations) == large
 
 
 @pytest.mark.parametrize(

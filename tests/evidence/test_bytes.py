@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from proctor.errors import EvidenceError, InputError, MissingExtra
 from proctor.evidence import otlp_protobuf
-from proctor.evidence.json_bytes import MAX_DEPTH
+from proctor.evidence.json_bytes import MAX_DEPTH, decode
+from proctor.evidence.lost_spans import find_lost_traces
 from proctor.evidence.reading import find_spans, read_bytes, read_document, read_line
 from proctor.evidence.recognise import FORMATS, read_data
-from proctor.evidence.spans import merge_spans
+from proctor.evidence.spans import convert_any_value, merge_spans
 from proctor.model.evidence import Evidence
 from tests.evidence.test_readers import document_of
 from tests.tables import load
@@ -368,3 +369,57 @@ def test_the_work_grows_with_the_size_of_a_document_and_not_with_its_square(made
     before = time.process_time()
     read_document(document)
     assert time.process_time() - before < 5, "a second on a slow machine; half a minute and more if every part looked at every other"
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1.5", 1.5), ("-2e3", -2000.0), ("NaN", None), ("-Infinity", None), ("1e999", None)])
+def test_a_number_in_text_that_json_cannot_carry_is_none(text: str, expected: float | None) -> None:
+    assert convert_any_value({"doubleValue": text}) == expected
+
+
+def _write_requests(ids: Callable[[str], str]) -> list[bytes]:
+    """One trace in two requests; `ids` writes some of their ids."""
+    trace, root, model, tool = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", "b7ad6b716920333a", "b7ad6b716920333b"
+
+    def write(span: str, parent: str | None, name: str, **told: str) -> dict[str, Any]:
+        attributes = [{"key": f"gen_ai.{key.replace('__', '.')}", "value": {"stringValue": value}} for key, value in told.items()]
+        times = {"startTimeUnixNano": "1700000000000000000", "endTimeUnixNano": "1700000009000000000"}
+        return {"spanId": span, **({"parentSpanId": parent} if parent else {}), "name": name, "attributes": attributes, **times}
+
+    def send(trace: str, *spans: dict[str, Any]) -> bytes:
+        scope = {"scope": {"name": "x"}, "spans": [{"traceId": trace, **span} for span in spans]}
+        return msgspec.json.encode({"resourceSpans": [{"resource": {}, "scopeSpans": [scope]}]})
+
+    told = {"operation__name": "chat", "output__messages": '[{"role":"assistant","parts":[{"type":"text","content":"done"}]}]'}
+    return [
+        send(trace, write(root, None, "invoke_agent", operation__name="invoke_agent"), write(ids(model), root, "chat", **told)),
+        send(ids(trace), write(tool, ids(root), "execute_tool", operation__name="execute_tool", tool__name="delete")),
+    ]
+
+
+@pytest.mark.parametrize("ids", [str.upper, lambda text: text[:-2].upper() + text[-2:]], ids=["upper", "mixed"])
+def test_the_ids_of_a_trace_are_hexadecimal_in_either_case(ids: Callable[[str], str]) -> None:
+    plain, odd = ([find_spans(decode(request)) or [] for request in _write_requests(how)] for how in (str, ids))
+    assert merge_spans(odd) == merge_spans(plain) and len(merge_spans(plain)) == 1
+    broken = _write_requests(ids)[1].replace(b'"spanId":"', b'"spanId":')
+    assert find_lost_traces(broken) == frozenset(merge_spans(plain))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"context.trace_id": "0AF7651916CD43DD", "context.span_id": "a", "span_kind": "LLM"},
+        {"trace_id": "0AF7651916CD43DD", "id": "a", "run_type": "llm"},
+        {"traceId": "0AF7651916CD43DD", "id": "a", "parentObservationId": None, "type": "GENERATION"},
+        {"trace_id": "0AF7651916CD43DD", "span_id": "a", "name": "x"},
+    ],
+    ids=["phoenix", "langsmith", "langfuse", "plain"],
+)
+def test_the_trace_of_a_row_is_told_as_a_lost_row_tells_it(row: dict[str, Any]) -> None:
+    (span,) = find_spans(row) or []
+    assert find_lost_traces(msgspec.json.encode(row), readable=True) == {span.trace_id}
+
+
+@pytest.mark.parametrize("id", ["ABCDEF", "QUFBQUFBQUE=", "TR-0AF7651916CD43DD", "A" * 24, "0AF7651916CD43DG"])
+def test_ids_that_are_not_hexadecimal_stay_as_they_are(id: str) -> None:
+    (span,) = find_spans({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": id, "spanId": id, "name": "x"}]}]}]}) or []
+    assert (span.trace_id, span.id) == (id, id)

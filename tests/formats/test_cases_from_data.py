@@ -287,6 +287,12 @@ def test_metadata_thresholds_and_metrics_of_promptfoo_are_kept(tmp_path: Path) -
     assert (judged.spec.criteria, judged.spec.threshold) == ("Does this describe quantum physics accurately?", 0.75)
 
 
+def test_a_column_with_a_number_beyond_all_measure_is_refused(tmp_path: Path) -> None:
+    text = f"q,__expected,__config:__expected{'9' * 5000}:threshold\nWho?,contains:I,0.5\n"
+    with pytest.raises(proctor.InputError, match="no setting that is known"):
+        load(tmp_path, {"cases": {"from": "rows.csv"}}, rows_csv=text)
+
+
 def test_affixes_descriptions_and_thresholds_of_a_test_of_promptfoo(tmp_path: Path) -> None:
     text = (
         "q,__prefix,__suffix,__description,__metric,__threshold,__expected,__expected2\nWho?,Hey: ,!,A name,tone,0.5,contains:I,python:1\n"

@@ -71,6 +71,14 @@ def test_writing_and_reading_again_is_stable() -> None:
     assert write_native(proctor.parse_suite(once)) == once
 
 
+@pytest.mark.parametrize("body", ["0", "false", "''", "[]", "{}", "{a: 0}"])
+def test_a_body_is_written_whatever_it_is(body: str) -> None:
+    suite = proctor.parse_suite(f"proctor: 1\ncases: [{{id: a, body: {body}, expect: [no_tool_errors]}}]")
+    (case,) = proctor.parse_suite(write_native(suite)).cases
+    assert case.custom_body == yaml.safe_load(body) == suite.cases[0].custom_body
+    assert type(case.custom_body) is type(suite.cases[0].custom_body)
+
+
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_mistake_is_reported_in_one_pass(path: Path) -> None:
     with pytest.raises(proctor.InputError) as caught:

@@ -231,6 +231,13 @@ def test_an_assertion_that_is_not_understood_fails_and_is_warned_about(row):
     assert warning.origin.path == "$.criteria[0]" + row["path"]
 
 
+def test_a_task_with_one_key_in_two_spellings_is_refused():
+    with pytest.raises(InputError, match="'taskItem' and 'task_item' are two spellings of one key"):
+        read({"task": {"id": "t", "taskItem": {"a": 1}, "task_item": {"a": 2}}, "criteria": [criterion()]})
+    # Null counts as left out.
+    assert not read({"task": {"id": "t", "taskItem": None, "task_item": {"a": 2}}, "criteria": [criterion()]}).warnings
+
+
 def test_all_kinds_are_read_in_snake_and_camel_case():
     assert spec_of(
         {"assert": "fhir-resource-state", "resourceType": "Task", "search": {"_lastUpdated": "2026", "active": True}}

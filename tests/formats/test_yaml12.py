@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from proctor.formats import yaml_events
 from proctor.formats.located import Located, Reading
 from proctor.formats.yaml12 import MAX_COMPLAINTS, MAX_DEPTH, read_yaml
+from proctor.formats.yaml_text import to_yaml
 from tests.formats.test_json_text import VALUES, listed
 from tests.tables import rows
 
@@ -177,3 +178,7 @@ def test_places_are_where_the_text_is(text: str) -> None:
         line = lines[node.line - 1]
         assert line is not None and node.column <= len(line) + 1
         waiting.extend(node.value.values() if node.is_object else node.value if node.is_list else ())
+
+
+def test_half_a_character_is_written_as_its_escape() -> None:
+    assert to_yaml({"a\ud800": "x\udc00 \U0001f600"}) == '"a\\ud800": "x\\udc00 \U0001f600"\n'

@@ -184,6 +184,21 @@ def test_half_a_surrogate_pair_in_a_suite_is_no_internal_error(tmp_path: Path, c
     assert done.code == 0, done
 
 
+def test_a_name_that_is_no_utf8_is_told_where_it_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    latin = os.fsdecode(b"pr\xfcfung")
+    suite = {"proctor": 1, "targets": {"a": {"type": "command", "command": ["echo", "hi"]}}, "cases": [{"id": "a", "input": "x"}]}
+    Path(f"{latin}.json").write_text(json.dumps(suite))
+    Path("plain.json").write_text(json.dumps(suite))
+    Path(latin).mkdir()
+    (Path(latin) / "e.jsonl").write_text('{"case": "a", "text": "y"}\n')
+    done = proctor("run", f"{latin}.json", "--target", "a")
+    assert done.code == 4 and "udcfcfung" in done.err and "is no UTF-8 text" in done.err
+    assert not Path(".proctor/runs").exists(), "nothing is left behind"
+    done = proctor("batch", "plain.json", latin, "--output", "out")
+    assert done.code == 4 and "udcfcfung/e.jsonl" in done.err and "is no UTF-8 text" in done.err
+
+
 def test_a_file_of_the_state_nested_100_000_deep_cannot_be_decided(tmp_path: Path) -> None:
     suite = "{proctor: 1, cases: [{id: c, expect: [{file_present: {path: a, fields: [{path: x, expected: 1}]}}]}]}"
     content = "[" * 100_000 + "]" * 100_000

@@ -161,6 +161,14 @@ def test_a_run_is_lines_of_requests_with_its_traces_and_times() -> None:
     assert records(of_json(without))[0].time_unix_nano == 1_794_729_600_000_000_000
 
 
+def test_half_a_character_does_not_keep_a_run_from_being_written() -> None:
+    half = "a\ud83db"
+    case = Case(id=half, name=half, assertions=(claim(half),))
+    (line,) = render_otlp(run_of(decided(case, failed(half))), {})
+    told = [attributes(record) for record in records(of_json(line))]
+    assert [one["gen_ai.evaluation.explanation"] for one in told][1:] == ["a?b"]
+
+
 def test_many_events_are_several_requests() -> None:
     event = next(iterate_events({"id": "c", "outcome": "pass"}, ABOUT))
     assert [len(batch) for batch in group_by_request([event] * (2 * AT_ONCE + 1))] == [AT_ONCE, AT_ONCE, 1]

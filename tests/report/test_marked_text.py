@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.actions.check import check
 from proctor.actions.evidence import read_evidence
 from proctor.actions.suites import parse_suite
+from proctor.model.evidence import Json
 from proctor.model.run import RunEntry
 from proctor.report.html_case import write_attempt
 from proctor.report.marked_text import Mark, Piece, select_marks, write_marked_text, write_marked_value
@@ -96,3 +98,26 @@ def test_an_attempt_names_its_marks_and_their_assertions() -> None:
         ("agent", "secret", [2], "fail"),
     ]
     assert [one.get("marked", False) for one in document["assertions"]] == [True, True, True, False]
+
+
+def _nest(value: Json, levels: int) -> Json:
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", ["\ufdd0", {"\ufdd0": 1}, {"k": ["\ufdd0\ufdd0"]}], ids=["text", "key", "list"])
+def test_a_boundary_that_lies_deeper_than_marks_is_shown(value: Json) -> None:
+    told = write_marked_value({"deep": _nest(value, 70), "a": "marked"}, {".a": [Mark(0, 3, 1, True)]}, 100_000)
+    assert "\\ufdd0" in join(told) and "marked" in join(told)
+
+
+def test_half_a_character_beside_a_mark_is_shown_and_the_mark_stays() -> None:
+    told = write_marked_value({"a": "cut \ud83d here", "\udc00": "x"}, {".a": [Mark(0, 3, 1, True), Mark(4, 5, 2, False)]})
+    assert {"text": "cut", "of": [1], "kind": "fail"} in told
+    assert any(isinstance(piece, dict) and piece["of"] == [2] and "ud83d" in str(piece["text"]) for piece in told)
+    join(told).encode()
+
+
+def test_names_that_are_numbers_are_shown() -> None:
+    assert join(write_marked_value({"a": {7: "x"}}, {".a": []})) == '{"a":{"7":"x"}}'  # pyright: ignore[reportArgumentType]

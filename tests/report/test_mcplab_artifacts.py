@@ -94,6 +94,24 @@ def read_back(files: dict[str, str]) -> list[Evidence]:
 GOOD = [call("lookup_order"), call("search", {"query": "17"}, duration_ms=30.0)]
 
 
+def test_half_a_character_anywhere_does_not_keep_the_files_from_being_written() -> None:
+    half = "a\ud83db"
+    answer = {"content": [{"type": "text", "text": half}]}
+    seen = evidence(
+        half,
+        [call(half, {half: [half]}, result=answer), call("search", error=half)],
+        metadata={"servers": [{"id": half, "version": half}], "request_id": half},
+    )
+    entry, result = decided(seen)
+    files = texts((msgspec.structs.replace(entry, extracted={"number": half, half: [half, 10**30]}), result))
+    for text in files.values():
+        text.encode()
+    (scenario,) = json.loads(files["results.json"])["scenarios"]
+    assert scenario["last_final_answer"] == half and scenario["distinct_sequences"] == {'["a\\ud83db","search"]': 1}
+    assert read_back(files)[0].text == half, "as JavaScript writes it: by its escape"
+    assert "a\ufffdb" in files["summary.md"]
+
+
 def test_results_have_the_shape_and_the_metrics_of_mcplab() -> None:
     good = decided(evidence("17 shipped", GOOD))
     bad = decided(evidence("sorry", [call("cancel", duration_ms=20.0)]), attempt=1)

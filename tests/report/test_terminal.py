@@ -87,6 +87,26 @@ def test_only_the_first_failures_are_kept_of_a_hundred_thousand() -> None:
     assert text.endswith("✗ FAIL  99,999 failed, 1 error  ·  score 0.00 of what was decided\n")
 
 
+def _make_fault(name: str, reason: str, attempt: int = 0) -> CaseResult:
+    return CaseResult(Case(id=name), "error", None, (), code="target_failed", reason=reason, attempt=attempt)
+
+
+def test_faults_that_have_no_room_are_counted_among_what_is_not_shown() -> None:
+    results = [_make_fault("first", "down"), _make_fault("second", "gone")]
+    results += [_make_fault(f"third-{number}", "lost") for number in range(50)] + [_make_fault("again", "down")]
+    text = rendered(samples.run_of(*results), most_failures=2)
+    assert "the same once more: again" in text and "lost" not in text
+    assert "not shown here: 50 errors;" in text
+
+
+def test_attempts_at_one_case_with_one_fault_are_no_others() -> None:
+    results = [_make_fault("first", "down"), *(_make_fault("second", "down", attempt) for attempt in range(3))]
+    assert "the same 3 times more: second\n" in rendered(samples.run_of(*results))
+    many = [_make_fault(f"case-{number}", "down") for number in range(12)]
+    assert "the same 11 times more: case-1, case-2" in rendered(samples.run_of(*many))
+    assert "case-10 and others\n" in rendered(samples.run_of(*many))
+
+
 def test_passes_skips_and_remarks_are_not_kept_without_bound() -> None:
     report = TerminalReport(colour=False)
     for _ in range(1000):

@@ -161,7 +161,8 @@ def test_what_is_wrong_in_a_step_is_told_beside_its_field(portal: Workplace) -> 
     browser.fill([])
     unfinished = browser.open(browser.at.rpartition("/")[0] + "/submit", {})
     assert unfinished.status == 422 and rows(portal) == []
-    assert browser.open("/requests/new/x/9").status == 404
+    for step in ("9", "00019", "0001" + "9" * 5000, "²", "0"):
+        assert browser.open(f"/requests/new/x/{step}").status == 404, step[:10]
 
 
 def test_everything_that_is_asked_has_a_label(portal: Workplace) -> None:

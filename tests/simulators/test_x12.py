@@ -175,6 +175,13 @@ def test_an_interchange_that_cannot_be_taken_is_rejected_by_a_ta1(house: Workpla
     assert told["response"].endswith("~IEA*0*000000001~")
 
 
+@pytest.mark.parametrize("control", ["00000000²", "٣٣٣٣٣٣٣٣٣", "9" * 5000])
+def test_an_interchange_whose_number_is_none_is_rejected_under_no_number(house: Workplace, control: str) -> None:
+    edi = interchange("270", "BHT*1~").replace("*000000905*", f"*{control}*")
+    told = read(house.ask("POST", "/", {"payload": edi}))
+    assert told["kind"] == "TA1" and "~TA1*000000000*" in told["response"]
+
+
 def test_bytes_and_wrong_paths_are_refused(house: Workplace) -> None:
     assert house.ask("POST", "/", b"\xff\x00").status == 200, "rejected by a TA1"
     assert refusal(house.ask("POST", "/837", b"")) == (404, "not_found")

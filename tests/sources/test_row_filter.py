@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.errors import EvidenceError, InputError
-from proctor.sources.dataset_rows import GroupFilter, make_expression
+from proctor.sources.dataset_rows import GroupFilter, drop_lines, make_expression
 from proctor.sources.row_filter import (
     Both,
     Compare,
@@ -84,6 +84,30 @@ def test_the_keys_of_folders_rule_files_out() -> None:
     assert may_hold(read_filter("not (day = '1' and agent = 'x')"), {"day": "1"}) and may_hold(read_filter("agent is null"), {"day": "1"})
 
 
+LARGE = 2**53 + 1
+"""As a float this is another number: 2**53."""
+
+
+def test_the_numbers_of_folders_are_compared_digit_by_digit() -> None:
+    assert may_hold(read_filter(f"user = {LARGE}"), {"user": str(LARGE)})
+    assert not may_hold(read_filter(f"user = {LARGE}"), {"user": str(LARGE - 1)})
+    assert may_hold(read_filter("user = 1234567890123456789"), {"user": "1234567890123456789"})
+    assert not may_hold(read_filter("user = 1234567890123456789"), {"user": "1234567890123456788"})
+    assert may_hold(read_filter("hour = 3"), {"hour": "3.0"}) and may_hold(read_filter("share < 0.5"), {"share": "1e-3"})
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-Infinity", "1_0", " 1", "٣", "1e999", "9" * 5000, ""])
+def test_a_folder_that_is_called_nearly_like_a_number_is_none(text: str) -> None:
+    for sign in ("=", "!=", "<", ">"):
+        assert decide_row(read_filter(f"key {sign} 10"), {"key": text}.get) is None
+
+
+@pytest.mark.parametrize("line", [b'\xef\xbb\xbf{"agent": "desk"}', b'{"agent": "desk", "said": "cut \\ud83d"}'])
+def test_a_line_that_is_read_in_the_end_is_left_out_where_it_does_not_fit(line: bytes) -> None:
+    assert drop_lines([line], read_filter("agent = 'shop'"), "a.jsonl") == [b""]
+    assert drop_lines([line], read_filter("agent = 'desk'"), "a.jsonl") == [line]
+
+
 ROWS = st.lists(
     st.fixed_dictionaries(
         {
@@ -121,6 +145,33 @@ def test_pyarrow_decides_every_row_as_we_do(rows: list[dict[str, Any]], where: C
     keys = {"day": "2026-10-01"}
     expected = [row for row in rows if decide_row(where, {**row, **keys}.get) is True]
     assert table.filter(make_expression(where, schema, keys)).to_pylist() == expected
+
+
+NUMBERS = {
+    pa.int64(): [-1, 0, 1, LARGE, LARGE - 1, 2**63 - 1, -(2**63), None],
+    pa.uint64(): [0, 1, LARGE, 2**63, 2**64 - 1, None],
+    pa.int8(): [-128, 0, 127, None],
+    pa.float64(): [0.0, 0.5, -2.0, 2.0**53, 2.0**53 + 2, 2.0**63, 1e300, None],
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+def test_pyarrow_compares_every_number_as_we_do(kind: Any) -> None:
+    table = pa.table({"n": pa.array(NUMBERS[kind], kind)})
+    for value in (0, 1, -129, 0.5, -0.5, 128, LARGE, -LARGE, float(LARGE), 2**63 - 1, 2**64 - 1, 2.0**64, -1e300, float("inf")):
+        for sign in ("=", "!=", "<", "<=", ">", ">="):
+            where = Compare("n", sign, value)
+            expected = [number for number in NUMBERS[kind] if decide_row(where, {"n": number}.get) is True]
+            assert table.filter(make_expression(where, table.schema, {})).column("n").to_pylist() == expected, where
+
+
+def test_a_moment_in_nanoseconds_chooses_rows_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"start": pa.array([1760000000000000001 + number for number in range(4)], pa.int64())}), path, row_group_size=2)
+    for text, expected in (("start > 1760000000000000002", [0, 2]), ("start = 1760000000000000001", [1, 0]), ("start > 1.5", [2, 2])):
+        with pa.OSFile(str(path), "rb") as source:
+            chosen = GroupFilter(source, pq.read_schema(path), read_filter(text), str(path))
+            assert [0 if (keep := chosen.find_rows(group)) is None else keep.true_count for group in range(2)] == expected
 
 
 def write_table(path: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from proctor.errors import InputError
 from proctor.sources import azure_store
-from proctor.sources.dataset_files import open_store
+from proctor.sources.dataset_files import _identify, _is_inside, open_store
 
 
 class Arrow:
@@ -70,3 +70,33 @@ def test_what_an_address_may_not_say_is_refused(address: str, told: str) -> None
 def test_an_address_of_google_may_say_that_its_bucket_is_open_to_everybody() -> None:
     files, path = open_store("gs://anonymous@bucket/a?endpoint_override=127.0.0.1:1&scheme=http&retry_limit_seconds=1")
     assert (files.type_name, path) == ("gcs", "bucket/a")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "path"),
+    [
+        ("gs://traces/2026", "gcs://traces/2026", "traces/2026/a.jsonl"),
+        ("gs://anonymous@traces/2026", "gs://traces", "traces/2026/a.jsonl"),
+        ("s3://traces/2026?region=a&scheme=http", "s3://traces?scheme=http&region=a", "traces/2026/a.jsonl"),
+        ("az://traces/2026?account=shop", "abfss://traces@shop.dfs.core.windows.net/2026", "traces/2026/a.jsonl"),
+        ("abfs://shop.blob.core.windows.net/traces", "abfs://traces/2026?account=shop", "traces/2026/a.jsonl"),
+        ("az://traces", "az://traces?account=named", "traces/a.jsonl"),
+    ],
+)
+def test_two_addresses_of_one_file_are_one_file(one: str, other: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "named")
+    assert _identify(one, path) == _identify(other, path)
+    assert _is_inside(_identify(other, path), _identify(one, path.rpartition("/")[0]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://traces", "gs://traces"),
+        ("s3://traces", "s3://traces?endpoint_override=127.0.0.1:9000"),
+        ("az://traces?account=shop", "az://traces?account=desk"),
+        ("az://traces?account=shop", "az://traces?account=shop&endpoint_override=127.0.0.1:10000"),
+    ],
+)
+def test_files_of_two_stores_are_two_files(one: str, other: str) -> None:
+    assert _identify(one, "traces/a.jsonl") != _identify(other, "traces/a.jsonl")

@@ -112,9 +112,17 @@ def _list_calls(evidence: Evidence) -> Sequence[ToolCall]:
 
 def _write_call(call: ToolCall) -> Json:
     given = call.arguments
-    if not isinstance(given, dict) or not given or len(msgspec.json.encode(given)) > _MOST_ARGUMENT_CHARACTERS:
+    if not isinstance(given, dict) or not given or not _can_be_claimed(given):
         return call.name
     return {"name": call.name, "arguments": given}
+
+
+def _can_be_claimed(given: dict[str, Json]) -> bool:
+    try:
+        return len(msgspec.json.encode(given)) <= _MOST_ARGUMENT_CHARACTERS
+    except UnicodeEncodeError:
+        # Half of a surrogate pair: read again it would be another character.
+        return False
 
 
 def _holds(claim: Json, message: str, evidence: Evidence) -> bool:

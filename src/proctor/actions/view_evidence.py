@@ -107,21 +107,21 @@ class EvidenceRun:
             planned=len(entries),
             note=f"{self.path}" + (f" (the first {MOST_RECORDS:,} records)" if more else ""),
         )
-        (beside / HEADER).write_bytes(msgspec.json.encode(header))
+        (beside / HEADER).write_bytes(_encode(header))
         (beside / SUITE).write_text(write_native(suite), encoding="utf-8")
-        (beside / RESULTS).write_bytes(b"".join(_encode_entry(entry) + b"\n" for entry in entries))
+        (beside / RESULTS).write_bytes(b"".join(_encode(entry) + b"\n" for entry in entries))
         (beside / ENDED).write_bytes(msgspec.json.encode({"ended": "completed"}))
         # Exchanged as a whole: a page that is asked for meanwhile finds the old records or the new ones.
         shutil.rmtree(folder, ignore_errors=True)
         beside.rename(folder)
 
 
-def _encode_entry(entry: RunEntry) -> bytes:
+def _encode(told: RunEntry | RunHeader) -> bytes:
     try:
-        return msgspec.json.encode(entry)
+        return msgspec.json.encode(told)
     except UnicodeEncodeError:
-        # Half of a surrogate pair, which no file of ours can hold; what is looked at has a question mark there.
-        return json.dumps(msgspec.to_builtins(entry), ensure_ascii=False).encode("utf-8", errors="replace")
+        # Half of a surrogate pair, or the name of a file that is no UTF-8, which no file of ours can hold: a question mark stands for it.
+        return json.dumps(msgspec.to_builtins(told), ensure_ascii=False).encode("utf-8", errors="replace")
 
 
 def _list_files(path: Path) -> tuple[tuple[str, int, int], ...]:

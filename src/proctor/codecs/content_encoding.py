@@ -16,9 +16,10 @@ ASKED_FOR = "gzip, deflate"
 _PIECE = 1 << 20
 """How much is unpacked in one go: a few bytes can become gigabytes."""
 _GZIP_BEGINS = b"\x1f\x8b"
+_MARK = 2
+"""Bytes by which the beginning of a stream is told from something else."""
 # The numbers of zlib: 15 for data in its own wrapping, 31 for gzip's, -15 for bare data.
-_WINDOW: dict[str, int] = {"gzip": 31, "deflate": 15}
-_BARE = -15
+_WRAPPED, _GZIP, _BARE = 15, 31, -15
 
 
 class BadPacking(Exception):
@@ -51,18 +52,24 @@ class _Unpacker:
     def __init__(self, header: str) -> None:
         """Raises `BadPacking` for a `Content-Encoding` that is not read here."""
         self._how = _read_coding(header)
-        self._stream = zlib.decompressobj(_WINDOW[self._how]) if self._how != "identity" else None
+        self._stream = zlib.decompressobj(_GZIP)
         self._begun = False
+        self._held = b""
+        """The first byte of a stream: only two of them tell what it is, and a network cuts where it likes."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yield what a piece of the answer decompresses to. Raises `BadPacking`."""
-        if self._stream is None:
+        if self._how == "identity":
             yield data
             return
+        data, self._held = self._held + data, b""
         more = bool(data)
         while more:
-            if self._stream.eof:
-                self._next_member(data)
+            if not self._begun or self._stream.eof:
+                if len(data) < _MARK and self._may_begin(data):
+                    self._held = data
+                    return
+                self._begin(data)
             piece, data = self._unpack(data)
             if piece:
                 yield piece
@@ -71,27 +78,29 @@ class _Unpacker:
 
     def finish(self) -> None:
         """Raise `BadPacking` unless the end was reached."""
-        if self._stream is not None and self._begun and not self._stream.eof:
+        if self._held or (self._begun and not self._stream.eof):
             raise BadPacking(f"it is {self._how}, and breaks off")
 
     def _unpack(self, data: bytes) -> tuple[bytes, bytes]:
         """Return one decompressed piece, and the data that is left."""
-        assert self._stream is not None
         try:
             piece = self._stream.decompress(data, _PIECE)
         except zlib.error as error:
-            if self._begun or self._how != "deflate":
-                raise BadPacking(f"it is no {self._how}: {error}") from None
-            # Not the wrapping of zlib at the very beginning: the bare form is tried once; an error further on is a broken stream.
-            self._begun, self._stream = True, zlib.decompressobj(_BARE)
-            return self._unpack(data)
-        self._begun = True
+            raise BadPacking(f"it is no {self._how}: {error}") from None
         return piece, self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
 
-    def _next_member(self, data: bytes) -> None:
-        if self._how != "gzip" or not data.startswith(_GZIP_BEGINS):
+    def _may_begin(self, data: bytes) -> bool:
+        """Return whether a stream may begin like this: behind the first one only `gzip` has others."""
+        return not self._begun or (self._how == "gzip" and _GZIP_BEGINS.startswith(data[:_MARK]))
+
+    def _begin(self, data: bytes) -> None:
+        """Open the stream that begins here; there are two bytes of it, or it is refused."""
+        if not self._may_begin(data):
             raise BadPacking(f"it is {self._how}, and something else follows its end")
-        self._stream = zlib.decompressobj(_WINDOW["gzip"])
+        # RFC 1950: the method is 8, and both bytes together are a multiple of 31. Bare data would begin so only with bits that nobody sets.
+        wrapped = data[0] & 15 == 8 and int.from_bytes(data[:_MARK], "big") % 31 == 0
+        self._stream = zlib.decompressobj(_GZIP if self._how == "gzip" else _WRAPPED if wrapped else _BARE)
+        self._begun = True
 
 
 def _read_coding(header: str) -> Literal["identity", "gzip", "deflate"]:

@@ -35,8 +35,12 @@ from proctor.work import spend
 
 _MOST_LINKS = 3
 """References that one search parameter may follow, one after the other."""
+_MOST_CHAINS = 20
+"""Search parameters of one search that follow references: each may look through every type for each link."""
 
 Filter = Callable[[dict[str, Json]], bool]
+Known = dict[int, frozenset[str]]
+"""The names that searches found, by the identity of the search."""
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -57,11 +61,15 @@ class Search(msgspec.Struct, frozen=True):
         found = self.list_matches(resources)
         return found if self.most is None else found[: self.most]
 
-    def list_matches(self, resources: Iterable[Json] | IndexedStore) -> list[Found]:
-        """Return all resources that fit, in order; of an indexed store only those are looked at that may."""
+    def list_matches(self, resources: Iterable[Json] | IndexedStore, known: Known | None = None) -> list[Found]:
+        """Return all resources that fit, in order; of an indexed store only those are looked at that may.
+
+        `known` is what searches inside this one have found already.
+        """
+        known = {} if known is None else known
         # A chain goes over all resources before the search itself does, and an iterator can be gone over once only.
         held = resources if not self.chains or isinstance(resources, (Sequence, IndexedStore)) else tuple(resources)
-        linked = [(chain, chain.find_names(held)) for chain in self.chains]
+        linked = [(chain, chain.find_names(held, known)) for chain in self.chains]
         clues = (*self.clues, *(make_reference_clue(chain.parameter, names) for chain, names in linked))
         found = [
             entry
@@ -80,6 +88,10 @@ class Search(msgspec.Struct, frozen=True):
         return find_included(self.includes, matches, resources) if self.includes else []
 
 
+Made = dict[tuple[str, str, str], Search]
+"""Searches at the end of a reference: by type, parameter and value."""
+
+
 class Chain(msgspec.Struct, frozen=True):
     """A condition on what a reference points at: `patient.family=Smith`."""
 
@@ -87,9 +99,15 @@ class Chain(msgspec.Struct, frozen=True):
     inner: tuple[Search, ...]
     """One search for each type that the reference may point at."""
 
-    def find_names(self, resources: Iterable[Json] | IndexedStore) -> frozenset[str]:
+    def find_names(self, resources: Iterable[Json] | IndexedStore, known: Known) -> frozenset[str]:
         """Return the resources that the reference must point at."""
-        return frozenset(entry.name for search in self.inner for entry in search.list_matches(resources))
+        found: set[str] = set()
+        for search in self.inner:
+            # Several links may lead to one search; it finds the same each time, and without this their number would multiply.
+            if id(search) not in known:
+                known[id(search)] = frozenset(entry.name for entry in search.list_matches(resources, known))
+            found |= known[id(search)]
+        return frozenset(found)
 
     def fits(self, resource: dict[str, Json], names: frozenset[str]) -> bool:
         """Return whether a resource points at one of `names`."""
@@ -101,6 +119,10 @@ def compile_search(resource_type: str, search: Mapping[str, str] | Iterable[tupl
 
     Raises `CheckFault` for what is not implemented, `SpecError` for a value of the wrong form.
     """
+    return _compile(resource_type, search, field, {})
+
+
+def _compile(resource_type: str, search: Mapping[str, str] | Iterable[tuple[str, str]], field: str, made: Made) -> Search:
     known = list_parameters(resource_type)
     filters: list[Filter] = []
     clues: list[Clue] = []
@@ -120,7 +142,9 @@ def compile_search(resource_type: str, search: Mapping[str, str] | Iterable[tupl
         elif name in ("_include", "_revinclude"):
             includes.append(compile_include(name, value, field=f"{field}.{name}"))
         elif "." in name:
-            chains.append(_compile_chain(resource_type, name, value, f"{field}.{name}"))
+            if len(chains) == _MOST_CHAINS:
+                raise CheckFault("unsupported_search", f"at most {_MOST_CHAINS} parameters of one search may follow references")
+            chains.append(_compile_chain(resource_type, (name, value), f"{field}.{name}", made))
         else:
             fits, clue = _compile_parameter(resource_type, name, value, known, f"{field}.{name}")
             filters.append(fits)
@@ -128,7 +152,8 @@ def compile_search(resource_type: str, search: Mapping[str, str] | Iterable[tupl
     return Search(resource_type, tuple(filters), tuple(order), most, tuple(chains), tuple(includes), tuple(clues))
 
 
-def _compile_chain(resource_type: str, name: str, value: str, field: str) -> Chain:
+def _compile_chain(resource_type: str, pair: tuple[str, str], field: str, made: Made) -> Chain:
+    name, value = pair
     if name.count(".") > _MOST_LINKS:
         raise CheckFault("unsupported_search", f"a search parameter follows at most {_MOST_LINKS} references, {name!r} more")
     head, _, rest = name.partition(".")
@@ -142,7 +167,10 @@ def _compile_chain(resource_type: str, name: str, value: str, field: str) -> Cha
     types = [of_type] if of_type else sorted(targets) or [each for each in list_resource_types() if wanted in list_parameters(each)]
     if not types:
         raise CheckFault("unsupported_search", f"no resource type has the search parameter {wanted!r} of {name!r}")
-    return Chain(parameter, tuple(compile_search(each, [(rest, value)], field=field) for each in types))
+    for each in types:
+        if (each, rest, value) not in made:
+            made[each, rest, value] = _compile(each, [(rest, value)], field, made)
+    return Chain(parameter, tuple(made[each, rest, value] for each in types))
 
 
 def _find_parameter(resource_type: str, name: str, known: Mapping[str, Parameter]) -> Parameter:

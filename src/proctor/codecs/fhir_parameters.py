@@ -34,11 +34,15 @@ class Parameter(msgspec.Struct, frozen=True):
     places: tuple[Place, ...]
 
 
-# Parsed when first asked for: a search needs one type of the whole table.
-@functools.cache
 def list_parameters(resource_type: str) -> dict[str, Parameter]:
     """Return all parameters of a type by name; a type outside the table has the common ones only."""
-    return {**_list_common(), **_parse_block(resource_type)}
+    return _list_known(resource_type) if resource_type in _split_blocks() else _list_common()
+
+
+# Parsed when first asked for: a search needs one type of the whole table. Anybody can ask for types outside it, so none of them is kept.
+@functools.cache
+def _list_known(resource_type: str) -> dict[str, Parameter]:
+    return {**_list_common(), **_read(_split_blocks()[resource_type])}
 
 
 def list_resource_types() -> tuple[str, ...]:
@@ -56,10 +60,6 @@ def _list_common() -> dict[str, Parameter]:
             "token: identifier",
         ]
     )
-
-
-def _parse_block(resource_type: str) -> dict[str, Parameter]:
-    return _read(_split_blocks().get(resource_type, []))
 
 
 @functools.cache

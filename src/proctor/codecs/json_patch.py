@@ -62,7 +62,9 @@ def _apply(document: Json, operation: Json, at: str) -> Json:
         case "replace":
             # What is replaced must be there: `_add` alone would make a new member.
             _find(document, path, at)
-            return _add(_remove(document, path, at), path, copy.deepcopy(operation["value"]), at) if path else operation["value"]
+            # A copy, of the root as well: later operations write into it, and the patch is the caller's.
+            value = copy.deepcopy(operation["value"])
+            return _add(_remove(document, path, at), path, value, at) if path else value
         case "test":
             if not _is_same(_find(document, path, at), operation["value"]):
                 raise SpecError(f"test: {operation['path']} is not {show(operation['value'])}", field=at)
@@ -71,8 +73,10 @@ def _apply(document: Json, operation: Json, at: str) -> Json:
             source = _split_pointer(operation.get("from"), f"{at}.from")
             if name == "move" and path[: len(source)] == source and path != source:
                 raise SpecError("move: a value cannot be moved into itself", field=at)
-            value = copy.deepcopy(_find(document, source, at))
-            return _add(_remove(document, source, at) if name == "move" else document, path, value, at)
+            value = _find(document, source, at)
+            if name == "copy":
+                return _add(document, path, copy.deepcopy(value), at)
+            return _add(_remove(document, source, at), path, value, at)
 
 
 def _split_pointer(pointer: Json, field: str) -> list[str]:

@@ -35,7 +35,7 @@ _BINARY: tuple[tuple[bytes, str], ...] = (
     (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
 )
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _AT_BYTE = re.compile(r"^(.*) \(byte (\d+)\)$", re.DOTALL)
 # An escaped backslash, a whole surrogate pair, or a half one. Only the last is replaced.
 _SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
@@ -45,8 +45,8 @@ _encode = msgspec.json.Encoder().encode
 
 def decode(data: bytes) -> Json:
     """Decode JSON. Raises `EvidenceError` for everything that is not JSON."""
-    if data.startswith(_BOM):
-        data = data[len(_BOM) :]
+    if data.startswith(BOM):
+        data = data[len(BOM) :]
     try:
         value = _ANY.decode(data)
     except RecursionError:

@@ -10,6 +10,7 @@ import re
 
 import msgspec
 
+from proctor.evidence.spans import fold_id
 from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence
 from proctor.model.show import shorten
@@ -27,7 +28,7 @@ def find_lost_traces(record: bytes, *, readable: bool = False) -> frozenset[str]
 
     A `readable` one is JSON that tells of no spans: it is about the traces it names, be it none.
     """
-    found = [match[1].decode("utf-8", "replace") for match in _TRACE.finditer(record)]
+    found = [fold_id(match[1].decode("utf-8", "replace")) for match in _TRACE.finditer(record)]
     is_cut = not record.rstrip().endswith(_ENDINGS)
     if not readable and (not found or is_cut or len(_SPAN.findall(record)) > len(found)):
         return None

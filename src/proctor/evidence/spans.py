@@ -7,6 +7,7 @@ attribute.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -65,6 +66,7 @@ _VALUE_KINDS: dict[str, tuple[type, ...]] = {
 }
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?|NaN|-?Infinity")
+_HEXADECIMAL = re.compile("[0-9A-Fa-f]{16}(?:[0-9A-Fa-f]{16})?")
 _CLIENT = (3, "3", "SPAN_KIND_CLIENT")
 """`SPAN_KIND_CLIENT` as each exporter writes it."""
 _ENTRIES = (2, "2", "SPAN_KIND_SERVER", 5, "5", "SPAN_KIND_CONSUMER")
@@ -114,6 +116,12 @@ class SpanGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     spans: list[Span]
 
 
+def fold_id(text: str) -> str:
+    """Return the id of a trace or a span in one spelling: OTLP takes its digits in either case, and a trace may come from two exporters."""
+    # Nearly all ids are in small letters: that is seen at once. What is not hexadecimal may be base 64, where case tells ids apart.
+    return text if text.islower() or _HEXADECIMAL.fullmatch(text) is None else text.lower()
+
+
 def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, case: str | None = None, scope: str = "") -> Span:
     """Read a span from JSON, canonical (`span_id`, attributes as an object) or OTLP (`spanId`, attributes as a list)."""
     entry = read_object(value, path)
@@ -127,9 +135,9 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
     if odd is not None:
         attributes = {**attributes, NOT_UNDERSTOOD: odd}
     return Span(
-        trace_id=text_or_none(find_first(entry, "trace_id", "traceId")) or "",
-        id=span_id,
-        parent_id=text_or_none(find_first(entry, "parent_span_id", "parentSpanId")) or None,
+        trace_id=fold_id(text_or_none(find_first(entry, "trace_id", "traceId")) or ""),
+        id=fold_id(span_id),
+        parent_id=fold_id(text_or_none(find_first(entry, "parent_span_id", "parentSpanId")) or "") or None,
         name=text_or_none(entry.get("name")) or "",
         start_ns=read_nanoseconds(find_first(entry, "start_time_unix_nano", "startTimeUnixNano")),
         end_ns=read_nanoseconds(find_first(entry, "end_time_unix_nano", "endTimeUnixNano")),
@@ -280,7 +288,8 @@ def _convert_any_value(value: Json, depth: int, odd: list[str]) -> Json:
     if kind == "intValue" and isinstance(inner, str) and _WHOLE.fullmatch(inner):
         return int(inner)
     if kind == "doubleValue" and isinstance(inner, str) and _DECIMAL.fullmatch(inner):
-        return float(inner) if inner[-1].isdigit() else None  # NaN and the infinities are written as text, and are no JSON.
+        number = float(inner)
+        return number if math.isfinite(number) else None  # NaN and the infinities are written as text, and are no JSON.
     # `bool` is a kind of `int` in Python, and `{"intValue": true}` is a mistake.
     if not isinstance(inner, _VALUE_KINDS.get(kind, ())) or (isinstance(inner, bool) and kind != "boolValue"):
         odd.append(kind)

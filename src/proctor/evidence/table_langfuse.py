@@ -11,7 +11,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
-from proctor.evidence.spans import Span
+from proctor.evidence.spans import Span, fold_id
 from proctor.evidence.table_values import read_time_ns, write_text
 from proctor.model.evidence import Json
 
@@ -79,7 +79,7 @@ def _read_observation(row: dict[str, Any]) -> Span:
     if isinstance(session, str) and session:
         attributes["langfuse.session.id"] = session
     return Span(
-        trace_id=trace,
+        trace_id=fold_id(trace),
         id=id,
         parent_id=text_or_none(find_first(row, *_PARENTS)) or None,
         name=text_or_none(row.get("name")) or "",

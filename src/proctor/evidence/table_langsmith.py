@@ -10,7 +10,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
-from proctor.evidence.spans import Span, SpanEvent
+from proctor.evidence.spans import Span, SpanEvent, fold_id
 from proctor.evidence.table_values import mend_number, read_time_ns, write_text
 from proctor.model.evidence import Json
 
@@ -32,7 +32,7 @@ def read_row(row: dict[str, Any]) -> list[Span]:
     error = text_or_none(row.get("error")) or None
     return [
         Span(
-            trace_id=trace,
+            trace_id=fold_id(trace),
             id=id,
             parent_id=_find_parent(row, id),
             name=text_or_none(row.get("name")) or "",

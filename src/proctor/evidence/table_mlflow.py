@@ -13,7 +13,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
-from proctor.evidence.spans import Span, read_nanoseconds
+from proctor.evidence.spans import Span, fold_id, read_nanoseconds
 from proctor.evidence.table_values import read_events, write_text
 from proctor.model.evidence import Json
 
@@ -61,7 +61,7 @@ def _read_span(entry: dict[str, Any], path: str) -> Span:
         raise EvidenceError(f"{path}: expected trace_id and span_id; a span without them belongs to no trace")
     code = find_first(status, "code") or entry.get("status_code")
     return Span(
-        trace_id=trace,
+        trace_id=fold_id(trace),
         id=id,
         parent_id=_read_id(find_first(entry, "parent_span_id", "parent_id")) or None,
         name=text_or_none(entry.get("name")) or "",

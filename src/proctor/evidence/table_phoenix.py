@@ -12,7 +12,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, text_or_none
-from proctor.evidence.spans import Span
+from proctor.evidence.spans import Span, fold_id
 from proctor.evidence.table_values import flatten_members, read_events, read_time_ns
 from proctor.model.evidence import Json
 
@@ -46,7 +46,7 @@ def read_row(row: dict[str, Any]) -> list[Span]:
         attributes.setdefault(_KIND, kind)
     return [
         Span(
-            trace_id=trace,
+            trace_id=fold_id(trace),
             id=id,
             parent_id=text_or_none(row.get("parent_id")) or None,
             name=text_or_none(row.get("name")) or "",

@@ -170,7 +170,7 @@ class Reading:
     def _descend(node: Located, field: str) -> Located:
         for part in field.split("."):
             inner = node.get(part)
-            if inner is None and node.is_list and part.isdigit() and int(part) < len(node.value):
+            if inner is None and node.is_list and part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(node.value):
                 inner = node.value[int(part)]
             if inner is None:
                 return node

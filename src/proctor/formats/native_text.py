@@ -63,7 +63,10 @@ def _write_case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Js
         out["input"] = case.input
     if case.user is not None:
         out["user"] = write_user(case.user, lambda assertion: _write_assertion(assertion, registry))
-    for key, value in (("body", case.custom_body), ("context", case.context), ("timezone", case.timezone), ("tags", case.tags)):
+    # Null alone is no body: `{}`, `false` and an empty text are sent like any other.
+    if case.custom_body is not None:
+        out["body"] = case.custom_body
+    for key, value in (("context", case.context), ("timezone", case.timezone), ("tags", case.tags)):
         if value:
             out[key] = value
     if case.systems:

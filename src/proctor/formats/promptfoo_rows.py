@@ -21,7 +21,7 @@ from proctor.model.show import nearest, shorten, show
 
 SPECIAL = ("__expected", "__prefix", "__suffix", "__description", "__metric", "__threshold", "__metadata", "__config", "__providerOutput")
 _REFERENCE = re.compile(r"\{\{\s*([^{}|]+?)\s*\}\}")
-_CONFIG = re.compile(r"__config:__expected(\d*):(\w+)\Z")
+_CONFIG = re.compile(r"__config:__expected([0-9]{0,6}):(\w+)\Z")
 _COMMA = re.compile(r"(?<!\\),")
 PROMPT = "prompt"
 

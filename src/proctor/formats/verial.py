@@ -23,7 +23,17 @@ from proctor.errors import SpecError
 from proctor.formats.drafting import make_unique
 from proctor.formats.located import Located, Reading
 from proctor.formats.verial_assertions import KINDS, find_kind, translate
-from proctor.formats.verial_parts import Entity, Malformed, Translated, decode_text, list_members, report, to_snake_case
+from proctor.formats.verial_parts import (
+    Entity,
+    Malformed,
+    Translated,
+    decode_text,
+    list_members,
+    refuse_repeated,
+    report,
+    report_repeated,
+    to_snake_case,
+)
 from proctor.formats.verial_scoring import SCORING, make_scoring, read_threshold
 from proctor.formats.verial_systems import PLACES, SystemsReader, write_task_item
 from proctor.model.case import Assertion, Case, Suite
@@ -270,6 +280,7 @@ class _Reader:
         return found
 
     def _warn_unknown(self, node: Located, known: tuple[str, ...], what: str) -> None:
+        report_repeated(self.reading, node)
         for key, _ in node.members():
             if to_snake_case(key) not in known:
                 self.reading.warn_at_key(
@@ -285,6 +296,7 @@ class _Reader:
         found = list_members(node)
         label = self._read_text(found.get("label"), "label") or self._read_text(found.get("name"), "name")
         try:
+            refuse_repeated(node)
             entity = self._find_entity(found.get("input_entity_id"), entities)
             translated = self._read_assertion(node, found, entity)
         except Malformed as problem:
@@ -352,7 +364,7 @@ class _Reader:
         try:
             default_registry().prepare(translated.check, translated.spec)
         except SpecError as error:
-            at = _place(error.field, translated.fields, node)
+            at = translated.find_place(error.field, node)
             if error.field is not None and error.field.endswith(".fhirpath"):
                 self.reading.report_spec_error(node, error, translated.fields)
             else:
@@ -384,12 +396,3 @@ def _find_criteria(found: dict[str, Located]) -> list[Located]:
 def _without(node: Located, keys: tuple[str, ...]) -> Located:
     kept = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
     return Located(value=kept, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
-
-
-def _place(field: str | None, fields: dict[str, Located], node: Located) -> Located:
-    """Return where a field of the spec was written: the longest part of its path that is known."""
-    while field:
-        if field in fields:
-            return fields[field]
-        field = field.rpartition(".")[0]
-    return node

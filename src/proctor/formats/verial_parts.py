@@ -49,6 +49,14 @@ class Translated(msgspec.Struct, frozen=True):
     spec: msgspec.Struct
     fields: dict[str, Located]
 
+    def find_place(self, field: str | None, otherwise: Located) -> Located:
+        """Return where a field of the spec was written: the longest part of its path that is known."""
+        while field:
+            if field in self.fields:
+                return self.fields[field]
+            field = field.rpartition(".")[0]
+        return otherwise
+
 
 def to_snake_case(key: str) -> str:
     """Return `correlateBy` as `correlate_by`."""
@@ -57,8 +65,35 @@ def to_snake_case(key: str) -> str:
 
 
 def list_members(node: Located) -> dict[str, Located]:
-    """Return the members of an object under their names in snake_case."""
-    return {to_snake_case(key): value for key, value in node.members()}
+    """Return the members of an object under their names in snake_case; of one in two spellings the last that is not null."""
+    found: dict[str, Located] = {}
+    for key, value in node.members():
+        name = to_snake_case(key)
+        if name not in found or value.value is not None:
+            found[name] = value
+    return found
+
+
+def find_repeated(node: Located) -> tuple[str, str] | None:
+    """Return two keys of an object that are spellings of one name and both say something; None where there are none."""
+    seen: dict[str, str] = {}
+    for key, value in node.members():
+        first = seen.setdefault(to_snake_case(key), key) if value.value is not None else key
+        if first != key:
+            return first, key
+    return None
+
+
+def describe_repeated(keys: tuple[str, str]) -> str:
+    """Return what is wrong with a key in two spellings: which of them was meant nobody knows."""
+    return f"{keys[0]!r} and {keys[1]!r} are two spellings of one key"
+
+
+def refuse_repeated(node: Located) -> None:
+    """Raise `Malformed` where an object has a key in two spellings."""
+    repeated = find_repeated(node)
+    if repeated is not None:
+        raise Malformed(describe_repeated(repeated), node, key=repeated[1])
 
 
 class Parts:
@@ -68,6 +103,7 @@ class Parts:
         self.node = node
         self.kind = kind
         self.entity = entity
+        refuse_repeated(node)
         self.members = list_members(node)
         self.fields: dict[str, Located] = {}
         self._asked: set[str] = set()
@@ -169,6 +205,7 @@ class Parts:
             for key, _ in entry.members():
                 if to_snake_case(key) not in ("path", "expected", "fhirpath"):
                     raise Malformed(f"unknown key {key!r} in a field", entry, nearest(key, ("path", "expected", "fhirpath")), key=key)
+            refuse_repeated(entry)
             self.fields[f"fields.{index}"] = entry
             self.fields.update({f"fields.{index}.{key}": value for key, value in row.items()})
             yield entry, row
@@ -187,10 +224,14 @@ class Parts:
 
     def read_correlation(self, aliases: tuple[str, ...] = ()) -> dict[str, Json]:
         """Read `correlate_by`; aliases are read in camelCase, too, every other key as written."""
-        return {
-            to_snake_case(key) if to_snake_case(key) in aliases else key: self.resolve(value)
-            for key, value in self.read_object("correlate_by").items()
-        }
+        correlation: dict[str, Json] = {}
+        for key, value in self.read_object("correlate_by").items():
+            name = to_snake_case(key) if to_snake_case(key) in aliases else key
+            if name in correlation:
+                first = next(one for one in self.read_object("correlate_by") if to_snake_case(one) == name)
+                raise Malformed(describe_repeated((first, key)), self.fields["correlate_by"], key=key)
+            correlation[name] = self.resolve(value)
+        return correlation
 
 
 def read_path(node: Located) -> str:
@@ -246,6 +287,13 @@ def report(reading: Reading, problem: Malformed) -> None:
         reading.warn_at_key(problem.node, problem.key, message, nearest=problem.near, code="unsupported_assertion")
     else:
         reading.warn(problem.node, message, nearest=problem.near, code="unsupported_assertion")
+
+
+def report_repeated(reading: Reading, node: Located) -> None:
+    """Report a key in two spellings."""
+    repeated = find_repeated(node)
+    if repeated is not None:
+        reading.error_at_key(node, repeated[1], describe_repeated(repeated), code="duplicate_key")
 
 
 def decode_text(text: str, node: Located) -> Located:

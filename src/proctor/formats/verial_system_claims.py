@@ -45,4 +45,9 @@ def read_spec(parts: Parts, spec: type[msgspec.Struct]) -> msgspec.Struct:
 def _name_members(entry: Json) -> Json:
     if not isinstance(entry, dict):
         return entry
-    return {to_snake_case(key): value for key, value in cast("dict[str, Json]", entry).items()}
+    named: dict[str, Json] = {}
+    for key, value in cast("dict[str, Json]", entry).items():
+        if to_snake_case(key) in named:
+            raise ValueError(f"{to_snake_case(key)!r} and {key!r} are two spellings of one key")
+        named[to_snake_case(key)] = value
+    return named

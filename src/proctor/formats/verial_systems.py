@@ -21,7 +21,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.formats.located import Located, Reading
-from proctor.formats.verial_parts import list_members, to_snake_case
+from proctor.formats.verial_parts import list_members, report_repeated, to_snake_case
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.model.system import Step, System
@@ -177,6 +177,7 @@ class SystemsReader:
         return self._filled[id(system)][1]
 
     def _warn_unknown(self, node: Located, known: tuple[str, ...], what: str) -> None:
+        report_repeated(self._reading, node)
         for key, _ in node.members():
             if to_snake_case(key) not in known:
                 near = nearest(to_snake_case(key), known)

@@ -92,5 +92,10 @@ def _write_key(key: str) -> str:
 
 def _quote(text: str) -> str:
     # JSON text is a valid double-quoted scalar, but for what YAML counts as unprintable or as a line break.
-    encoded = msgspec.json.encode(text).decode("utf-8")
-    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda found: f"\\u{ord(found.group()):04x}", encoded)
+    try:
+        encoded = msgspec.json.encode(text).decode("utf-8")
+    except UnicodeEncodeError:
+        import json  # only half of a surrogate pair, which no UTF-8 can hold, needs it
+
+        encoded = json.dumps(text, ensure_ascii=False)
+    return re.sub("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]", lambda found: f"\\u{ord(found.group()):04x}", encoded)

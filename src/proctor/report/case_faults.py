@@ -19,6 +19,8 @@ class Alike(msgspec.Struct):
 
     cases: int = 0
     names: list[str] = []
+    others: bool = False
+    """Whether there are cases that are not named."""
 
 
 class CaseFaults:
@@ -38,9 +40,17 @@ class CaseFaults:
                 self._alike[fault] = Alike()
             return False
         alike.cases += 1
-        if len(alike.names) < MOST_NAMES and result.case.id not in alike.names:
-            alike.names.append(result.case.id)
+        if result.case.id not in alike.names:
+            # One more than is named tells that there are others; attempts at one case are none.
+            if len(alike.names) < MOST_NAMES:
+                alike.names.append(result.case.id)
+            else:
+                alike.others = True
         return True
+
+    def forget(self, result: CaseResult) -> None:
+        """Take back that a fault was told: there was no room for its case, so that later ones are not told with it either."""
+        self._alike.pop(find_case_fault(result) or ("", ""), None)
 
     def find_alike(self, result: CaseResult) -> Alike | None:
         """Return the further cases with the fault of this one, where there are any."""

@@ -129,7 +129,16 @@ def _run_events(run: RunResult, result: CaseResult, entry: RunEntry | None) -> I
         span_id=_read_text(metadata.get("span_id")),
         attributes={"proctor.run.id": run.run_id, "proctor.suite": run.suite_name, "proctor.attempt": result.attempt},
     )
-    return iterate_events(msgspec.json.decode(CaseEncoder().encode(result)), about)
+    return iterate_events(_decode(CaseEncoder().encode(result)), about)
+
+
+def _decode(data: bytes) -> dict[str, Json]:
+    try:
+        return msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        from json import loads  # msgspec does not take the escape of half a character
+
+        return loads(data)
 
 
 def _find_end_ns(entry: RunEntry | None, run_started: str) -> int:

@@ -106,7 +106,7 @@ def encode_strangers(value: Json) -> bytes:
     except UnicodeEncodeError:
         from json import dumps  # only such text needs it
 
-        return dumps(msgspec.to_builtins(value)).encode()
+        return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
 
 _encode = encode_strangers
@@ -350,16 +350,16 @@ def iterate_document(run: RunResult, cases: Iterable[bytes]) -> Iterator[bytes]:
         "incomplete": incomplete_document(run.incomplete),
         "warnings": [problem_document(problem) for problem in run.warnings],
     }
-    yield _indent(encode_strangers(head)).removesuffix(b"\n}") + b',\n  "cases": '
+    yield indent_json(encode_strangers(head)).removesuffix(b"\n}") + b',\n  "cases": '
     yield from _iterate_list(cases)
     yield b',\n  "summary": '
     yield from _iterate_list(indent_item(encode_strangers(summary_document(summary))) for summary in run.summary)
-    yield b"," + _indent(encode_strangers(tail)).removeprefix(b"{") + b"\n"
+    yield b"," + indent_json(encode_strangers(tail)).removeprefix(b"{") + b"\n"
 
 
 def indent_item(data: bytes) -> bytes:
     """Return JSON as it stands in a list of a document."""
-    return b"    " + _indent(data).replace(b"\n", b"\n    ")
+    return b"    " + indent_json(data).replace(b"\n", b"\n    ")
 
 
 def _iterate_list(items: Iterable[bytes]) -> Iterator[bytes]:
@@ -371,7 +371,13 @@ def _iterate_list(items: Iterable[bytes]) -> Iterator[bytes]:
     yield b"[]" if before == b"[\n" else b"\n  ]"
 
 
-def _indent(data: bytes) -> bytes:
+def write_document(value: Json) -> bytes:
+    """Return a whole document in lines, with a line break at its end; its texts may be anybody's."""
+    return indent_json(encode_strangers(value)) + b"\n"
+
+
+def indent_json(data: bytes) -> bytes:
+    """Return JSON in lines."""
     try:
         return msgspec.json.format(data, indent=2)
     except msgspec.DecodeError:

@@ -7,6 +7,7 @@ marked, with a little on both sides, stays as long as there is room.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
@@ -20,6 +21,7 @@ Piece = str | dict[str, Json]
 
 _BOUNDARY = "\ufdd0"
 """Stands where a mark begins or ends while a text is laid out: a character that Unicode gives to nobody."""
+_ESCAPED = re.compile(f"[{_BOUNDARY}\ud800-\udfff]")
 _AROUND = 200
 """Characters kept on either side of a mark, where a text is cut."""
 _DEEPEST = 60
@@ -75,9 +77,12 @@ def write_marked_value(value: Json, marks: Marks, limit: int = MOST_TEXT) -> lis
     if isinstance(value, str):
         return write_marked_text(value, marks.get("", ()), limit)
     states: list[Sequence[Mark]] = [()]
-    laid_out = lay_out_value(_put_boundaries(msgspec.to_builtins(value), "", marks, states, 0))
+    laid_out = lay_out_value(_put_boundaries(msgspec.to_builtins(value, str_keys=True), "", marks, states, 0))
     text, found, at = "", list[Mark](), 0
     parts = laid_out.split(_BOUNDARY)
+    if len(parts) != len(states):
+        # What lies deeper than marks has a boundary of its own, or so odd a value lost some: it is shown without marks.
+        return write_marked_text(lay_out_value(value), (), limit)
     for part, state in zip(parts, states, strict=True):
         found += [Mark(at, at + len(part), mark.number, mark.fails) for mark in state if part]
         at += len(part)
@@ -117,7 +122,8 @@ def _split_leaf(text: str, marks: Sequence[Mark], states: list[Sequence[Mark]]) 
 
 
 def _escape_boundary(text: str) -> str:
-    return text.replace(_BOUNDARY, "\\ufdd0") if _BOUNDARY in text else text
+    # Halves of characters, too: JSON with one of them can be laid out in ASCII alone, and no boundary would be left in it.
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _cut(text: str, marks: Sequence[Mark], limit: int) -> tuple[str, list[Mark]]:

@@ -7,6 +7,7 @@ attempts. What was expected and what was found stands beside a check as `detail`
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -18,12 +19,14 @@ from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
+from proctor.report.json_text import encode_strangers, write_document
 from proctor.report.mcplab_html import report_page
 from proctor.report.mcplab_trace import ArtifactRow, find_end, find_error, find_outcome, trace_text
 from proctor.report.mcplab_words import explain_failure, find_type
 
 __all__ = ["ArtifactRow", "MadeWith", "artifact_texts", "write_results", "write_summary_text"]
 
+_HALVES = re.compile("[\ud800-\udfff]")
 _STATUS: Final = {"pass": "passed", "fail": "failed", "error": "not_evaluated", "skip": "not_applicable"}
 
 
@@ -47,10 +50,11 @@ def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeW
     rows = {row.case: row for row in made_with.rows}
     results = write_results(run, kept, made_with)
     return {
-        "results.json": msgspec.json.format(msgspec.json.encode(_shorten_numbers(results)), indent=2).decode() + "\n",
+        "results.json": write_document(_shorten_numbers(results)).decode(),
         "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
-        "summary.md": write_summary_text(results),
-        "report.html": report_page(results),
+        # As JavaScript writes half a character where it cannot be escaped.
+        "summary.md": _HALVES.sub("\ufffd", write_summary_text(results)),
+        "report.html": _HALVES.sub("\ufffd", report_page(results)),
     }
 
 
@@ -127,7 +131,7 @@ def _write_scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -
         **found,
         "runs": runs,
         "pass_rate": sum(entry.outcome == "pass" for entry in entries) / len(entries) if entries else 0,
-        "distinct_sequences": dict(Counter(msgspec.json.encode(run["tool_sequence"]).decode() for run in runs)),
+        "distinct_sequences": dict(Counter(encode_strangers(run["tool_sequence"]).decode() for run in runs)),
         "tool_usage_frequency": dict(frequency),
         "extracted_values": _count_histograms(entries),
         "last_final_answer": next((run["final_text"] for run in reversed(runs) if run["final_text"]), ""),
@@ -194,7 +198,7 @@ def _count_histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for entry in entries:
         for name, value in entry.extracted.items():
-            word = value if isinstance(value, str) else msgspec.json.encode(_shorten_number(value)).decode()
+            word = value if isinstance(value, str) else encode_strangers(_shorten_number(value)).decode()
             counts = found.setdefault(name, {})
             counts[word] = counts.get(word, 0) + 1
     return found

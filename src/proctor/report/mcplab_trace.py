@@ -16,6 +16,7 @@ from proctor.model.cuts import RESULT_LIMIT, cut_text
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.run import RunEntry
 from proctor.model.typed import convert_to
+from proctor.report.json_text import encode_strangers
 
 TRACE_VERSION: Final = 3
 """The version of MCPLab's trace that is written."""
@@ -70,7 +71,7 @@ def trace_text(run_id: str, started_at: str, entries: Iterable[RunEntry], rows: 
     """Return the whole file."""
     lines: list[Json] = [{"type": "trace_meta", "trace_version": TRACE_VERSION, "run_id": run_id, "ts": started_at}]
     lines += [_write_line(entry, rows[entry.case]) for entry in entries if entry.case in rows]
-    return "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
+    return "".join(encode_strangers(line).decode() + "\n" for line in lines)
 
 
 def _write_line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
@@ -163,7 +164,7 @@ def _use(call: ToolCall) -> dict[str, Json]:
 
 def _write_result(call: ToolCall, end: str) -> dict[str, Json]:
     raised = call.failed() and call.failure_kind() != "content-error"
-    text = msgspec.json.encode({"error": call.failure()} if raised else call.result).decode()
+    text = encode_strangers({"error": call.failure()} if raised else call.result).decode()
     return {
         "type": "tool_result",
         "tool_use_id": call.id,

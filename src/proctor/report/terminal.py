@@ -111,6 +111,7 @@ class TerminalReport:
                 self._failures.append(result)
             else:
                 self._repeated.forget(result)
+                self._case_faults.forget(result)
 
     def _add_pass(self, result: CaseResult) -> None:
         if len(self._passes) < LISTED_PASSES:
@@ -168,7 +169,7 @@ class TerminalReport:
             alike = self._case_faults.find_alike(result)
             if alike is not None:
                 names = ", ".join(to_one_line(name, 40) for name in alike.names)
-                more = f" {self._words.say('terminal.and_others')}" if alike.cases > len(alike.names) else ""
+                more = f" {self._words.say('terminal.and_others')}" if alike.others else ""
                 told = self._words.say("terminal.same_more", count=alike.cases, names=f"{names}{more}")
                 lines += ["", *wrap(f"  {told}", self._width)]
         hidden: dict[str, int] = {name: self._counts[name] for name in ("fail", "error")}

@@ -39,6 +39,13 @@ def open_azure(arrow: Any, parts: SplitResult) -> tuple[Any, str]:
     return arrow.AzureFileSystem(account, **told), "/".join(filter(None, (container, path)))
 
 
+def identify_store(parts: SplitResult) -> tuple[str, ...]:
+    """Return what two addresses of one account have in common. Raises `InputError`."""
+    options = _read_options(parts.query)
+    account = _split_address(parts)[1] or options.pop("account", None) or _find_setting(_ACCOUNT) or ""
+    return (account, *(f"{name}={value}" for name, value in sorted(options.items()) if name != "account"))
+
+
 def _split_address(parts: SplitResult) -> tuple[str, str | None, str]:
     """Return the container, the account where the address names it, and the path in the container."""
     host, path = parts.hostname or "", unquote(parts.path).strip("/")

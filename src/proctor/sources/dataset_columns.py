@@ -22,7 +22,7 @@ from proctor.model.show import nearest
 from proctor.sources.arrow_values import CANNOT_HOLD, list_values
 from proctor.sources.cells import make_json
 from proctor.sources.dataset_files import import_arrow
-from proctor.sources.lost_rows import LostRows, find_traces
+from proctor.sources.lost_rows import LostRows, find_traces, write_id
 from proctor.sources.records import MAX_LINE_BYTES
 
 ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
@@ -197,21 +197,13 @@ def _read_member(name: str, value: Any) -> Any:
         return int(value) if value == value.to_integral_value() else float(value)
     if not isinstance(value, bytes):
         return value
-    # Bytes that are hexadecimal digits all of them are the text of an id already, and are decoded as such below.
-    if name.lower().endswith("id") and len(value) in _ID_BYTES and not _HEXADECIMAL.issuperset(value):
-        return value.hex()  # as OTLP writes ids
     try:
         # Many writers have one type for texts and bytes.
-        return value.decode()
+        return write_id(value) if name.lower().endswith("id") else value.decode()
     except UnicodeDecodeError as error:
         if name in _FIELDS or name in _NESTED:
             raise ValueError(f"the column {name!r} holds bytes that are no UTF-8 text: {error.reason}") from error
         return None
-
-
-_HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
-_ID_BYTES = (8, 16)
-"""How many bytes the ids of spans and traces have."""
 
 
 _NESTED = frozenset(

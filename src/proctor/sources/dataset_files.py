@@ -87,8 +87,10 @@ def _identify(root: str, path: str) -> tuple[str, ...]:
     if not root:
         return ("", os.path.realpath(path))
     parts = urlsplit(root)
-    # The name before the path tells the account of a container, too.
-    return (parts.scheme, parts.netloc, parts.query, path)
+    # Where the address came from is no matter: the path begins with the bucket, and one store has several schemes and spellings.
+    if parts.scheme in azure_store.SCHEMES:
+        return ("az", *azure_store.identify_store(parts), path)
+    return ("gs" if parts.scheme == "gcs" else parts.scheme, *(f"{name}={value}" for name, value in sorted(parse_qsl(parts.query))), path)
 
 
 def _identify_folder(place: str | Path) -> tuple[str, ...]:
@@ -238,6 +240,11 @@ def _make_file(
         return
     if base.startswith((".", "_")) and not named:
         return
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        # What is planned and told of a file is JSON, in UTF-8.
+        raise InputError(f"the name of {show(name)} is no UTF-8 text; rename it") from None
     codec: Any = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", None: None}[match[2] and match[2].lower()]
     kind: Kind = "parquet" if match[1] else "lines"
     yield DataFile(name=name, path=path, root=root, size=size, modified_ns=modified_ns, kind=kind, codec=codec, fault=fault)

@@ -7,7 +7,9 @@ there as an empty record.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import operator
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
+from proctor.evidence.json_bytes import BOM, mend_surrogates
 from proctor.model.evidence import Json
 from proctor.sources.arrow_values import list_values
 from proctor.sources.dataset_columns import Cell, cut_nanoseconds
@@ -192,9 +195,21 @@ def _fits_line(line: bytes, where: Condition, keys: dict[str, str | None], asked
 
 
 def _decode_line(line: bytes) -> Json:
-    """Return what a line holds; None where it is empty, or no JSON."""
+    """Return what a line holds; None where it is empty, or no JSON. What readers of evidence mend is mended here, too."""
+    line = line.removeprefix(BOM)
     try:
         return _decode(line) if line else None
+    except RecursionError:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # Else a line would be read whatever the condition says.
+        mended = mend_surrogates(line)
+        return None if mended is None else _decode_mended(mended)
+
+
+def _decode_mended(line: bytes) -> Json:
+    try:
+        return _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
@@ -227,9 +242,44 @@ def _write(where: Condition, schema: Any, keys: dict[str, str | None]) -> Any:
 
 
 def _write_comparison(where: Compare, field: Any, kind: Any) -> Any:
-    value = _fit_value(where, kind)
-    signs = {"=": "__eq__", "!=": "__ne__", "<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__"}
-    return getattr(field, signs[where.sign])(value)
+    types = import_arrow("pyarrow").types
+    bare = kind.value_type if types.is_dictionary(kind) else kind
+    if isinstance(where.value, (int, float)) and not isinstance(where.value, bool) and (types.is_integer(bare) or types.is_floating(bare)):
+        return _write_number(where.sign, where.value, field, bare)
+    return _SIGNS[where.sign](field, _fit_value(where, kind))
+
+
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_BELOW = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
+_ABOVE = {"<": "<", "<=": "<", ">": ">=", ">=": ">="}
+"""How a number compares that is itself none of the column's, by the one below or above it that is."""
+
+
+def _write_number(sign: str, value: float, field: Any, kind: Any) -> Any:
+    """Return a comparison of numbers as exact as ours: pyarrow makes one type of both, and gives up on a row that does not fit it."""
+    arrow = import_arrow("pyarrow")
+    near: int | float
+    if arrow.types.is_integer(kind):
+        signed = arrow.types.is_signed_integer(kind)
+        least, most = (-(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1) if signed else (0, 2**kind.bit_width - 1)
+        near = least if value < least else most if value > most else math.floor(value)
+        told = arrow.scalar(near, kind)
+    else:
+        near = float(value)
+        told = arrow.scalar(near)
+    if near == value:
+        return _SIGNS[sign](field, told)
+    if sign in _BELOW:
+        return _SIGNS[(_BELOW if near < value else _ABOVE)[sign]](field, told)
+    # Equal to none of them; written so that null stays null.
+    return (field != told) & (field == told) if sign == "=" else (field != told) | (field == told)
 
 
 def _find_field(schema: Any, name: str, keys: dict[str, str | None]) -> tuple[tuple[str, ...], Any]:
@@ -251,7 +301,7 @@ def _find_field(schema: Any, name: str, keys: dict[str, str | None]) -> tuple[tu
 
 
 def _fit_value(where: Compare, kind: Any) -> Any:
-    """Return the value of a comparison as the column has it."""
+    """Return the value of a comparison as the column has it; one of two numbers is `_write_number`'s."""
     arrow = import_arrow("pyarrow")
     types, value = arrow.types, where.value
     if types.is_dictionary(kind):
@@ -260,11 +310,10 @@ def _fit_value(where: Compare, kind: Any) -> Any:
         if isinstance(value, str) and types.is_temporal(kind):
             return arrow.scalar(_read_moment(value, kind), kind)
         text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-        number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
         if isinstance(value, bool):
             fits = types.is_boolean(kind)
         else:
-            fits = text if isinstance(value, str) else number
+            fits = text if isinstance(value, str) else types.is_decimal(kind)
         if fits:
             # As a decimal number of its own digits: one with as many as the column has may not be enough for both.
             return arrow.scalar(Decimal(repr(value)) if types.is_decimal(kind) else value)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.errors import EvidenceError
+from proctor.evidence.spans import fold_id
 
 TRACE_COLUMNS = ("context.trace_id", "trace_id", "traceId")
 """What the id of a trace is called in tables of spans."""
+_HEXADECIMAL = frozenset(b"0123456789abcdefABCDEF")
+_ID_BYTES = (8, 16)
+"""How many bytes the ids of spans and traces have."""
 
 
 class LostRows(EvidenceError):
@@ -25,7 +29,7 @@ def read_lost_traces(opened: Any, group: int, first: int) -> frozenset[str] | No
         return None
     try:
         return find_traces(opened.read_row_group(group, columns=[name], use_threads=False).slice(first))
-    except OSError:
+    except (OSError, ValueError, NotImplementedError):  # what made the rows unreadable may concern this column, too
         return None
 
 
@@ -36,10 +40,16 @@ def find_traces(rows: Any) -> frozenset[str] | None:
         return None
     try:
         ids = rows.column(name).to_pylist()
+        # Told as the rows that can be read tell them: under another spelling nobody would find the trace.
+        found = [fold_id(write_id(id) if isinstance(id, bytes) else str(id)) for id in ids if id]
     except ValueError:
         return None
-    found = [id.decode("utf-8", "replace") if isinstance(id, bytes) else str(id) for id in ids if id]
     return frozenset(found) if len(found) == len(ids) else None
+
+
+def write_id(data: bytes) -> str:
+    """Return an id that stands in a column of bytes: as OTLP writes it, where it is none of text already. Raises `UnicodeDecodeError`."""
+    return data.hex() if len(data) in _ID_BYTES and not _HEXADECIMAL.issuperset(data) else data.decode()
 
 
 def _find_column(names: list[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from proctor.errors import InputError
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
+from proctor.model.show import kind_of, show
 
 PYPROJECT = "pyproject.toml"
 LARGEST = 1_000_000
@@ -17,9 +19,11 @@ _HEADING = re.compile(rb"^[ \t]*\[[ \t]*tool[ \t]*\.[ \t]*proctor[ \t]*[\].]", r
 
 
 def has_workspace_table(folder: Path) -> bool:
-    """Return whether the project in a folder has settings of ours; a file that cannot be read has none."""
-    data = _read(folder / PYPROJECT)
-    return data is not None and _HEADING.search(data) is not None
+    """Return whether the project in a folder has settings of ours, be they readable or not; a file that cannot be read has none."""
+    try:
+        return read_workspace_table(folder) is not None
+    except InputError:
+        return True
 
 
 def read_workspace_table(folder: Path) -> dict[str, Json] | None:
@@ -32,12 +36,23 @@ def read_workspace_table(folder: Path) -> dict[str, Json] | None:
     import tomllib  # only such a project needs it
 
     try:
-        return tomllib.loads(data.decode("utf-8"))["tool"]["proctor"]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        place = re.search(r"\(at line (\d+), column (\d+)\)", str(error))
+        document = tomllib.loads(data.decode("utf-8"))
+    # A `TOMLDecodeError` is a `ValueError`, and so is what an integer of thousands of digits raises.
+    except (ValueError, RecursionError) as error:
+        told = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        place = re.search(r"\(at line (\d+), column (\d+)\)", told)
         origin = Origin(file=str(path), line=int(place[1]), column=int(place[2])) if place else Origin(file=str(path))
-        message = f"is no TOML: {str(error).partition(' (at line')[0]}"
-        raise InputError(message, [Problem(message=message, origin=origin)]) from None
+        raise _refuse(f"is no TOML: {told.partition(' (at line')[0]}", origin) from None
+    tool = document.get("tool")
+    # What looks like its heading may stand inside a text of several lines.
+    table = tool.get("proctor") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise _refuse(f"tool.proctor: expected a table, found {kind_of(table)} {show(table)}", Origin(file=str(path)))
+    return table
+
+
+def _refuse(message: str, origin: Origin) -> InputError:
+    return InputError(message, [Problem(message=message, origin=origin)])
 
 
 def _read(path: Path) -> bytes | None:
@@ -48,4 +63,4 @@ def _read(path: Path) -> bytes | None:
             data = file.read(LARGEST + 1)
     except OSError:
         return None
-    return data if len(data) <= LARGEST else None
+    return data.removeprefix(codecs.BOM_UTF8) if len(data) <= LARGEST else None

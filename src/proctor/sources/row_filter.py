@@ -9,6 +9,7 @@ is neither true nor false, and a row is read only where all of it is true.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator
@@ -33,11 +34,15 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 _SAME = {"==": "=", "<>": "!="}
 _TOKEN = re.compile(
-    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>\"[^\"]+\")|(?P<number>[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
+    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>\"[^\"]+\")|(?P<number>[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<word>[^\W\d][\w.-]*)|(?P<sign><=|>=|<>|!=|==|=|<|>|\(|\)|,))"
 )
+_NUMBER = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,9})?")
+"""A number in the name of a folder: `float` would also take `nan`, `1_0` and the digits of other scripts."""
 _WORDS = ("and", "or", "not", "in", "is", "null", "true", "false")
 _LONGEST = 10_000
+_MOST_DIGITS = 40
+"""Of a whole number that is compared digit by digit: a UUID in decimal has 39."""
 _DEEPEST = 50
 """Brackets and `not` inside each other."""
 
@@ -196,10 +201,13 @@ def _compare(condition: Compare, found: Json) -> bool | None:
 def _read_text(text: str, like: Value) -> Json:
     if isinstance(like, bool):
         return {"true": True, "false": False}.get(text.lower())
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    number = _read_number(text) if _NUMBER.fullmatch(text) else None
+    return None if number is None or math.isinf(number) else number
+
+
+def _read_number(text: str) -> int | float:
+    """Return a number in digits of ASCII; a whole one keeps all of them, as ids need it."""
+    return int(text) if len(text) <= _MOST_DIGITS and text.lstrip("+-").isdigit() else float(text)
 
 
 class _Reader:
@@ -305,8 +313,7 @@ class _Reader:
         if kind == "text":
             return word.text[1:-1].replace("''", "'")
         if kind == "number":
-            # So few characters always fit into the 64 bits that integers of Arrow have.
-            return int(word.text) if word.text.lstrip("+-").isdigit() and len(word.text) < 19 else float(word.text)
+            return _read_number(word.text)
         return kind == "true"
 
     def _take(self, kind: str) -> bool:

@@ -24,9 +24,10 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.errors import StoreError
+from proctor.errors import InputError, StoreError
 from proctor.model.result import Ending
 from proctor.model.run import RunEntry, RunHeader
+from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.store.run_entries import EntryFile
 from proctor.store.run_references import Found, RunReferences, is_path
@@ -52,6 +53,11 @@ class RunFiles:
         """Create a run, open for writing; `cases` are the lines of a suite whose cases are kept apart."""
         folder = self.folder / header.run_id
         try:
+            told = msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n"
+        except UnicodeEncodeError as error:
+            # The name of a file can be any bytes; a header is JSON, in UTF-8.
+            raise InputError(f"cannot keep a run: {show(error.object)} is no UTF-8 text; rename it") from None
+        try:
             folder.mkdir(parents=True)
             _write_whole(folder / SUITE, suite_text.encode())
             if cases is not None:
@@ -60,7 +66,7 @@ class RunFiles:
                     file.flush()
                     os.fsync(file.fileno())
             # The header last: a folder is a run once it has one, so a crash before leaves no run without its suite.
-            _write_whole(folder / HEADER, msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n")
+            _write_whole(folder / HEADER, told)
             _sync_folder(self.folder)
         except FileExistsError:
             raise StoreError(f"there is a run {header.run_id!r} already") from None

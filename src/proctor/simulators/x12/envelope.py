@@ -19,6 +19,7 @@ KNOWN = {"270": "005010X279A1", "276": "005010X212", "278": "005010X217"}
 GROUPS = {"270": "HS", "271": "HB", "276": "HR", "277": "HN", "278": "HI", "999": "FA"}
 # Answers repeat what came in: a delimiter in it would add elements or segments to them.
 _UNFIT = re.compile(r"[*~:^\x00-\x1f\x7f]")
+_CONTROL = re.compile("[0-9]{1,9}")
 _NEEDED = {"270": ("BHT", "HL", "NM1"), "276": ("BHT", "HL", "NM1", "TRN"), "278": ("BHT", "HL", "NM1", "UM")}
 
 
@@ -104,7 +105,7 @@ def read_envelope(transaction: X12Transaction | None, moment: str) -> Envelope:
     return Envelope(
         sender=(isa[7] or "ZZ", isa[8] or "RECEIVER"),
         receiver=(isa[5] or "ZZ", isa[6] or "SENDER"),
-        control=isa[13] if isa[13].isdigit() else "0",
+        control=isa[13],
         group_sender=value_at(transaction, _GS[3]) or "RECEIVER",
         group_receiver=value_at(transaction, _GS[2]) or "SENDER",
         moment=moment,
@@ -148,8 +149,8 @@ def _pad_party(party: tuple[str, str]) -> str:
 def write_ta1(envelope: Envelope, control: int, code: str) -> str:
     """Return an interchange that rejects another one."""
     text = write_interchange(envelope, control, [])
-    told = envelope.control if envelope.control.isdigit() else "0"
-    ta1 = write_segment("TA1", f"{int(told) % 1_000_000_000:09}", envelope.moment[2:8], envelope.moment[8:12], "R", code)
+    told = envelope.control if _CONTROL.fullmatch(envelope.control) else "0"
+    ta1 = write_segment("TA1", f"{told:0>9}", envelope.moment[2:8], envelope.moment[8:12], "R", code)
     head, _, end = text.partition("~")
     return f"{head}~{ta1}~{end}"
 
