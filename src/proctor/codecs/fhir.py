@@ -30,6 +30,7 @@ from proctor.codecs.fhir_matching import (
 from proctor.codecs.fhir_parameters import Parameter, list_parameters, list_resource_types
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import nearest, show
 from proctor.work import spend
 
@@ -228,4 +229,4 @@ def _make_sort_key(element: Json, parameter: Parameter) -> Json:
             return element if isinstance(element, str) else None
         case "number" | "quantity":
             value = element.get("value") if isinstance(element, dict) else element
-            return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+            return value if is_number(value) else None

@@ -21,6 +21,7 @@ from proctor.evidence.times import write_ms_as_iso
 from proctor.evidence.usage import add_usage, find_usage
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 
 _IDS = ("chatId", "chatMessageId", "sessionId", "executionId", "memoryType")
@@ -152,7 +153,7 @@ def _read_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
         input=data.get("input"),
         output=output,
         tool_calls=calls,
-        duration_ms=duration if isinstance(duration, (int, float)) and not isinstance(duration, bool) else None,
+        duration_ms=duration if is_number(duration) else None,
         error=(data.get("error") or "the node failed") if failed else None,
         usage=find_usage(output, doubts),
     )

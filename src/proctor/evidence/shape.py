@@ -11,6 +11,7 @@ from typing import Any
 
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 
 SHOWN = 80
@@ -48,7 +49,7 @@ def number_at(value: Json, path: str) -> float | None:
     """Return a number that is not true/false, or None if it is null."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise wrong_kind_error(path, "a number", value)
     return value
 

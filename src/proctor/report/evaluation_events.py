@@ -25,7 +25,7 @@ import msgspec
 
 from proctor.errors import MissingExtra
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite
+from proctor.model.numbers import is_finite, is_number
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.json_text import CaseEncoder
@@ -240,7 +240,7 @@ def _score(decided: Mapping[str, Json], outcome: str) -> float | None:
     if outcome not in ("pass", "fail"):
         return None
     score: Json = decided.get("score")
-    if isinstance(score, (int, float)) and not isinstance(score, bool) and is_finite(score):
+    if is_number(score) and is_finite(score):
         return float(score)
     return 1.0 if outcome == "pass" else 0.0
 

@@ -8,6 +8,7 @@ granted about their shape.
 from __future__ import annotations
 
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
 from proctor.report.catalogue import Catalogue, speak
@@ -87,4 +88,4 @@ def _list_rows(value: Json) -> list[Json]:
 
 
 def _number(value: Json) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return float(value) if is_number(value) else None

@@ -8,6 +8,7 @@ import msgspec
 
 from proctor.codecs.query import decode_percent, decode_query
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 from proctor.simulators.exchange import Refused, Request, refuse
 
@@ -61,7 +62,7 @@ def take_text(given: dict[str, Json], name: str, *, default: str | None = None) 
     value = given.get(name)
     if value is None and default is not None:
         return default
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if is_number(value):
         return str(value)
     if not isinstance(value, str) or (default is None and not value.strip()):
         raise refuse(422, "wrong_value", f"{name}: expected text, found {'nothing' if value is None else show(value)}")

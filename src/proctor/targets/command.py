@@ -35,6 +35,7 @@ from proctor.model.account import Account
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
+from proctor.model.json_values import write_as_text
 from proctor.model.missing import MISSING
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
@@ -148,7 +149,7 @@ class CommandTarget:
         return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
     async def _run_program(self, message: Message) -> Finished:
-        said = message.said if isinstance(message.said, str) else msgspec.json.encode(message.said).decode()
+        said = write_as_text(message.said)
         # Half a surrogate stays what it is: `msgspec` refuses it.
         told = json.dumps(message.list_messages(), ensure_ascii=False) if self._tells_all else ""
         filled = {"input": said, "messages": told, "session_id": message.session_id}

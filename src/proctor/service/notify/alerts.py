@@ -17,6 +17,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.network.addresses import AddressRefused
 from proctor.network.guard import Guard
 from proctor.service.access.audit import note
@@ -283,7 +284,7 @@ def read_settings(kind: str, given: Mapping[str, Json]) -> dict[str, Json]:
 def _explain_wrong(name: str, value: Any) -> str | None:
     if name == "case_id":
         return None if value is None or isinstance(value, str) else "expected the id of a case"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         return "expected a number"
     least, most = {"window_s": (1, LONGEST_WINDOW_S), "minimum": (1, 1_000_000), "times": (1, 1_000_000)}.get(name, (0, 1))
     return None if least <= value <= most else f"expected a number from {least} to {most}"

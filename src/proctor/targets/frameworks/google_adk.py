@@ -8,6 +8,7 @@ Tried with google-adk 2.13: `tests/frameworks/returns.yaml`.
 from __future__ import annotations
 
 from proctor.model.evidence import Json
+from proctor.model.json_values import drop_nulls
 from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import is_instance_of, list_members
 from proctor.targets.frameworks.simplify import Budget, simplify
@@ -58,14 +59,8 @@ def _has_call(event: Json) -> bool:
 
 
 def _write_events(events: list[object], budget: Budget) -> list[Json]:
-    return [_drop_nulls(simplify(event, budget, f"$[{at}]")) for at, event in enumerate(events)]
-
-
-def _drop_nulls(value: Json) -> Json:
-    """Leave out what an event does not say: its parts have a field for everything that a part can be."""
-    if isinstance(value, dict):
-        return {key: _drop_nulls(member) for key, member in value.items() if member is not None}
-    return [_drop_nulls(member) for member in value] if isinstance(value, list) else value
+    # Without what an event does not say: its parts have a field for everything that a part can be.
+    return [drop_nulls(simplify(event, budget, f"$[{at}]")) for at, event in enumerate(events)]
 
 
 FRAMEWORK = Framework(name="Google ADK", page="google-adk", packages=("google.adk",), read=read, read_stream=read_stream)
