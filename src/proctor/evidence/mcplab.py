@@ -142,8 +142,7 @@ def _doubt_count(metrics: Json, seen: int, doubts: Doubts) -> None:
 
 
 def _doubt_all(why: str, doubts: Doubts) -> None:
-    for part in ("tool_calls", "answer", "usage", "turns"):
-        doubts.doubt(part, why)
+    doubts.doubt_parts(("tool_calls", "answer", "usage", "turns"), why)
 
 
 def _doubt_message(message: dict[str, Any], path: str, doubts: Doubts) -> None:

@@ -33,7 +33,7 @@ from proctor.evidence.messages_gaps import doubt_end, is_running
 from proctor.evidence.messages_openai import ROLES
 from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.evidence.usage import read_usage
-from proctor.model.account import Part
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json
 
 _OBJECTS = ("thread.message", "thread.run.step")
@@ -98,8 +98,10 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
         (at for at, entry in entries if entry.get("role") == "assistant" and text_or_none(entry.get("run_id")) not in steps_of), None
     )
     if missing is not None or not steps_of:
-        for part in ("tool_calls", "tool_arguments", "tool_results"):
-            doubts.doubt(part, f"{missing or '$'}: messages of a thread do not tell of tools, and the steps of its run are not here")
+        doubts.doubt_parts(
+            CALL_PARTS,
+            f"{missing or '$'}: messages of a thread do not tell of tools, and the steps of its run are not here",
+        )
     told = {
         text_or_none(dict_or_empty(dict_or_empty(entry.get("step_details")).get("message_creation")).get("message_id")): entry.get("usage")
         for _, entry in entries

@@ -114,8 +114,7 @@ class Fields:
 
     def doubt(self, about: Iterable[Part], why: str) -> None:
         """Doubt parts because of something in this object."""
-        for part in about:
-            self.doubts.doubt(part, self.at + why)
+        self.doubts.doubt_parts(about, self.at + why)
 
     def close(self, harmless: Collection[str] = (), *, role: Role | None = None) -> None:
         """Weigh the keys that nobody took, so that none is passed over in silence."""
@@ -130,8 +129,7 @@ def open_fields(value: Json, at: str, doubts: Doubts) -> Fields | None:
     """Return the fields of an object, and doubt everything if it is no object."""
     if isinstance(value, dict):
         return Fields(value, at, doubts)
-    for part in EVERYTHING:
-        doubts.doubt(part, f"{at}: expected an object, found {kind_of(value)}")
+    doubts.doubt_parts(EVERYTHING, f"{at}: expected an object, found {kind_of(value)}")
     return None
 
 
@@ -206,8 +204,7 @@ class Draft:
 
     def doubt_everything(self, at: str, why: str) -> None:
         """Doubt every part: what is here could be anything."""
-        for part in EVERYTHING:
-            self.doubts.doubt(part, f"{at}: {why}")
+        self.doubts.doubt_parts(EVERYTHING, f"{at}: {why}")
 
     def add_text(self, value: Json, at: str) -> None:
         """Add text that was said, and doubt everything if it is no text."""

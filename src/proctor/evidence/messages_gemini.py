@@ -20,6 +20,7 @@ from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, lis
 from proctor.evidence.messages_gaps import compare_choices
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.usage import find_usage
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 
 # A request may leave the role out; it is the user who speaks then.
@@ -212,7 +213,7 @@ def add_searches(draft: Draft, fields: Fields) -> None:
         draft.add_call("google_search", {"queries": queries}, grounding.at)
         draft.add_result(found, grounding.at, name="google_search")
     elif found:
-        grounding.doubt(("tool_calls", "tool_arguments", "tool_results"), ": sources were looked up, and no search is told")
+        grounding.doubt(CALL_PARTS, ": sources were looked up, and no search is told")
     grounding.close(_GROUNDING_KEYS)
 
 

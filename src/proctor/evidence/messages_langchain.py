@@ -37,6 +37,7 @@ from proctor.evidence.messages_outputs import fold_outputs, with_answer
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.text import parse_json
 from proctor.evidence.usage import find_usage
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 
 _TYPES: dict[str, Role] = {
@@ -142,8 +143,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 def finish(messages: list[Message], beside: dict[str, Json], doubts: Doubts) -> list[Message]:
     """Add the answer in a given form that a state keeps beside its messages, and say where the run waits."""
     if beside.get("__interrupt__"):
-        for part in ("answer", "tool_results"):
-            doubts.doubt(part, "$.__interrupt__: the run waits for a human")
+        doubts.doubt_parts(("answer", "tool_results"), "$.__interrupt__: the run waits for a human")
     key = next((key for key in _STRUCTURED if beside.get(key) is not None), None)
     if key is None:
         return messages
@@ -292,7 +292,7 @@ def _weigh_chunks(fields: Fields, draft: Draft) -> None:
     for chunk in fields.take_list("tool_call_chunks"):
         name = dict_or_empty(chunk).get("name")
         if (name is None and not known) or (name is not None and not (isinstance(name, str) and name in (*known, ""))):
-            fields.doubt(("tool_calls", "tool_arguments", "tool_results"), ".tool_call_chunks: a piece of a call that is not in tool_calls")
+            fields.doubt(CALL_PARTS, ".tool_call_chunks: a piece of a call that is not in tool_calls")
 
 
 def _add_call(draft: Draft, value: Json, at: str) -> None:

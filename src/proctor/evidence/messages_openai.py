@@ -29,6 +29,7 @@ from proctor.evidence.messages_common import (
 from proctor.evidence.messages_gaps import compare_choices
 from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.evidence.usage import find_usage
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 
 ROLES: dict[str, Role] = {
@@ -257,7 +258,7 @@ def add_call(draft: Draft, value: Json, at: str) -> None:
     call = open_fields(value, at, draft.doubts)
     if call is None:
         return
-    kind = call.take_word("type", ("function", "custom", "null"), ("tool_calls", "tool_arguments", "tool_results"))
+    kind = call.take_word("type", ("function", "custom", "null"), CALL_PARTS)
     function = call.take_object("custom" if kind == "custom" else "function")
     if function is None:
         draft.doubt_everything(at, "a tool call without a function")

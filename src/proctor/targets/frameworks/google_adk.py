@@ -7,9 +7,10 @@ Tried with google-adk 2.13: `tests/frameworks/returns.yaml`.
 
 from __future__ import annotations
 
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.json_values import drop_nulls
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import is_instance_of, list_members
 from proctor.targets.frameworks.simplify import Budget, simplify
 
@@ -22,7 +23,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return found
     if is_instance_of(value, "google.adk", "Event"):
         found = Found(document=_write_events([value], budget), format="adk")
-        found.doubt(CALLS, "one event was returned, which shows the last step only: return all events")
+        found.doubt(CALL_PARTS, "one event was returned, which shows the last step only: return all events")
         return found
     return None
 
@@ -35,7 +36,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     _weigh_end(found)
     if not any(_is_from_user(event) or _has_call(event) for event in found.document):
         # The last event of a run with tools looks like the only event of a run without.
-        found.doubt(CALLS, "these events show no call and not the message, so they may be the last ones only: return the session")
+        found.doubt(CALL_PARTS, "these events show no call and not the message, so they may be the last ones only: return the session")
     return found
 
 
