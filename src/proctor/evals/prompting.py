@@ -125,6 +125,7 @@ class WatchedModel:
         ended: Callable[[Sequence[Step]], str | None],
         step_ms: float | None = None,
     ) -> None:
+        self.provider, self.name = model.provider, model.name
         self._model = model
         self._step_ms = step_ms
         self._context = context
@@ -135,16 +136,6 @@ class WatchedModel:
         """The conversation without the context, as the model was last told it."""
         self.spans: list[ModelSpan] = []
         self.stopped: str | None = None
-
-    @property
-    def provider(self) -> str:
-        """The provider of the model."""
-        return self._model.provider
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self._model.name
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Ask the model, unless the caller wants no more steps."""

@@ -23,19 +23,12 @@ from proctor.checks.tool_order import ToolsExactly, ToolsInOrder
 from proctor.errors import SpecError
 from proctor.formats.drafting import draft_assertion
 from proctor.formats.located import Located, Reading
+from proctor.formats.mcplab_keys import EVAL_KEYS
 from proctor.model.case import Assertion, Capture
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.patterns.engine import compile_pattern
 
-EVAL_KEYS: Final = (
-    "tool_constraints",
-    "tool_sequence",
-    "tool_input_assertions",
-    "response_assertions",
-    "agent_assertions",
-    "agent_context",
-)
 _LISTS: Final = ("tool_input_assertions", "response_assertions", "agent_assertions")
 
 # type: check, label, spec

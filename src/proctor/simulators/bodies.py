@@ -44,14 +44,19 @@ def read_form(request: Request) -> dict[str, str]:
     return dict(decode_query(request.body.decode("utf-8", "replace")))
 
 
+def read_json(request: Request) -> Json:
+    """Return the JSON value that is the body."""
+    try:
+        return msgspec.json.decode(request.body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise refuse(400, "bad_json", f"the body is no JSON: {error}") from None
+
+
 def read_object(request: Request) -> dict[str, Json]:
     """Return the JSON object that is the body, or the fields of a form."""
     if is_form(request):
         return dict(read_form(request))
-    try:
-        value = msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise refuse(400, "bad_json", f"the body is no JSON: {error}") from None
+    value = read_json(request)
     if not isinstance(value, dict):
         raise refuse(422, "wrong_body", f"expected an object, found {kind_of(value)}")
     return cast("dict[str, Json]", value)

@@ -35,7 +35,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest
-from proctor.targets.answer_account import doubt_silence, said_nothing
+from proctor.targets.answer_account import doubt_silence, name_reader, said_nothing
 from proctor.targets.capturing import Capture, check_capture, observe_call, prepare_capture
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
@@ -136,7 +136,7 @@ class CallableTarget:
                 watch = Stopwatch()
                 returned = await self._call(message, history, watch)
                 passed = watch.read_ms()
-                evidence = keep_this_exchange(_with_reader(self._read_evidence(returned)), message)
+                evidence = keep_this_exchange(name_reader(self._read_evidence(returned), READER), message)
                 return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
             evidence = await observe_call(answer, capture=self._capture, name=f"proctor {attempt.case.id}")
@@ -356,13 +356,6 @@ def _doubt_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
         return evidence
     unknown = {"tool_calls": f"$.turns[{message.turn}] shows text, and no calls", **account.unknown}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
-
-
-def _with_reader(evidence: Evidence) -> Evidence:
-    account = evidence.account or Account()
-    if account.reader not in ("", "plain"):
-        return evidence
-    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, reader=READER))
 
 
 async def _run_in_thread(work: Callable[[], object]) -> tuple[Any, BaseException | None]:

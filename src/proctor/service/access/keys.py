@@ -6,7 +6,6 @@ slower is needed, and looking up a hash tells nothing about how much of a guess 
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from proctor.errors import StoreError
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, LOCAL, Caller, CallerKind
+from proctor.service.access.tokens import hash_token
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
@@ -29,7 +29,6 @@ from proctor.store.tables import agents, keys, projects, records
 from proctor.store.tenants import ensure_organization, find_organization, find_row
 
 PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_", "sandbox": "vrl_sbx_"}
-_LONGEST_KEY = 200
 _LONGEST_NAME = 200
 _NOTE_USE_EVERY_S = 60.0
 """How exact `last_used_at` is: a key is used with every request, and each note is a write."""
@@ -81,7 +80,7 @@ async def issue_key(connection: AsyncConnection, hub: Hub, caller: Caller, spec:
             "name": spec.name,
             "prefix": prefix,
             "suffix": plain[-4:],
-            "hash": _hash_key(plain),
+            "hash": hash_token(plain),
             "project_id": spec.project_id,
             "agent_ids": list(spec.agent_ids) if spec.agent_ids else None,
             "solver_id": spec.solver_id,
@@ -144,7 +143,7 @@ async def revoke_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 async def authenticate(hub: Hub, presented: str) -> Caller | None:
     """Return the caller who presents this key; None when it is no key, was revoked, or has expired."""
     # Everything is hashed, whatever it looks like, so that what is wrong with a key does not show in the time this takes.
-    hash = _hash_key(presented[:_LONGEST_KEY])
+    hash = hash_token(presented)
     row = await _find_row(hub, hash)
     caller = None if row is None else make_caller(hub, row)
     if row is not None and caller is not None:
@@ -229,10 +228,6 @@ async def _note_use(hub: Hub, row: Row) -> None:
     except StoreError:
         # A full disk keeps the note from being written, not the caller from reading.
         pass
-
-
-def _hash_key(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
 def _check_shape(spec: KeySpec) -> None:
