@@ -26,7 +26,6 @@ from proctor.evidence.messages_common import (
     Opened,
     list_with_paths,
     not_a_message_error,
-    open_fields,
     read_role,
 )
 from proctor.evidence.messages_gaps import doubt_end, is_running
@@ -143,10 +142,7 @@ def _sort_oldest_first(entries: Entries) -> Entries:
 def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
     draft = Draft(read_role(fields.take("role"), at, ROLES, "assistants"), at, doubts)
-    for index, value in enumerate(fields.take_list("content")):
-        part = open_fields(value, f"{at}.content[{index}]", doubts)
-        if part is None:
-            continue
+    for part in fields.take_objects("content"):
         kind = part.take("type")
         if kind == "text":
             text = part.take("text")
@@ -172,10 +168,8 @@ def _step(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
     # The step only says that a message was written; the message itself is in the thread.
     if kind == "message_creation":
         return None
-    for index, value in enumerate(details.take_list("tool_calls")):
-        call = open_fields(value, f"{details.at}.tool_calls[{index}]", doubts)
-        if call is not None:
-            _add_call(draft, call, failed=status in ("failed", "cancelled", "expired"))
+    for call in details.take_objects("tool_calls"):
+        _add_call(draft, call, failed=status in ("failed", "cancelled", "expired"))
     details.close()
     draft.usage = read_usage(entry.get("usage"))
     return draft.build()

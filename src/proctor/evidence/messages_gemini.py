@@ -180,10 +180,8 @@ def read_content(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 def add_parts(draft: Draft, fields: Fields) -> None:
     """Add the parts of a content."""
-    for index, value in enumerate(fields.take_list("parts")):
-        part = open_fields(value, f"{fields.at}.parts[{index}]", draft.doubts)
-        if part is not None:
-            _add_part(draft, part)
+    for part in fields.take_objects("parts"):
+        _add_part(draft, part)
 
 
 def _page_read(value: Json, at: str, doubts: Doubts) -> str | None:

@@ -26,6 +26,7 @@ from proctor.evidence.messages_common import (
     Draft,
     Entries,
     Fields,
+    iterate_parts,
     join_text_parts,
     not_a_message_error,
     open_fields,
@@ -306,15 +307,8 @@ def _add_call(draft: Draft, value: Json, at: str) -> None:
 
 def _add_content(fields: Fields, draft: Draft) -> None:
     content, at = fields.take("content"), f"{fields.at}.content"
-    if not isinstance(content, list):
-        draft.add_text(content, at)
-        return
-    for index, value in enumerate(content):
-        place = f"{at}[{index}]"
-        if isinstance(value, str):
-            draft.add_text(value, place)
-        else:
-            _add_block(draft, value, place)
+    for place, value in iterate_parts(draft, content, at):
+        _add_block(draft, value, place)
 
 
 def _add_block(draft: Draft, value: Json, at: str) -> None:

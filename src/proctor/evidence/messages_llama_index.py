@@ -18,9 +18,9 @@ from proctor.evidence.messages_common import (
     Entries,
     Fields,
     Opened,
+    iterate_objects,
     join_text_parts,
     list_with_paths,
-    open_fields,
     read_role,
     require_key,
 )
@@ -127,10 +127,7 @@ def _doubt_strange_blocks(draft: Draft, blocks: list[Json]) -> None:
 
 
 def _add_blocks(draft: Draft, blocks: list[Json]) -> None:
-    for index, value in enumerate(blocks):
-        block = open_fields(value, f"{draft.at}.blocks[{index}]", draft.doubts)
-        if block is None:
-            continue
+    for block in iterate_objects(blocks, f"{draft.at}.blocks", draft.doubts):
         kind = block.take("block_type")
         if kind == "text":
             draft.add_text(block.take("text"), block.at)

@@ -20,6 +20,7 @@ from proctor.evidence.messages_common import (
     Entries,
     Fields,
     Opened,
+    iterate_parts,
     join_text_parts,
     list_with_paths,
     open_fields,
@@ -225,14 +226,7 @@ def read_message(entry: dict[str, Any], at: str, doubts: Doubts, whose: str, *ha
 
 def add_content(draft: Draft, content: Json, at: str) -> None:
     """Add the content of a message: text, or parts of text among parts that are no words."""
-    if not isinstance(content, list):
-        draft.add_text(content, at)
-        return
-    for index, part in enumerate(content):
-        place = f"{at}[{index}]"
-        if isinstance(part, str):
-            draft.add_text(part, place)
-            continue
+    for place, part in iterate_parts(draft, content, at):
         fields = open_fields(part, place, draft.doubts)
         if fields is None:
             continue

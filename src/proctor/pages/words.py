@@ -77,6 +77,11 @@ def quote_part(text: str) -> str:
     return quote(text, safe="")
 
 
+def find_project_address(project_id: str, *parts: str) -> str:
+    """Return the address of a project, or with `runs`, `ID` of a page in it."""
+    return "/".join(("/ui/p", *map(quote_part, (project_id, *parts))))
+
+
 def read_number(text: str | None, largest: int = 10**9) -> int:
     """Return a whole number that stands in an address; 0 for what is none."""
     return min(largest, int(text)) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0

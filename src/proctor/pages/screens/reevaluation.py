@@ -12,7 +12,7 @@ from proctor.pages.forms import read_form
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.cases import list_project_agents
-from proctor.pages.words import quote_part
+from proctor.pages.words import find_project_address
 from proctor.service.refusals import Refusal
 from proctor.service.traces.cases import list_cases
 from proctor.service.traces.reevaluation import MOST_TRACES, ReevaluationRequest, request_reevaluation
@@ -42,7 +42,7 @@ async def send_reevaluation(request: Request, source: Source) -> Response:
         asked = await request_reevaluation(desk.hub, desk.caller, _read_request(project["id"], form))
     except Refusal as refusal:
         return await _show_form(request, source, desk, project, form, refusal=refusal, status=refusal.status)
-    return redirect(f"/ui/p/{quote_part(project['id'])}/traces/reevaluate?done={asked['traces']}")
+    return redirect(f"{find_project_address(project['id'], 'traces', 'reevaluate')}?done={asked['traces']}")
 
 
 def _read_request(project_id: str, form: Record) -> ReevaluationRequest:
