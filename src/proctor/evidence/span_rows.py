@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from proctor.evidence.span_kind import find_kind
-from proctor.evidence.spans import Span
-from proctor.model.evidence import Json
+from proctor.evidence.spans import Span, TreeSpan
 
 
 class SpanRow(msgspec.Struct, frozen=True, gc=False):
@@ -35,20 +34,6 @@ class SpanRow(msgspec.Struct, frozen=True, gc=False):
     def took_ms(self) -> float | None:
         """How long it took; None where that was not recorded."""
         return (self.end_ns - self.start_ns) / 1e6 if self.start_ns and self.end_ns >= self.start_ns else None
-
-
-class TreeSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a tree is made of: fields of `Span`. A hundred thousand of them are read, and what else they carry is passed over."""
-
-    trace_id: str = ""
-    id: str
-    parent_id: str | None = None
-    name: str = ""
-    start_ns: int = 0
-    end_ns: int = 0
-    attributes: dict[str, Json] = {}
-    failed: bool = False
-    message: str | None = None
 
 
 def take_for_tree(span: Span) -> TreeSpan:
@@ -84,7 +69,7 @@ def _merge_two(before: TreeSpan, after: TreeSpan) -> TreeSpan:
     )
 
 
-def list_span_rows(spans: Sequence[TreeSpan] | Sequence[Span]) -> list[SpanRow]:
+def list_span_rows(spans: Sequence[TreeSpan]) -> list[SpanRow]:
     """Return the rows of a tree of spans."""
     known = {span.id: number for number, span in enumerate(spans)}
     children: dict[int, list[int]] = {}
@@ -113,7 +98,7 @@ def list_span_rows(spans: Sequence[TreeSpan] | Sequence[Span]) -> list[SpanRow]:
 class _Walk:
     """Goes through a tree without recursion: traces are nested as deep as somebody likes."""
 
-    def __init__(self, spans: Sequence[TreeSpan] | Sequence[Span], children: dict[int, list[int]]) -> None:
+    def __init__(self, spans: Sequence[TreeSpan], children: dict[int, list[int]]) -> None:
         self._spans = spans
         self._children = children
         self._seen = bytearray(len(spans))

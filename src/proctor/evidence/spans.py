@@ -80,8 +80,8 @@ class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     attributes: dict[str, Json]
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a trace."""
+class TreeSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a tree of spans is made of. A hundred thousand of them are read, and what else a span carries is passed over."""
 
     trace_id: str = ""
     id: str
@@ -93,6 +93,11 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed: bool = False
     message: str | None = None
     """What the status says."""
+
+
+class Span(TreeSpan, frozen=True, kw_only=True, omit_defaults=True, gc=True):
+    """One step of a trace."""
+
     events: tuple[SpanEvent, ...] = ()
     resource: dict[str, Json] = {}
     scope: str = ""

@@ -15,6 +15,7 @@ import msgspec
 from proctor.model.cuts import RESULT_LIMIT, cut_text
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.run import RunEntry
+from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
 
 TRACE_VERSION: Final = 3
@@ -63,7 +64,7 @@ def _move_moment(moment: str, milliseconds: float) -> str:
         start = datetime.fromisoformat(moment)
     except ValueError:
         return moment
-    return (start + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return stamp_moment(start + timedelta(milliseconds=milliseconds))
 
 
 def trace_text(run_id: str, started_at: str, entries: Iterable[RunEntry], rows: Mapping[str, ArtifactRow]) -> str:

@@ -18,7 +18,7 @@ from proctor.batches.slicer import read_groupings
 from proctor.cli.exits import Exit
 from proctor.cli.language import VARIABLE, read_words
 from proctor.cli.output import Output
-from proctor.cli.parser import add_prices_flag, add_trust_flag, make_parser, parse_positive
+from proctor.cli.parser import add_prices_flag, add_trust_flag, make_parser, parse_positive, require_moment
 from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
@@ -64,10 +64,7 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
     if options.suite == STANDARD_INPUT:
         raise InputError("a batch keeps its suite for a second run; name the file of the suite")
     if options.now is not None:
-        from proctor.expressions.moments import read_moment  # most batches have the clocks of their traces
-
-        if read_moment(options.now) is None:
-            raise InputError(f"--now {options.now!r} is no date or time; expected ISO 8601, for example 2026-11-15T09:00:00Z")
+        require_moment(options.now)
     suite = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     wanted = BatchOptions(
         places=tuple(options.dataset),

@@ -17,7 +17,15 @@ from proctor.cli.gates import add_gate_flags, open_gate
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
 from proctor.cli.language import add_language_flag, read_words
 from proctor.cli.output import Output
-from proctor.cli.parser import add_output_flags, add_prices_flag, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
+from proctor.cli.parser import (
+    add_output_flags,
+    add_prices_flag,
+    add_strict_flag,
+    add_suite_flags,
+    add_trust_flag,
+    make_parser,
+    require_moment,
+)
 from proctor.cli.progress import Progress
 from proctor.cli.renderers import FORMATS, make_renderer
 from proctor.cli.selecting import FirstFailure, add_selection_flags, select_cases, stop_at_failure
@@ -84,7 +92,7 @@ def run(arguments: list[str]) -> int:
 
 def _refuse_senseless(options: argparse.Namespace) -> None:
     if options.now is not None:
-        _require_moment(options.now)
+        require_moment(options.now)
     if options.record is not None and not options.explain:
         raise InputError("--record says which record to explain; it goes with --explain")
     if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
@@ -174,13 +182,6 @@ def _tune_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
-
-
-def _require_moment(text: str) -> None:
-    from proctor.expressions.moments import read_moment  # most runs have a clock of their own
-
-    if read_moment(text) is None:
-        raise InputError(f"--now {text!r} is no date or time; expected ISO 8601, for example 2026-11-15T09:00:00Z")
 
 
 def _make_parser() -> argparse.ArgumentParser:
