@@ -15,7 +15,7 @@ from proctor.checks._answer import answer_json
 from proctor.checks._condition_values import Found, Undecided, Values, compare_values, show_found
 from proctor.expressions.condition import Both, Compare, Condition, Each, Not, Path, Truth
 from proctor.model.evidence import Evidence
-from proctor.model.show import kind_of, shorten, show
+from proctor.model.show import kind_of, shorten, show, tell_more
 from proctor.work import spend
 
 _MOST_TOLD = 3
@@ -164,5 +164,5 @@ def _choose_unsure(rulings: Sequence[Ruling]) -> Ruling | None:
 
 def _join_failures(rulings: Sequence[Ruling]) -> Ruling:
     told = "; ".join(ruling.reason for ruling in rulings[:_MOST_TOLD])
-    more = f"; and {len(rulings) - _MOST_TOLD} more" if len(rulings) > _MOST_TOLD else ""
+    more = tell_more(len(rulings), _MOST_TOLD, "; and")
     return Ruling(False, told + more, None, tuple(pointer for ruling in rulings[:20] for pointer in ruling.pointers))

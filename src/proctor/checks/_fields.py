@@ -26,7 +26,7 @@ from proctor.matchers.equal import find_difference, join_path
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING, Missing
-from proctor.model.show import show
+from proctor.model.show import show, tell_more
 from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 
@@ -203,7 +203,7 @@ def decide_fields(
 def describe_failures(results: Sequence[FieldResult]) -> str:
     """Return the first failures in words."""
     wrong = [result.why for result in results if not result.passed]
-    more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    more = tell_more(len(wrong), _SHOWN, "; and")
     return "; ".join(wrong[:_SHOWN]) + more
 
 

@@ -40,7 +40,7 @@ from proctor.errors import CheckFault, SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, FhirState, Json
 from proctor.model.missing import MISSING
-from proctor.model.show import nearest, show
+from proctor.model.show import nearest, show, tell_more
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted
 from proctor.work import spend
@@ -218,7 +218,7 @@ def _describe_search(spec: FhirResource) -> str:
 
 
 def _name_resource(found: Sequence[Found]) -> str:
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    more = tell_more(len(found), 3)
     return ", ".join(entry.name for entry in found[:3]) + more
 
 

@@ -28,6 +28,7 @@ from proctor.model.evidence import Json
 from proctor.model.numbers import is_finite, is_number
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
+from proctor.model.show import tell_more
 from proctor.report.json_text import CaseEncoder
 
 EVENT = "gen_ai.evaluation.result"
@@ -253,7 +254,7 @@ def _explain_assertions(assertions: Sequence[Mapping[str, Json]]) -> str | None:
         held = sum(one.get("outcome") == "pass" for one in assertions)
         return f"{held} of {len(assertions)} assertions passed"
     told = [str(one.get("reason")) for one in against[:_TOLD]]
-    return "; ".join(told) + (f"; and {len(against) - _TOLD} more" if len(against) > _TOLD else "")
+    return "; ".join(told) + tell_more(len(against), _TOLD, "; and")
 
 
 def _read_id(text: str, digits: int) -> str:
