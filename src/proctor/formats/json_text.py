@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 from proctor.formats.located import MAX_VALUES, SPLIT, Located, Reading, item_path, member_path
 from proctor.formats.places import LINE_END
 from proctor.model.evidence import Json
-from proctor.model.json_values import mend_surrogates
+from proctor.model.json_values import join_surrogates
 
 MAX_DEPTH: Final = 200
 """Levels of nesting; they are read by recursion."""
@@ -281,4 +281,4 @@ def _join_surrogates(parts: list[str]) -> str:
     if len(parts) == 1:
         return parts[0]
     text = "".join(parts)
-    return mend_surrogates(text) if any("\ud800" <= part <= "\udfff" for part in parts) else text
+    return join_surrogates(text) if any("\ud800" <= part <= "\udfff" for part in parts) else text

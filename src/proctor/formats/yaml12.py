@@ -19,7 +19,7 @@ import msgspec
 from proctor.formats.located import Located, Reading, item_path, member_path
 from proctor.formats.places import Places
 from proctor.model.evidence import Json
-from proctor.model.json_values import mend_surrogates
+from proctor.model.json_values import join_surrogates
 from proctor.model.show import kind_of
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class _Builder:
         text = self.stream.restore_text(event.value)
         # Escapes in double quotes may spell one character as two halves, as JSON does.
         if any("\ud800" <= char <= "\udfff" for char in text):
-            text = mend_surrogates(text)
+            text = join_surrogates(text)
         block = event.style in ("|", ">")
         node = self._locate(event, width=1 if block else None)
         plain = bool(event.implicit[0])

@@ -19,6 +19,6 @@ def drop_nulls(value: Json) -> Json:
     return [drop_nulls(member) for member in value] if isinstance(value, list) else value
 
 
-def mend_surrogates(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """Return a text that can be written: two halves of a character side by side become one, and a lone half becomes U+FFFD."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

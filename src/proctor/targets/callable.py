@@ -35,6 +35,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest
+from proctor.processes.threads import run_in_thread
 from proctor.targets.answer_account import doubt_silence, name_reader, said_nothing
 from proctor.targets.capturing import Capture, check_capture, observe_call, prepare_capture
 from proctor.targets.conversation import Message, converse
@@ -192,7 +193,8 @@ class CallableTarget:
             given_up.set()
 
     async def _run_blocking(self, work: Callable[[], object]) -> Any:
-        answer, raised = await _run_in_thread(work)
+        # The thread sees the context variables of its caller, as a function that is awaited would.
+        answer, raised = await run_in_thread(work, contextvars.copy_context(), "proctor-callable")
         if isinstance(raised, Unreadable):
             raise raised
         if raised is not None:
@@ -356,34 +358,3 @@ def _doubt_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
         return evidence
     unknown = {"tool_calls": f"$.turns[{message.turn}] shows text, and no calls", **account.unknown}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
-
-
-async def _run_in_thread(work: Callable[[], object]) -> tuple[Any, BaseException | None]:
-    """Run `work` in a thread and return what it returns and what it raises; nobody waits for the thread once the time is up.
-
-    What it raises is handed over as a value: an exception that ends generators or programs would end more than this call on its way.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
-    # The thread sees the context variables of its caller, as a function that is awaited would.
-    context = contextvars.copy_context()
-
-    def settle(answer: object, error: BaseException | None) -> None:
-        # The time may be up by now, and the future cancelled with it.
-        if not done.done():
-            done.set_result((answer, error))
-
-    def body() -> None:
-        answer, failure = None, None
-        try:
-            answer = context.run(work)
-        except BaseException as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(settle, answer, failure)
-        except RuntimeError:
-            pass  # the run is over and its loop closed; nobody waits for this answer
-
-    # The threads of an executor are waited for when the loop ends; a function that hangs would hold up everything.
-    threading.Thread(target=body, name="proctor-callable", daemon=True).start()
-    return await done

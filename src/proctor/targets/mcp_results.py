@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.evidence.text import parse_json
 from proctor.model.evidence import Json
-from proctor.model.json_values import mend_surrogates
+from proctor.model.json_values import join_surrogates
 
 ResultForm = Literal["whole", "text"]
 RESULT_LIMIT = 100_000
@@ -84,7 +84,7 @@ def mend_texts(value: Json) -> Json:
     if can_be_written(value):
         return value
     if isinstance(value, str):
-        return mend_surrogates(value)
+        return join_surrogates(value)
     if isinstance(value, list):
         return [mend_texts(item) for item in value]
     if isinstance(value, dict):

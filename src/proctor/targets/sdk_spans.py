@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span, SpanEvent
 from proctor.model.evidence import Json
-from proctor.model.json_values import mend_surrogates
+from proctor.model.json_values import join_surrogates
 
 _DEEPEST = 32
 """Levels of values inside each other."""
@@ -32,13 +32,13 @@ def convert_span(span: ReadableSpan, *, root_id: int | None = None) -> Span:
         trace_id=f"{context.trace_id:032x}" if context is not None else "",
         id=f"{context.span_id:016x}" if context is not None else "",
         parent_id=None if parent is None or parent.span_id == root_id else f"{parent.span_id:016x}",
-        name=mend_surrogates(span.name),
+        name=join_surrogates(span.name),
         start_ns=span.start_time or 0,
         end_ns=span.end_time or 0,
         attributes=convert_attributes(span.attributes),
         failed=span.status.status_code is StatusCode.ERROR,
-        message=mend_surrogates(span.status.description) if span.status.description else None,
-        events=tuple([SpanEvent(mend_surrogates(event.name), convert_attributes(event.attributes)) for event in events]),
+        message=join_surrogates(span.status.description) if span.status.description else None,
+        events=tuple([SpanEvent(join_surrogates(event.name), convert_attributes(event.attributes)) for event in events]),
         resource=convert_attributes({key: value for key, value in span.resource.attributes.items() if key == "service.name"}),
         scope=span.instrumentation_scope.name if span.instrumentation_scope is not None else "",
         is_remote=span.kind is SpanKind.CLIENT,
@@ -51,7 +51,7 @@ def convert_attributes(attributes: Mapping[str, Any] | None) -> dict[str, Json]:
     """Return attributes as a plain object."""
     found: dict[str, Json] = {}
     for key, value in (attributes or {}).items():
-        name = mend_surrogates(str(key))
+        name = join_surrogates(str(key))
         plain = _convert_value(value, 0)
         if plain is _UNREADABLE:
             found[name], found[NOT_UNDERSTOOD] = type(value).__name__, name
@@ -62,7 +62,7 @@ def convert_attributes(attributes: Mapping[str, Any] | None) -> dict[str, Json]:
 
 def _convert_value(value: object, depth: int) -> Json:
     if isinstance(value, str):
-        return mend_surrogates(value)
+        return join_surrogates(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -77,7 +77,7 @@ def _convert_value(value: object, depth: int) -> Json:
         return _UNREADABLE
     if isinstance(value, Mapping):
         members = cast("Mapping[object, object]", value)
-        inner = {mend_surrogates(str(key)): _convert_value(member, depth + 1) for key, member in members.items()}
+        inner = {join_surrogates(str(key)): _convert_value(member, depth + 1) for key, member in members.items()}
         return _UNREADABLE if any(member is _UNREADABLE for member in inner.values()) else inner
     if isinstance(value, Sequence):
         items = [_convert_value(item, depth + 1) for item in cast("Sequence[object]", value)]
