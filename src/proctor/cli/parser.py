@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 
 from proctor.cli.commands import load_command
 from proctor.cli.exits import Exit, ParserDone
-from proctor.errors import InputError
 from proctor.model.show import nearest
 
 
@@ -159,11 +158,3 @@ def parse_amount(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number above 0, found {text}")
     return value
-
-
-def require_moment(text: str) -> None:
-    """Refuse a `--now` that is no date or time."""
-    from proctor.expressions.moments import read_moment  # most commands have a clock of their own
-
-    if read_moment(text) is None:
-        raise InputError(f"--now {text!r} is no date or time; expected ISO 8601, for example 2026-11-15T09:00:00Z")

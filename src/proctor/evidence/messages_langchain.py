@@ -33,7 +33,7 @@ from proctor.evidence.messages_common import (
     require_key,
 )
 from proctor.evidence.messages_gaps import doubt_end, find_gap, is_running, weigh_edits
-from proctor.evidence.messages_openai import add_call, add_spoken
+from proctor.evidence.messages_openai import ROLES, add_call, add_spoken
 from proctor.evidence.messages_outputs import fold_outputs, with_answer
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.text import parse_json
@@ -56,14 +56,6 @@ _TYPES: dict[str, Role] = {
     "system": "system",
     "SystemMessage": "system",
     "SystemMessageChunk": "system",
-}
-_ROLES: dict[str, Role] = {
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "system": "system",
-    "developer": "system",
 }
 _KEYS = frozenset(
     (
@@ -233,9 +225,9 @@ def _unwrap(entry: dict[str, Any], at: str, doubts: Doubts) -> tuple[Role, dict[
     elif isinstance(entry.get("data"), dict):
         outer, inner, place = ("type", "data"), entry["data"], f"{at}.data"
     elif "role" in entry:
-        role = _ROLES.get(entry["role"]) if isinstance(entry["role"], str) else None
+        role = ROLES.get(entry["role"]) if isinstance(entry["role"], str) else None
         if role is None:
-            raise not_a_message_error(at, "langchain messages", f"{entry['role']!r} is no role; known: {', '.join(_ROLES)}")
+            raise not_a_message_error(at, "langchain messages", f"{entry['role']!r} is no role; known: {', '.join(ROLES)}")
         return role, entry, at
     else:
         outer, inner, place = None, entry, at

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from proctor.evidence.span_kind import find_kind
-from proctor.evidence.spans import Span, TreeSpan
+from proctor.evidence.spans import Span, TreeSpan, merge_tree_span
 
 
 class SpanRow(msgspec.Struct, frozen=True, gc=False):
@@ -51,22 +51,8 @@ def merge_tree_spans(batches: Iterable[Iterable[TreeSpan]]) -> list[TreeSpan]:
                 known = traces[span.trace_id] = {}
             before = known.setdefault(span.id, span)
             if before is not span:
-                known[span.id] = _merge_two(before, span)
+                known[span.id] = merge_tree_span(before, span)
     return [span for spans in traces.values() for span in spans.values()]
-
-
-def _merge_two(before: TreeSpan, after: TreeSpan) -> TreeSpan:
-    return TreeSpan(
-        trace_id=after.trace_id,
-        id=after.id,
-        parent_id=after.parent_id or before.parent_id,
-        name=after.name or before.name,
-        start_ns=after.start_ns or before.start_ns,
-        end_ns=after.end_ns or before.end_ns,
-        attributes={**before.attributes, **after.attributes},
-        failed=before.failed or after.failed,
-        message=after.message or before.message,
-    )
 
 
 def list_span_rows(spans: Sequence[TreeSpan]) -> list[SpanRow]:

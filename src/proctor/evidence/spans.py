@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -93,6 +94,9 @@ class TreeSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     failed: bool = False
     message: str | None = None
     """What the status says."""
+
+
+AnySpan = TypeVar("AnySpan", bound=TreeSpan)
 
 
 class Span(TreeSpan, frozen=True, kw_only=True, omit_defaults=True, gc=True):
@@ -231,7 +235,8 @@ def merge_spans(batches: Iterable[Iterable[Span]]) -> dict[str, list[Span]]:
     return {trace_id: list(spans.values()) for trace_id, spans in traces.items()}
 
 
-def _merge_two(before: Span, after: Span) -> Span:
+def merge_tree_span(before: AnySpan, after: AnySpan) -> AnySpan:
+    """Return a span that came twice, merged in what its tree is made of."""
     return msgspec.structs.replace(
         after,
         parent_id=after.parent_id or before.parent_id,
@@ -242,6 +247,12 @@ def _merge_two(before: Span, after: Span) -> Span:
         attributes={**before.attributes, **after.attributes},
         failed=before.failed or after.failed,
         message=after.message or before.message,
+    )
+
+
+def _merge_two(before: Span, after: Span) -> Span:
+    return msgspec.structs.replace(
+        merge_tree_span(before, after),
         events=(*before.events, *(event for event in after.events if event not in before.events)),
         resource={**before.resource, **after.resource},
         scope=after.scope or before.scope,

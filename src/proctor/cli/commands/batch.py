@@ -17,8 +17,9 @@ from proctor.batches.run import open_batch, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exits import Exit
 from proctor.cli.language import VARIABLE, read_words
+from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
-from proctor.cli.parser import add_prices_flag, add_trust_flag, make_parser, parse_positive, require_moment
+from proctor.cli.parser import add_prices_flag, add_trust_flag, make_parser, parse_positive
 from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
@@ -173,7 +174,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
     _add_engine_flags(parser)
-    parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
+    add_now_flag(parser)
     parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
     _add_judge_flags(parser)
     add_prices_flag(parser)

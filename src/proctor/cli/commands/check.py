@@ -16,16 +16,9 @@ from proctor.cli.exits import Exit
 from proctor.cli.gates import add_gate_flags, open_gate
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
 from proctor.cli.language import add_language_flag, read_words
+from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
-from proctor.cli.parser import (
-    add_output_flags,
-    add_prices_flag,
-    add_strict_flag,
-    add_suite_flags,
-    add_trust_flag,
-    make_parser,
-    require_moment,
-)
+from proctor.cli.parser import add_output_flags, add_prices_flag, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.progress import Progress
 from proctor.cli.renderers import FORMATS, make_renderer
 from proctor.cli.selecting import FirstFailure, add_selection_flags, select_cases, stop_at_failure
@@ -202,7 +195,7 @@ def _make_parser() -> argparse.ArgumentParser:
     add_language_flag(parser)
     add_suite_flags(parser)
     add_selection_flags(parser)
-    parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
+    add_now_flag(parser)
     add_strict_flag(parser)
     add_prices_flag(parser)
     add_gate_flags(parser)
