@@ -17,6 +17,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import too_deep_error
 from proctor.evidence.shape import dict_or_empty, find_first, list_at, list_of, read_object, text_or_none, wrong_kind_error
 from proctor.model.evidence import Json
+from proctor.model.numbers import read_digits
 from proctor.model.show import show
 
 _VALUE_DEPTH = 64
@@ -268,7 +269,7 @@ def read_nanoseconds(value: Json) -> int:
     """Return nanoseconds since 1970, from a number or its text; 0 where it is none."""
     # OTLP writes 64-bit numbers as text.
     if isinstance(value, str):
-        value = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else 0
+        value = read_digits(value, 20) or 0
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**64 else 0
 
 

@@ -22,3 +22,8 @@ def drop_nulls(value: Json) -> Json:
 def join_surrogates(text: str) -> str:
     """Return a text that can be written: two halves of a character side by side become one, and a lone half becomes U+FFFD."""
     return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def write_document(value: object) -> bytes:
+    """Return a value as a JSON document for people: indented, with a line break at its end."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

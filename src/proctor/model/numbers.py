@@ -21,6 +21,12 @@ def is_finite(value: float) -> bool:
         return False
 
 
+def read_digits(text: str | None, most: int) -> int | None:
+    """Return the number that a text of up to `most` digits is; None for any other text."""
+    # `isdigit` alone is also true of `²`, which `int` refuses.
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= most else None
+
+
 def to_whole_number(value: Json) -> Json:
     """Return `3.0` as `3`, and anything else as it is."""
     # Beyond 2**53 a float does not name one integer any more, and stays as it is.

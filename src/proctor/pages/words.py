@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from proctor.model.numbers import read_digits
 from proctor.report.catalogue import Catalogue, speak
 from proctor.report.html_text import duration_words
 from proctor.report.neutral import to_block, to_lines, to_one_line
@@ -84,7 +85,7 @@ def find_project_address(project_id: str, *parts: str) -> str:
 
 def read_number(text: str | None, largest: int = 10**9) -> int:
     """Return a whole number that stands in an address; 0 for what is none."""
-    return min(largest, int(text)) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
+    return min(largest, read_digits(text, 11) or 0)
 
 
 def show_block(text: str) -> str:

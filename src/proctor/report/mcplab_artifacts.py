@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json, ToolCall
-from proctor.model.json_values import write_as_text
+from proctor.model.json_values import write_as_text, write_document
 from proctor.model.numbers import to_whole_number, to_whole_numbers
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
@@ -49,7 +49,7 @@ def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeW
     rows = {row.case: row for row in made_with.rows}
     results = write_results(run, kept, made_with)
     return {
-        "results.json": msgspec.json.format(msgspec.json.encode(to_whole_numbers(results)), indent=2).decode() + "\n",
+        "results.json": write_document(to_whole_numbers(results)).decode(),
         "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
         "summary.md": write_summary_text(results),
         "report.html": report_page(results),

@@ -25,6 +25,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import StoreError
+from proctor.model.json_values import write_document
 from proctor.model.result import Ending
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.typed import make_json_decoder
@@ -60,7 +61,7 @@ class RunFiles:
                     file.flush()
                     os.fsync(file.fileno())
             # The header last: a folder is a run once it has one, so a crash before leaves no run without its suite.
-            _write_whole(folder / HEADER, msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n")
+            _write_whole(folder / HEADER, write_document(header))
             _sync_folder(self.folder)
         except FileExistsError:
             raise StoreError(f"there is a run {header.run_id!r} already") from None

@@ -24,6 +24,7 @@ from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
+from proctor.model.json_values import write_document
 from proctor.processes.dask_executor import TlsFiles
 from proctor.report.catalogue import DEFAULT, LANGUAGES
 from proctor.runner.ports import Judge
@@ -121,11 +122,9 @@ def _read_tls(options: argparse.Namespace) -> TlsFiles | None:
 def _show_summary(summary: BatchSummary, options: argparse.Namespace) -> None:
     with Output(options.report) as output:
         if options.format == "json":
-            from proctor.report.batch_json import render_batch_json  # one format at a time
-
-            output.write(render_batch_json(summary))
+            output.write(write_document(summary))
         elif options.format == "markdown":
-            from proctor.report.batch_markdown import render_batch_markdown
+            from proctor.report.batch_markdown import render_batch_markdown  # one format at a time
 
             output.write_text(render_batch_markdown(summary))
         elif options.format == "html":

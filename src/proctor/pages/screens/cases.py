@@ -7,6 +7,7 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.model.numbers import read_digits
 from proctor.pages.desk import Desk, find_in_project, open_desk, read_if_allowed
 from proctor.pages.document_diff import compare_documents
 from proctor.pages.forms import read_form
@@ -92,10 +93,11 @@ async def start_backtest(request: Request, source: Source) -> Response:
     """Have a case decided on kept traces, and show the run."""
     form = await read_form(request)
     desk, project, case = await find_case(request, source, to_write=True)
-    limit = form.get("limit", "").strip()
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 7):
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"limit": [f"expected a number, found {limit[:80]!r}"]})
-    run = await backtests.start_backtest(desk.hub, desk.caller, case["id"], backtests.BacktestSpec(limit=int(limit)))
+    given = form.get("limit", "").strip()
+    limit = read_digits(given, 6)
+    if limit is None:
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"limit": [f"expected a number, found {given[:80]!r}"]})
+    run = await backtests.start_backtest(desk.hub, desk.caller, case["id"], backtests.BacktestSpec(limit=limit))
     return redirect(find_project_address(project["id"], "runs", str(run["id"])))
 
 

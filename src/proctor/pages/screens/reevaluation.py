@@ -7,6 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.model.numbers import read_digits
 from proctor.pages.desk import Desk, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Page, Record, Source
@@ -28,7 +29,7 @@ async def show_reevaluation(request: Request, source: Source) -> Response:
     desk = open_desk(request, source, to_write=True)
     project = await source.get_project(request.path_params["project"])
     form = {name: request.query_params.get(name, "")[:_LONGEST] for name in _NAMES}
-    return await _show_form(request, source, desk, project, form, done=_read_count(request.query_params.get("done", "")))
+    return await _show_form(request, source, desk, project, form, done=read_digits(request.query_params.get("done"), 11))
 
 
 async def send_reevaluation(request: Request, source: Source) -> Response:
@@ -55,10 +56,6 @@ def _read_request(project_id: str, form: Record) -> ReevaluationRequest:
         since=form.get("since", "").strip() or None,
         until=form.get("until", "").strip() or None,
     )
-
-
-def _read_count(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
 
 
 async def _show_form(

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from proctor.evidence.span_rows import SpanRow
 from proctor.evidence.spans import Span
 from proctor.model.evidence import Json
+from proctor.model.numbers import read_digits
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
@@ -151,7 +152,8 @@ def _write_address(kept: Record, **more: str | None) -> str:
 
 
 def _read_number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 9 else otherwise
+    found = read_digits(text, 8)
+    return otherwise if found is None else found
 
 
 def _write_span(span: Span, row: SpanRow, tree: SpanTree) -> Record:

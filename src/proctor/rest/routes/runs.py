@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from proctor.actions.run_names import LONGEST
+from proctor.model.numbers import read_digits
 from proctor.report.catalogue import Language, choose_language
 from proctor.rest.route_parts import Body, PageMeta, PageOf, TheCaller, TheHub, ThePaging, make_router
 from proctor.rest.streams import CountedStream
@@ -354,10 +355,8 @@ async def run_stream(
     last_event_id: Annotated[str | None, Header(description="what a browser sends when it comes back; wins over `after`")] = None,
 ) -> Response:
     """Follow a run: server-sent events with ids, from the beginning or from where a reader was, until the run has ended."""
-    number = (
-        # `isdigit` alone is also true of `²`, which `int` refuses.
-        int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 16 else after
-    )
+    last = read_digits(last_event_id, 15)
+    number = after if last is None else last
     followed = await run_events.find_followed_run(hub, caller, run_id, number)
     if followed is None:
         # After 204 an `EventSource` does not connect again, as it does after every other end of a stream.
