@@ -33,7 +33,7 @@ from proctor.evidence.messages_common import (
     require_key,
 )
 from proctor.evidence.messages_gaps import doubt_end, find_gap, is_running, weigh_edits
-from proctor.evidence.messages_openai import ROLES, add_call, add_spoken
+from proctor.evidence.messages_openai import ROLES, add_call, add_spoken, add_untold_calls
 from proctor.evidence.messages_outputs import fold_outputs, with_answer
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.text import parse_json
@@ -268,9 +268,7 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
     # What is taken here must not be weighed again when the message is closed.
     fields.left["additional_kwargs"] = raw.left
     told = bool(draft.calls)
-    for index, value in enumerate(raw.take_list("tool_calls")):
-        if not told or not draft.knows(dict_or_empty(value).get("id")):
-            add_call(draft, value, f"{raw.at}.tool_calls[{index}]")
+    add_untold_calls(draft, raw)
     old = raw.take_object("function_call")
     # OpenAI's oldest form, kept beside `tool_calls` for the same call.
     if old is not None and not told:

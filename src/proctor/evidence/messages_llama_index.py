@@ -24,7 +24,7 @@ from proctor.evidence.messages_common import (
     read_role,
     require_key,
 )
-from proctor.evidence.messages_openai import add_call
+from proctor.evidence.messages_openai import add_untold_calls
 from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json
@@ -101,10 +101,7 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
         _add_blocks(draft, blocks)
         if not blocks:
             draft.add_text(content, f"{at}.content")
-        told = bool(draft.calls)
-        for index, value in enumerate(more.take_list("tool_calls")):
-            if not told or not draft.knows(dict_or_empty(value).get("id")):
-                add_call(draft, value, f"{more.at}.tool_calls[{index}]")
+        add_untold_calls(draft, more)
         old = more.take_object("function_call")
         if old is not None:
             draft.add_call(old.take("name"), old.take("arguments"), old.at)

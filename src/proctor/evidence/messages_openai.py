@@ -247,6 +247,14 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
         old.close()
 
 
+def add_untold_calls(draft: Draft, fields: Fields) -> None:
+    """Add the entries of `tool_calls` that the message has not told elsewhere."""
+    told = bool(draft.calls)
+    for index, value in enumerate(fields.take_list("tool_calls")):
+        if not told or not draft.knows(dict_or_empty(value).get("id")):
+            add_call(draft, value, f"{fields.at}.tool_calls[{index}]")
+
+
 def add_call(draft: Draft, value: Json, at: str) -> None:
     """Add one entry of `tool_calls`."""
     call = open_fields(value, at, draft.doubts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from proctor.batches.progress_line import ProgressLine
 from proctor.batches.run import open_batch, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exits import Exit
+from proctor.cli.judge_flags import open_judge
 from proctor.cli.language import VARIABLE, read_words
 from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
@@ -96,14 +96,8 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
 def _open_judge(suite: Suite, options: argparse.Namespace, memory: Path) -> Judge | None:
     from proctor.actions.history import find_home  # most suites have nothing to judge
     from proctor.actions.judge_settings import JudgeOptions
-    from proctor.actions.judges import open_suite_judge
-    from proctor.actions.trust import trust_for
-    from proctor.actions.variables import read_variables
 
-    home = find_home(None)
-    trust = trust_for("reading", granted=options.trust, home=home)
-    variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
-    opened = open_suite_judge(suite, home, variables, JudgeOptions(model=options.judge_model, memory=memory), trust)
+    opened = open_judge(suite, find_home(None), options, JudgeOptions(model=options.judge_model, memory=memory))
     return None if opened is None else opened.judge
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from proctor.actions.prices import with_prices
 from proctor.actions.suites import STANDARD_INPUT, load_suite
 from proctor.cli.exits import Exit
 from proctor.cli.gates import add_gate_flags, open_gate
-from proctor.cli.judge_flags import add_judge_flags, read_judge_options
+from proctor.cli.judge_flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.language import add_language_flag, read_words
 from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
@@ -119,14 +118,8 @@ def _read_records(stream: CheckStream, options: argparse.Namespace, output: Outp
 
 def _open_judge(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
     from proctor.actions.history import find_home  # most suites have nothing to judge
-    from proctor.actions.judges import open_suite_judge
-    from proctor.actions.trust import trust_for
-    from proctor.actions.variables import read_variables
 
-    home = find_home(options.home)
-    trust = trust_for("reading", granted=options.trust, home=home)
-    variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
-    return open_suite_judge(stream.suite, home, variables, read_judge_options(options), trust)
+    return open_judge(stream.suite, find_home(options.home), options, read_judge_options(options))
 
 
 def _judge_records(

@@ -14,7 +14,7 @@ from proctor.actions.run_names import LONGEST
 from proctor.model.numbers import read_digits
 from proctor.report.catalogue import Language, choose_language
 from proctor.rest.route_parts import Body, PageMeta, PageOf, TheCaller, TheHub, ThePaging, make_router
-from proctor.rest.streams import CountedStream
+from proctor.rest.streams import STILL_HERE, CountedStream, write_event
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.hub import Hub
 from proctor.service.runs import comparisons
@@ -361,17 +361,11 @@ async def run_stream(
     if followed is None:
         # After 204 an `EventSource` does not connect again, as it does after every other end of a stream.
         return Response(status_code=204)
-    # nginx would hold events back until its buffer is full.
-    headers = {"x-accel-buffering": "no"}
-    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, number), headers=headers)
+    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, number))
 
 
 async def _stream_events(request: Request, hub: Hub, run_id: str, after: int) -> AsyncIterator[bytes]:
     stopping = request.app.state.stopping
     yield b"retry: 1000\n\n"
     async for event in run_events.events(hub, run_id, after, stopping=stopping.is_set):
-        if event is None:
-            yield b": still here\n\n"
-            continue
-        number, kind = event["id"], event["kind"]
-        yield f"id: {number}\nevent: {kind}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
+        yield STILL_HERE if event is None else write_event(event)

@@ -124,9 +124,7 @@ def read_events(events: list[object], budget: Budget) -> Found:
     pieces = [read_member(event, "content") for event in events if is_instance_of(event, "agno", *_TOLD)]
     content = read_member(ended[-1], "content") if ended else "".join(piece for piece in pieces if isinstance(piece, str))
     has_events = any(is_instance_of(event, "agno", *_STARTED) for event in events)
-    found = Found(document={"text": content if isinstance(content, str) else None})
-    if content is not None and not isinstance(content, str):
-        found.body = simplify(content, budget, "$.content")
+    found = write_answer(content, budget)
     _weigh_end(events, found)
     if not has_events:
         found.doubt(CALL_PARTS, "this stream tells of content only: ask for `stream_events=True`, or for `yield_run_output=True`")
@@ -144,6 +142,14 @@ def read_events(events: list[object], budget: Budget) -> Found:
         found.doubt(
             CALL_PARTS, "these events do not show how often the model was asked, so those of tools may be left out: yield all of them"
         )
+    return found
+
+
+def write_answer(content: object, budget: Budget) -> Found:
+    """Return what was answered: a text, or a value."""
+    found = Found(document={"text": content if isinstance(content, str) else None})
+    if content is not None and not isinstance(content, str):
+        found.body = simplify(content, budget, "$.content")
     return found
 
 

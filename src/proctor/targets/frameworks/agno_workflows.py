@@ -14,10 +14,10 @@ from typing import Any, cast
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import ToolCall
 from proctor.model.show import shorten
-from proctor.targets.frameworks.agno import NO_WORDS, read_events, read_inner_calls
+from proctor.targets.frameworks.agno import NO_WORDS, read_events, read_inner_calls, write_answer
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
 from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
-from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.frameworks.simplify import Budget
 
 _SEEN = ("agent", "team")
 
@@ -27,7 +27,7 @@ def read(value: object, budget: Budget) -> Found | None:
     if not is_instance_of(value, "agno", "WorkflowRunOutput"):
         return None
     content = read_member(value, "content")
-    found = _write_answer(content, budget)
+    found = write_answer(content, budget)
     status = read_member(value, "status")
     word = str(getattr(status, "value", status)).upper()
     if word == "ERROR":
@@ -68,7 +68,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     if ended:
         # What an agent in it met with is an error of that step; the workflow went on.
         _doubt_failure(found)
-        answer = _write_answer(read_member(ended[-1], "content"), budget)
+        answer = write_answer(read_member(ended[-1], "content"), budget)
         found.document["text"], found.body = answer.document["text"], answer.body
     elif broken:
         found.failed = str(read_member(broken[-1], "error") or NO_WORDS)
@@ -93,13 +93,6 @@ def _doubt_failure(found: Found) -> None:
     if found.failed is not None:
         found.doubt(EVERYTHING, f"a run in it ended in an error: {shorten(found.failed, 200)}")
         found.failed = None
-
-
-def _write_answer(content: object, budget: Budget) -> Found:
-    found = Found(document={"text": content if isinstance(content, str) else None})
-    if content is not None and not isinstance(content, str):
-        found.body = simplify(content, budget, "$.content")
-    return found
 
 
 def _list_steps(results: list[Any]) -> Iterator[object]:
