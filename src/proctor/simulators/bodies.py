@@ -62,6 +62,13 @@ def read_object(request: Request) -> dict[str, Json]:
     return cast("dict[str, Json]", value)
 
 
+def read_payload(request: Request) -> tuple[str, bool]:
+    """Return the message that a body is, or that its JSON has under `payload`; and whether it is JSON."""
+    # What is no JSON is taken for the message itself, whatever it says it is: many clients say nothing.
+    is_json = "json" in request.headers.get("content-type", "") or request.body.lstrip().startswith(b"{")
+    return take_text(read_object(request), "payload", default="") if is_json else read_text(request), is_json
+
+
 def take_text(given: dict[str, Json], name: str, *, default: str | None = None) -> str:
     """Return a member that is text, or a number as text; one that is not there is the default, or refused without one."""
     value = given.get(name)

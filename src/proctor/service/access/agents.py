@@ -17,10 +17,11 @@ from proctor.service.changes import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.store.clearing import delete_agents_of, delete_traces_of
 from proctor.store.pages import Row
 from proctor.store.tables import agents
-from proctor.store.tenants import find_row, insert_row, query_owned
+from proctor.store.tenants import insert_row, query_owned
 
 AgentKind = Literal["http", "n8n", "flowise", "otlp", "custom"]
 _CHANGEABLE = ("name", "kind", "service_name", "external_ref", "paused", "settings")
@@ -89,9 +90,7 @@ async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, 
     refuse_emptying(values, "name", "kind", "paused")
     check_fields(values, names=_NAMES)
     async with hub.database.writing() as connection:
-        before = await find_row(connection, agents, caller.organization_id, id)
-        if before is None:
-            raise not_found("agent", id)
+        before = await require_row(connection, agents, caller.organization_id, "agent", id)
         await _check_unique(connection, caller, before["project_id"], id, values)
         row = await change_place(connection, hub, caller, agents, "agent", id, values, action)
     # After the commit: whoever read them before it would remember the agents as they were.

@@ -22,11 +22,12 @@ from proctor.service.access.tokens import hash_token
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.store import keys as rows
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import agents, keys, projects, records
-from proctor.store.tenants import ensure_organization, find_organization, find_row
+from proctor.store.tenants import ensure_organization, find_organization
 
 PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_", "sandbox": "vrl_sbx_"}
 _LONGEST_NAME = 200
@@ -120,9 +121,7 @@ async def get_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "keys are read with an organization key")
     async with hub.database.reading() as connection:
-        row = await find_row(connection, keys, caller.organization_id, id)
-    if row is None:
-        raise not_found("key", id)
+        row = await require_row(connection, keys, caller.organization_id, "key", id)
     return show_key(row)
 
 
@@ -269,14 +268,13 @@ def _read_expiry(hub: Hub, expires_at: str | None) -> str | None:
 async def _check_references(connection: AsyncConnection, organization_id: str, spec: KeySpec) -> None:
     """Refuse a key for what another organization has, or nobody: as if it were not there."""
     project_id, run_id = spec.project_id, spec.benchmark_run_id
-    if project_id is not None and await find_row(connection, projects, organization_id, project_id) is None:
-        raise not_found("project", project_id)
+    if project_id is not None:
+        await require_row(connection, projects, organization_id, "project", project_id)
     for agent_id in spec.agent_ids or ():
-        if await find_row(connection, agents, organization_id, agent_id, project_id=project_id) is None:
-            raise not_found("agent", agent_id)
-    if spec.solver_id is not None and await find_row(connection, records, organization_id, spec.solver_id, kind="solver") is None:
-        raise not_found("solver", spec.solver_id)
-    if run_id is not None and await find_row(connection, records, organization_id, run_id, kind="benchmark_run") is None:
-        raise not_found("benchmark run", run_id)
-    if spec.sandbox_id is not None and await find_row(connection, records, organization_id, spec.sandbox_id, kind="sandbox") is None:
-        raise not_found("sandbox", spec.sandbox_id)
+        await require_row(connection, agents, organization_id, "agent", agent_id, project_id=project_id)
+    if spec.solver_id is not None:
+        await require_row(connection, records, organization_id, "solver", spec.solver_id, kind="solver")
+    if run_id is not None:
+        await require_row(connection, records, organization_id, "benchmark run", run_id, kind="benchmark_run")
+    if spec.sandbox_id is not None:
+        await require_row(connection, records, organization_id, "sandbox", spec.sandbox_id, kind="sandbox")

@@ -28,11 +28,12 @@ from proctor.service.changes import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.store import alerts as rows
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import alert_deliveries, alert_rules, cases
-from proctor.store.tenants import change_row, delete_row, find_row, insert_row
+from proctor.store.tenants import change_row, delete_row, insert_row
 
 AlertKind = Literal["pass_rate", "failing_case", "missing_evidence"]
 DEFAULTS: dict[str, dict[str, Json]] = {
@@ -240,17 +241,14 @@ async def _queue_delivery(connection: AsyncConnection, hub: Hub, rule: Row, even
 
 
 async def _find_rule(connection: AsyncConnection, caller: Caller, id: str) -> Row:
-    row = await find_row(connection, alert_rules, caller.organization_id, id)
-    if row is None:
-        raise not_found("alert", id)
-    return row
+    return await require_row(connection, alert_rules, caller.organization_id, "alert", id)
 
 
 async def check_case(connection: AsyncConnection, caller: Caller, settings: Mapping[str, Json]) -> None:
     """Refuse settings that name a case which is not there."""
     case_id = settings.get("case_id")
-    if case_id is not None and await find_row(connection, cases, caller.organization_id, case_id) is None:
-        raise not_found("case", case_id)
+    if case_id is not None:
+        await require_row(connection, cases, caller.organization_id, "case", case_id)
 
 
 def _check_url(hub: Hub, url: str) -> None:
