@@ -63,6 +63,10 @@ class SpecError(InputError):
         self.nearest = tuple(nearest)
         self.hint = hint
 
+    def move_to(self, field: str | None) -> SpecError:
+        """Return the same error at another field: who reads a text does not know which field it is written in."""
+        return SpecError(self.message, field=field, offset=self.offset, nearest=self.nearest, hint=self.hint)
+
 
 class MissingExtra(InputError):
     """An optional part of proctor is not installed."""

@@ -12,6 +12,8 @@ ROOMS = ("service", "pages", "rest")
 """What pages show the refusals of."""
 MAKERS = ("Refusal", "Reason")
 """A refusal, and why the service is not well."""
+MISSING = {"not_found": 0, "require_row": 3}
+"""Who refuses what is not there, and which argument names it."""
 
 
 def list_refusals() -> dict[str, str]:
@@ -32,9 +34,9 @@ def _list_said(tree: ast.AST) -> Iterator[str]:
             for node in ast.walk(scope):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS:
                     yield from _read_call(node, known)
-                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "not_found":
+                elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MISSING:
                     # What is not there, which another sentence names.
-                    yield from _read_texts(node.args[0], known)
+                    yield from _read_texts(node.args[MISSING[node.func.id]], known)
 
 
 def _list_assigned(scope: ast.AST) -> dict[str, list[ast.expr]]:

@@ -13,7 +13,8 @@ from proctor.errors import StoreError
 from proctor.service.access import sessions as service_sessions
 from proctor.service.access.callers import LOCAL
 from proctor.service.access.keys import list_keys, revoke_key
-from proctor.service.access.sessions import SESSION_S, find_session_caller, hash_token, open_session
+from proctor.service.access.sessions import SESSION_S, find_session_caller, open_session
+from proctor.service.access.tokens import hash_token
 from proctor.service.hub import Hub
 from proctor.store.tables import sessions
 from tests.pages.world import World

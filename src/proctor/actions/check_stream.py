@@ -23,6 +23,7 @@ from proctor.model.lazy_cases import find_scratch, is_lazy, may_have
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
 from proctor.model.show import nearest
+from proctor.model.stamps import stamp_moment
 from proctor.report.exchange import with_exchange
 from proctor.scoring.completeness import decide_outcome
 from proctor.scoring.metrics import Tally
@@ -41,7 +42,7 @@ Shows = Literal["verdicts", "account", "evidence"]
 
 def wall_clock() -> str:
     """The time now, ISO 8601 in UTC."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return stamp_moment(datetime.now(UTC))
 
 
 def new_run_id() -> str:

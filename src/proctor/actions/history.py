@@ -15,13 +15,14 @@ from proctor.evidence.account import find_known
 from proctor.model.case import Case, Suite
 from proctor.model.lazy_cases import find_scratch, is_lazy, pick_cases
 from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, RunResult, Unmet
-from proctor.model.run import EntryDigest, RunEntry, RunHeader
+from proctor.model.run import RunEntry, RunHeader
 from proctor.model.verdict import Outcome
 from proctor.scoring.completeness import count_planned_attempts, decide_outcome, find_incomplete
 from proctor.scoring.metrics import Tally
 from proctor.scoring.score import score_axes
 from proctor.sources.pyproject import has_workspace_table
 from proctor.store.baselines import Baselines
+from proctor.store.run_entries import left_nothing
 from proctor.store.run_files import RunFiles, RunFolder
 
 RESULTS_FOLDER = ".proctor"
@@ -217,11 +218,6 @@ def unmet_of(suite: Suite, entries: Sequence[RunEntry]) -> Unmet:
         cases_without_evidence=sum(case.skip is None and case.id not in answered for case in suite.cases),
         records_without_case=sum(entry.case not in known for entry in entries),
     )
-
-
-def left_nothing(entry: RunEntry | EntryDigest) -> bool:
-    """Whether the agent could not be driven, so that every assertion ended as the attempt did; evidence may not have been loaded."""
-    return entry.outcome in ("error", "skip") and entry.code is not None and all(told.code == entry.code for told in entry.verdicts)
 
 
 def select_results(run: RunResult, chooses: Callable[[Case], bool]) -> RunResult:

@@ -15,7 +15,7 @@ from proctor.model.result import CaseResult, Ending, Incomplete, MissingAttempts
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.scratch import Numbers
 from proctor.scoring.completeness import count_planned_attempts
-from proctor.store.run_entries import EntryFile
+from proctor.store.run_entries import EntryFile, left_nothing
 
 _NOT_THERE = 0
 """No place: a place is kept as one more than the byte at which an entry begins."""
@@ -53,7 +53,7 @@ class KeptResults:
                 self._unknown += 1
                 self._beyond[len(self._answered), head.case, head.attempt] = start + 1
                 continue
-            self._answered[position] |= not head.left_nothing
+            self._answered[position] |= not left_nothing(head)
             place = self._first[position] + head.attempt
             # A negative number, as a forged log may have, would lead to an attempt of another case.
             if head.attempt >= 0 and place < self._first[position + 1]:

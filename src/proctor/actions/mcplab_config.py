@@ -15,6 +15,7 @@ import msgspec
 from proctor.actions.mcplab_plan import Entry, Plan
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
+from proctor.model.numbers import to_whole_numbers
 from proctor.targets.mcp_settings import HIDDEN, strip_url
 
 _SECRET_WORDS: Final = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
@@ -70,7 +71,7 @@ def public_suite(suite: Suite) -> Suite:
 
 def hash_of(config: Json) -> str:
     """SHA-256 of the compact JSON with sorted keys."""
-    return hashlib.sha256(msgspec.json.encode(_plain_numbers(config), order="deterministic")).hexdigest()
+    return hashlib.sha256(msgspec.json.encode(to_whole_numbers(config), order="deterministic")).hexdigest()
 
 
 def public_server(server: Entry) -> Entry:
@@ -175,14 +176,3 @@ def _rule(assertion: Assertion) -> dict[str, Json]:
 
 def _equals(spec: Json) -> dict[str, Json]:
     return {} if spec.equals is msgspec.UNSET else {"equals": spec.equals}
-
-
-def _plain_numbers(value: Json) -> Json:
-    """`1.0` is written `1`, as in JavaScript."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _plain_numbers(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain_numbers(each) for each in value]
-    return value

@@ -7,11 +7,11 @@ of the two runs says.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from proctor.actions.failures import find_shape
 from proctor.model.evidence import Json
 from proctor.scoring.intervals import Counts, wilson
 from proctor.scoring.paired import list_turned_cases
@@ -21,8 +21,6 @@ MOST_TREND = 20
 MOST_NAMED = 20
 """Cases or reasons that a list names; how many there are stands beside it."""
 MOST_REASONS = 10
-_VARIABLE = re.compile(r'"(?:[^"\\]|\\.)*"' + r"|'(?:[^'\\]|\\.)*'" + r"|\d+(?:[.,:]\d+)*")
-"""What may differ between two reasons that are alike."""
 
 
 class TrendPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +166,7 @@ def find_new_reasons(since: Iterable[FailedResult], before: Iterable[FailedResul
 
 
 def _find_kind(result: FailedResult) -> tuple[str, str | None, str]:
-    return (result.outcome, result.code, _VARIABLE.sub("…", result.reason))
+    return (result.outcome, result.code, find_shape(result.reason))
 
 
 def _make_reason(members: Sequence[FailedResult]) -> NewReason:

@@ -8,12 +8,12 @@ from typing import Self
 import msgspec
 
 from proctor.actions.gating import lacks_evidence
-from proctor.actions.history import left_nothing
 from proctor.model.case import Suite
 from proctor.model.result import Unmet
 from proctor.model.run import EntryDigest, RunEntry
 from proctor.scoring.intervals import Counts
 from proctor.scoring.statistics import count_outcomes
+from proctor.store.run_entries import left_nothing
 
 _MOST_FAILED = 8
 """Attempts of a case that failed without a word, of which one may still have something to say."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from proctor.errors import InputError
+from proctor.processes.event_loop import is_loop_running
 
 Result = TypeVar("Result")
 
@@ -16,9 +17,7 @@ def wait_for_end(work: Callable[[], Coroutine[Any, Any, Result]], *, called: str
 
     `called` is what the user wrote, `instead` what to write in a notebook and in other code that runs in a loop.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not is_loop_running():
         return asyncio.run(work())
     raise InputError(
         f"{called}(...) cannot wait where an event loop is running, as in a notebook or an async function: "

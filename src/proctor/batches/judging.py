@@ -32,6 +32,7 @@ from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Source
 from proctor.model.result import CaseResult
+from proctor.processes.event_loop import is_loop_running
 from proctor.runner.ports import Judge
 
 AT_ONCE = 64
@@ -174,9 +175,7 @@ def judge_sample(
 
 def _run_alone(work: Callable[[], Coroutine[Any, Any, JudgedTally]]) -> JudgedTally:
     """Run `work` to its end; in a thread of its own where a loop is running, as in a notebook, which a batch holds up anyway."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not is_loop_running():
         return asyncio.run(work())
     with ThreadPoolExecutor(1, "judge") as pool:
         return pool.submit(lambda: asyncio.run(work())).result()

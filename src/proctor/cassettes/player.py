@@ -19,6 +19,7 @@ from proctor.cassettes.ports import Kind
 from proctor.cassettes.scrub import Scrubber
 from proctor.errors import TargetError
 from proctor.model.evidence import Json
+from proctor.model.show import tell_more
 from proctor.report.neutral import to_one_line
 
 _MOST_TOLD = 3
@@ -58,7 +59,7 @@ class Player:
         if not left:
             return None
         shown = [to_one_line(f"{entry.scope}: {entry.kind} {entry.about}".rstrip(), 100) for entry in left[:_MOST_TOLD]]
-        more = f" and {len(left) - _MOST_TOLD} more" if len(left) > _MOST_TOLD else ""
+        more = tell_more(len(left), _MOST_TOLD)
         many = f"{len(left)} recorded exchange{'s were' if len(left) > 1 else ' was'} never asked for"
         return f"{many}, the agent does less than when {self._path} was recorded: {'; '.join(shown)}{more}"
 

@@ -14,7 +14,7 @@ from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json, ToolCall
-from proctor.model.show import shorten, show
+from proctor.model.show import shorten, show, tell_more
 from proctor.model.verdict import TextRange, Verdict, failed, missing
 
 MISSING_CALLS = missing("tool calls")
@@ -127,7 +127,7 @@ def describe_tools(calls: Sequence[ToolCall]) -> str:
     if not calls:
         return "no tool was called"
     names = ", ".join(shorten(call.name, 80) for call in calls[:_MOST_NAMES])
-    more = f" and {len(calls) - _MOST_NAMES} more" if len(calls) > _MOST_NAMES else ""
+    more = tell_more(len(calls), _MOST_NAMES)
     return f"tools called: {names}{more}"
 
 
@@ -162,7 +162,7 @@ def fail_no_call_fits(
     if best is None:
         return failed(summary, pointers=call_paths(evidence, among))
     index, differences = best
-    told = "; ".join(entry.sentence for entry in differences[:8]) + (f"; and {len(differences) - 8} more" if len(differences) > 8 else "")
+    told = "; ".join(entry.sentence for entry in differences[:8]) + tell_more(len(differences), 8, "; and")
     which = ", closest" if count > 1 else ""
     return failed(
         f"{summary}{which}: {told}",

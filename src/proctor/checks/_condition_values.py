@@ -17,6 +17,7 @@ from proctor.expressions.moments import Moment, find_zone, move_to_zone, order, 
 from proctor.expressions.scope import Scope
 from proctor.matchers.equal import deep_equal, join_path
 from proctor.model.evidence import Evidence, Json
+from proctor.model.numbers import is_number
 from proctor.model.recorded import Unrecorded, read_recorded
 from proctor.model.show import kind_of, show
 from proctor.work import spend
@@ -255,7 +256,7 @@ def _order_moments(left: Json, right: Json, scope: Scope) -> int | Undecided:
 
 def _is_number(value: Json) -> bool:
     # A NaN is less, equal and greater than nothing, and a comparison with it would only seem to be decided.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    return is_number(value) and value == value
 
 
 def _describe(value: Json) -> str:

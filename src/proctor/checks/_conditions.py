@@ -7,7 +7,7 @@ another part decides already: a part that does not hold decides an `and`, one th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from proctor.checks._answer import answer_json
 from proctor.checks._condition_values import Found, Undecided, Values, compare_values, show_found
 from proctor.expressions.condition import Both, Compare, Condition, Each, Not, Path, Truth
 from proctor.model.evidence import Evidence
-from proctor.model.show import kind_of, shorten, show
+from proctor.model.show import kind_of, shorten, show, tell_more
 from proctor.work import spend
 
 _MOST_TOLD = 3
@@ -95,32 +95,16 @@ class DecidingCondition:
 
     def _decide_both(self, condition: Both) -> Ruling:
         deciding = condition.word == "or"
-        rulings: list[Ruling] = []
-        for part in condition.parts:
-            ruling = self.decide(part)
-            if ruling.holds is deciding:
-                return ruling
-            rulings.append(ruling)
-        unsure = _choose_unsure(rulings)
-        if unsure is not None:
-            return unsure
+        rulings = _gather(map(self.decide, condition.parts), deciding)
+        if isinstance(rulings, Ruling):
+            return rulings
         return _join_failures(rulings) if deciding else _HOLDS
 
     def _decide_each(self, condition: Each) -> Ruling:
-        items = self.values.select(condition.prefix)
-        rulings: list[Ruling] = []
         deciding = condition.kind == "any"
-        for item in items:
-            with self.values.bind(condition.prefix, item):
-                if condition.subject is not None and self._is_absent(condition.subject):
-                    continue
-                ruling = self.decide(condition.body)
-            if ruling.holds is deciding:
-                return ruling
-            rulings.append(ruling)
-        unsure = _choose_unsure(rulings)
-        if unsure is not None:
-            return unsure
+        rulings = _gather(self._decide_items(condition), deciding)
+        if isinstance(rulings, Ruling):
+            return rulings
         if condition.kind == "every" and not rulings:
             assert condition.subject is not None
             reason = f"expected {shorten(condition.source, 200)}, found no value at {shorten(condition.subject.source, 120)}"
@@ -129,6 +113,14 @@ class DecidingCondition:
             return _HOLDS
         what = f"none of {len(rulings)} is so" if rulings else "there is none"
         return Ruling(False, f"expected {shorten(condition.source, 200)}, {what}", None, tuple(p for r in rulings[:20] for p in r.pointers))
+
+    def _decide_items(self, condition: Each) -> Iterator[Ruling]:
+        for item in self.values.select(condition.prefix):
+            with self.values.bind(condition.prefix, item):
+                if condition.subject is not None and self._is_absent(condition.subject):
+                    continue
+                ruling = self.decide(condition.body)
+            yield ruling
 
     def _is_absent(self, path: Path) -> bool:
         found = self.values.evaluate(path)
@@ -153,6 +145,17 @@ def _explain(condition: Compare, left: Found, right: Found) -> str:
     return f"expected {shorten(condition.source, 200)}, found " + " and ".join(each for each in (told, other) if each)
 
 
+def _gather(rulings: Iterable[Ruling], deciding: bool) -> Ruling | list[Ruling]:
+    """Return the first ruling that decides alone, else one that cannot be said, else all of them."""
+    found: list[Ruling] = []
+    for ruling in rulings:
+        if ruling.holds is deciding:
+            return ruling
+        found.append(ruling)
+    unsure = _choose_unsure(found)
+    return found if unsure is None else unsure
+
+
 def _choose_unsure(rulings: Sequence[Ruling]) -> Ruling | None:
     """Return the first that cannot be said, one that lacks evidence before any other; None where all can."""
     unsure = [ruling for ruling in rulings if ruling.holds is None]
@@ -161,5 +164,5 @@ def _choose_unsure(rulings: Sequence[Ruling]) -> Ruling | None:
 
 def _join_failures(rulings: Sequence[Ruling]) -> Ruling:
     told = "; ".join(ruling.reason for ruling in rulings[:_MOST_TOLD])
-    more = f"; and {len(rulings) - _MOST_TOLD} more" if len(rulings) > _MOST_TOLD else ""
+    more = tell_more(len(rulings), _MOST_TOLD, "; and")
     return Ruling(False, told + more, None, tuple(pointer for ruling in rulings[:20] for pointer in ruling.pointers))

@@ -22,11 +22,11 @@ from proctor.checks.caution import Reads
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.compile import Expected, compile_expected
-from proctor.matchers.equal import find_difference
+from proctor.matchers.equal import find_difference, join_path
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING, Missing
-from proctor.model.show import show
+from proctor.model.show import show, tell_more
 from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 
@@ -203,7 +203,7 @@ def decide_fields(
 def describe_failures(results: Sequence[FieldResult]) -> str:
     """Return the first failures in words."""
     wrong = [result.why for result in results if not result.passed]
-    more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    more = tell_more(len(wrong), _SHOWN, "; and")
     return "; ".join(wrong[:_SHOWN]) + more
 
 
@@ -228,13 +228,8 @@ def fail_unreadable(what: str, problems: Sequence[str]) -> Verdict:
 def build_dotted_pointer(base: str, path: str) -> str:
     """Return a pointer into the evidence for a dot path: `$.state.portal.rows[0]` and `a.0.b` give `$.state.portal.rows[0].a[0].b`."""
     for part in path.split("."):
-        base = f"{base}[{part}]" if part.isascii() and part.isdigit() else build_member_pointer(base, part)
+        base = f"{base}[{part}]" if part.isascii() and part.isdigit() else join_path(base, part)
     return base
-
-
-def build_member_pointer(base: str, key: str) -> str:
-    """Return a pointer to one member, the key as it is."""
-    return f"{base}.{key}" if key.isidentifier() else f"{base}[{show(key, 80)}]"
 
 
 def declare_state_reads(spec: msgspec.Struct) -> Reads:

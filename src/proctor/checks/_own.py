@@ -28,7 +28,7 @@ from proctor.errors import InputError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.numbers import is_finite
 from proctor.model.show import show
-from proctor.model.verdict import OUTCOMES, Verdict, errored, failed, missing, passed
+from proctor.model.verdict import OUTCOMES, Verdict, errored, failed, lacking, passed
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -164,16 +164,12 @@ def _make_decide(function: Callable[..., Any], mark: OwnMark, spec: msgspec.Stru
             verdict = _tell_error(error, function)
         # Also where the check caught the exception and went on: what it then said rests on evidence that is not there.
         if watch.lacking:
-            return _lack(watch.lacking[0])
+            return lacking(watch.lacking[0])
         if verdict.outcome == "pass" and not watch.touched:
             return errored("looked_at_nothing", f"the check {mark.name!r} passed without having looked at the evidence")
         return verdict
 
     return decide
-
-
-def _lack(why: str) -> Verdict:
-    return msgspec.structs.replace(missing(""), reason=why)
 
 
 def _read_answer(answer: object, mark: OwnMark, function: Callable[..., Any]) -> Verdict:

@@ -11,9 +11,10 @@ from proctor.checks._fields import Comparison, FieldResult, TextField, decide_ab
 from proctor.codecs.segments import Segment, SegmentPath, Span, compile_segment_path, explain_position
 from proctor.errors import EvidenceError, SpecError
 from proctor.expressions.scope import Scope
-from proctor.model.evidence import Json
+from proctor.model.evidence import Evidence, Json, State
 from proctor.model.missing import MISSING
-from proctor.model.verdict import TextRange, Verdict
+from proctor.model.show import show
+from proctor.model.verdict import TextRange, Verdict, missing
 from proctor.work import spend
 
 
@@ -56,7 +57,7 @@ def prepare_path(text: str, field: str) -> SegmentPath:
     try:
         return compile_segment_path(text)
     except SpecError as error:
-        raise SpecError(error.message, field=field, offset=error.offset, hint=error.hint) from None
+        raise error.move_to(field) from None
 
 
 def prepare_fields(fields: Sequence[TextField]) -> tuple[Sought, ...]:
@@ -104,16 +105,33 @@ def read_all(texts: Sequence[str], read: Callable[[str], Sequence[Segmented]], b
 class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
     """What is claimed of the last message that fits, prepared."""
 
+    read: Callable[[State], ReadSegments | None]
+    """Reads the messages of an end state; None where none were recorded."""
+    all_of_them: str
+    """What the messages are called."""
     fits: Callable[[Segmented, Scope], bool]
     correlation: tuple[Sought, ...]
     correlated: int
     """By how many paths it is decided whether a message fits."""
     fields: tuple[Sought, ...]
-    what: str
+    kind: str
+    """What one message is called."""
+    correlate_by: Mapping[str, Json]
     is_absent: bool
+    find_scope: Callable[[Evidence], Scope]
 
-    def decide(self, reading: ReadSegments, scope: Scope) -> Verdict:
+    @property
+    def what(self) -> str:
+        """Which message is meant, in words."""
+        told = ", ".join(f"{key} {show(value)}" for key, value in self.correlate_by.items())
+        return f"{self.kind} with {told}" if told else self.kind
+
+    def decide(self, evidence: Evidence) -> Verdict:
         """Return the verdict over the last message that fits."""
+        reading = self._read(evidence)
+        if reading is None:
+            return missing(self.all_of_them)
+        scope = self.find_scope(evidence)
         found = self._find_last(reading, scope)
         if self.is_absent:
             if found is None and reading.problems:
@@ -126,7 +144,15 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
         place, message = found
         return decide_fields(self.what, self._look(message, scope), pointers=(place,), matched=place)
 
-    def iterate_ranges(self, reading: ReadSegments, scope: Scope) -> Iterator[TextRange]:
+    def locate(self, evidence: Evidence) -> Iterator[TextRange]:
+        """Return where the texts stand that decided."""
+        reading = self._read(evidence)
+        return iter(()) if reading is None else self._iterate_ranges(reading, self.find_scope(evidence))
+
+    def _read(self, evidence: Evidence) -> ReadSegments | None:
+        return None if evidence.state is None else self.read(evidence.state)
+
+    def _iterate_ranges(self, reading: ReadSegments, scope: Scope) -> Iterator[TextRange]:
         """Yield the fields of the message that decided: all that hold, else those that do not; without fields, what it was chosen by.
 
         Of a field that is not there its segment is told, where that is there.

@@ -15,7 +15,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.numbers import is_finite
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, missing, passed
+from proctor.model.verdict import Verdict, failed, lacking, passed
 
 
 class CostWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,18 +36,14 @@ def cost_within(spec: CostWithin) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         cost = evidence.cost
         if cost is None:
-            return _lack("the cost is not known: there are no prices; `prices:` in proctor.yaml or --prices gives them")
+            return lacking("the cost is not known: there are no prices; `prices:` in proctor.yaml or --prices gives them")
         if spec.currency is not None and spec.currency != cost.currency:
-            return _lack(f"the cost is not known in {spec.currency}: the prices are in {cost.currency}")
+            return lacking(f"the cost is not known in {spec.currency}: the prices are in {cost.currency}")
         if cost.agent is None:
-            return _lack(f"the cost is not known: {cost.why}")
+            return lacking(f"the cost is not known: {cost.why}")
         told = f"{cost.agent:.6g} {cost.currency}"
         if cost.agent <= spec.most:
             return passed(f"cost {told}, at most {spec.most:g} as expected", pointers=("$.usage",))
         return failed(f"expected a cost of at most {spec.most:g} {cost.currency}, found {told}", pointers=("$.usage",))
 
     return decide
-
-
-def _lack(why: str) -> Verdict:
-    return msgspec.structs.replace(missing(""), reason=why)

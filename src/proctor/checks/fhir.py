@@ -40,7 +40,8 @@ from proctor.errors import CheckFault, SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, FhirState, Json
 from proctor.model.missing import MISSING
-from proctor.model.show import nearest, show
+from proctor.model.numbers import read_digits
+from proctor.model.show import nearest, show, tell_more
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted
 from proctor.work import spend
@@ -185,7 +186,7 @@ def _describe_strange_type(resource_type: str) -> str | None:
 def _refuse_blind_counts(spec: FhirResource) -> None:
     """Refuse a number of results that `_count` decides before anything is looked at: the search would never find one more."""
     text = spec.search.get("_count", "")
-    most = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+    most = read_digits(text, 9)
     if most is None:
         return
     if most == 0:
@@ -218,7 +219,7 @@ def _describe_search(spec: FhirResource) -> str:
 
 
 def _name_resource(found: Sequence[Found]) -> str:
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    more = tell_more(len(found), 3)
     return ", ".join(entry.name for entry in found[:3]) + more
 
 

@@ -28,7 +28,7 @@ from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json, StateFile
-from proctor.model.show import nearest, show
+from proctor.model.show import nearest, show, tell_more
 from proctor.model.verdict import TextRange, Verdict, missing
 from proctor.paths.dotted import find_dotted, trace_dotted
 from proctor.patterns.globs import LONGEST_PATH, compile_glob, matches_glob
@@ -111,7 +111,7 @@ def file_present(spec: FilePresent) -> Decide:
             too_long = next((index for index, file in enumerate(files) if len(file.path) > LONGEST_PATH), None)
             if not matched and too_long is not None:
                 return missing(f"whether $.state.files[{too_long}], whose path has more than {LONGEST_PATH} characters, is the {what} is")
-            told = ", ".join(map(show, paths[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+            told = ", ".join(map(show, paths[:3])) + tell_more(len(paths), 3)
             return decide_absence(told if matched else None, what, pointers=tuple(f"$.state.files[{index}]" for index, _ in matched[:10]))
         if not matched:
             near = nearest(spec.path, [file.path for file in files])

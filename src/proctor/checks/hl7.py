@@ -7,7 +7,7 @@ Of several messages that fit `correlate_by` the last one sent counts. Its keys a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -17,10 +17,9 @@ from proctor.checks.registry import Decide, check
 from proctor.codecs.hl7 import read_messages
 from proctor.codecs.segments import compile_segment_path
 from proctor.expressions.scope import Scope
-from proctor.model.evidence import Evidence, Hl7State, Json
+from proctor.model.evidence import Evidence, Json, State
 from proctor.model.missing import MISSING
-from proctor.model.show import show
-from proctor.model.verdict import TextRange, Verdict, missing
+from proctor.model.verdict import TextRange
 
 
 class Hl7Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,9 +38,7 @@ _TYPE, _TRIGGER, _EVENT = (compile_segment_path(path) for path in ("MSH.9.1", "M
 
 
 def _locate(spec: Hl7Message, evidence: Evidence) -> Iterator[TextRange]:
-    claim, scope_of = _prepare(spec)
-    feed = evidence.state.hl7 if evidence.state is not None else None
-    return iter(()) if feed is None else claim.iterate_ranges(_read(feed), scope_of(evidence))
+    return _prepare(spec).locate(evidence)
 
 
 @check(
@@ -54,34 +51,28 @@ def _locate(spec: Hl7Message, evidence: Evidence) -> Iterator[TextRange]:
 def hl7_message(spec: Hl7Message) -> Decide:
     """The last outbound HL7 v2 message that fits has the given values; the score is the share of fields that hold."""
     refuse_fields_when_absent(spec.absent, spec.fields)
-    claim, scope_of = _prepare(spec)
-
-    def decide(evidence: Evidence) -> Verdict:
-        feed = evidence.state.hl7 if evidence.state is not None else None
-        if feed is None:
-            return missing("HL7 messages")
-        return claim.decide(_read(feed), scope_of(evidence))
-
-    return decide
+    return _prepare(spec).decide
 
 
-def _prepare(spec: Hl7Message) -> tuple[SegmentClaim, Callable[[Evidence], Scope]]:
+def _prepare(spec: Hl7Message) -> SegmentClaim:
     fields = prepare_fields(spec.fields)
     correlation = prepare_correlation(spec.correlate_by, _ALIASES)
-    told = ", ".join(f"{key} {show(value)}" for key, value in spec.correlate_by.items())
-    claim = SegmentClaim(
+    return SegmentClaim(
+        read=_read,
+        all_of_them="HL7 messages",
         fits=lambda message, scope: all(_does_correlate(sought, message, scope) for sought in correlation),
         correlation=correlation,
         correlated=3 * len(correlation),
         fields=fields,
-        what=f"outbound HL7 message with {told}" if told else "outbound HL7 message",
+        kind="outbound HL7 message",
+        correlate_by=spec.correlate_by,
         is_absent=spec.absent,
+        find_scope=choose_scope_builder([sought.comparison for sought in (*fields, *correlation)]),
     )
-    return claim, choose_scope_builder([sought.comparison for sought in (*fields, *correlation)])
 
 
-def _read(feed: Hl7State) -> ReadSegments:
-    return read_all(feed.outbound, read_messages, "$.state.hl7.outbound")
+def _read(state: State) -> ReadSegments | None:
+    return None if state.hl7 is None else read_all(state.hl7.outbound, read_messages, "$.state.hl7.outbound")
 
 
 def _does_correlate(sought: Sought, message: Segmented, scope: Scope) -> bool:

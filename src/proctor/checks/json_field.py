@@ -7,13 +7,13 @@ from typing import Literal
 
 import msgspec
 
+from proctor.checks._fields import build_dotted_pointer
 from proctor.checks._json_places import open_answer
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.compile import compile_expected
-from proctor.matchers.equal import join_path
 from proctor.matchers.mismatch import show_value
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
@@ -53,7 +53,7 @@ def _locate(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
 def _locate_matched(spec: JsonField, evidence: Evidence) -> Iterator[TextRange]:
     if spec.condition in ("exists", "not_exists") or evidence.body is None:
         return
-    expected, pointer = compile_expected(spec.value, field="value"), _point_at(spec.field)
+    expected, pointer = compile_expected(spec.value, field="value"), build_dotted_pointer("$.body", spec.field)
     actual = find_dotted(evidence.body, spec.field)
     scope = Scope.read_from(evidence) if expected.dynamic else NO_SCOPE
     if actual is not MISSING and expected.find_mismatch(actual, scope, pointer) is None:
@@ -74,7 +74,7 @@ def json_field(spec: JsonField) -> Decide:
     if spec.condition in ("exists", "not_exists"):
         return _decide_presence(spec)
     expected = compile_expected(spec.value, field="value")
-    pointer = (_point_at(spec.field),)
+    pointer = (build_dotted_pointer("$.body", spec.field),)
     wanted = spec.condition == "equals"
     good = passed(f"{spec.field} is {'' if wanted else 'not '}{expected.describe()}", pointers=pointer)
     without = passed(f"{spec.field} is missing, so it is not {expected.describe()}", pointers=pointer)
@@ -101,7 +101,7 @@ def json_field(spec: JsonField) -> Decide:
 
 def _decide_presence(spec: JsonField) -> Decide:
     wanted = spec.condition == "exists"
-    pointer = (_point_at(spec.field),)
+    pointer = (build_dotted_pointer("$.body", spec.field),)
     good = passed(f"{spec.field} {'exists' if wanted else 'does not exist'}", pointers=pointer)
 
     def decide(evidence: Evidence) -> Verdict:
@@ -114,10 +114,3 @@ def _decide_presence(spec: JsonField) -> Decide:
         return failed(f"{pointer[0]}: expected {expectation}", pointers=pointer if actual is not MISSING else ())
 
     return decide
-
-
-def _point_at(field: str) -> str:
-    path = "$.body"
-    for part in field.split("."):
-        path = f"{path}[{part}]" if part.isascii() and part.isdigit() else join_path(path, part)
-    return path

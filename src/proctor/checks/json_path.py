@@ -20,7 +20,7 @@ from proctor.errors import SpecError
 from proctor.matchers.equal import deep_equal
 from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json
-from proctor.model.show import show
+from proctor.model.show import show, tell_more
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.paths.json_path import compile_path, list_keys
 
@@ -143,5 +143,5 @@ def _fail_equality(spec: JsonPath, found: list[Json], pointer: str) -> Verdict:
 def _list_values(found: list[Json]) -> str:
     if not found:
         return "nothing"
-    more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    more = tell_more(len(found), _MOST_SHOWN)
     return ", ".join(show(one) for one in found[:_MOST_SHOWN]) + more

@@ -22,7 +22,7 @@ from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
-from proctor.model.show import kind_of, shorten, show
+from proctor.model.show import kind_of, shorten, show, tell_more
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 
@@ -151,7 +151,7 @@ def _fail_nonconforming(what: str, errors: list[ValidationError], value: Json, p
     found = [(_place(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
     if not found:
         return failed(f"{what} does not conform to the schema; it is too large to say where: {show(value)}", pointers=(pointer,))
-    more = f", and {len(errors) - _MOST_ERRORS} more" if len(errors) > _MOST_ERRORS else ""
+    more = tell_more(len(errors), _MOST_ERRORS, ", and")
     return failed(
         f"{what} does not conform to the schema: " + "; ".join(f"{place}: {message}" for place, message in found) + more,
         details={"errors": [{"path": place, "message": message} for place, message in found], "count": len(errors)},

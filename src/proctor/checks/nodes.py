@@ -21,7 +21,7 @@ from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import Difference, build_argument_rule
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
-from proctor.model.show import nearest, shorten, show
+from proctor.model.show import nearest, shorten, show, tell_more
 from proctor.model.verdict import TextRange, Verdict, failed, missing, passed
 
 
@@ -198,7 +198,7 @@ def _fail_not_run(claim: Claim, level: Level | None, evidence: Evidence) -> Verd
 
 def _fail_claim(claim: Claim, level: Level, problems: Sequence[Difference], notes: Sequence[str]) -> Verdict:
     told = "; ".join(problem.sentence for problem in problems[:_MOST_TOLD])
-    more = f"; and {len(problems) - _MOST_TOLD} more" if len(problems) > _MOST_TOLD else ""
+    more = tell_more(len(problems), _MOST_TOLD, "; and")
     said = "".join(f"; {note}" for note in notes[:_MOST_TOLD])
     runs = sum(run.is_named(claim.name) for run in level.runs)
     which = f"the closest of {runs} {level.kind}s" if runs > 1 and claim.condition == "called" else f"as {level.kind}"
@@ -215,4 +215,4 @@ def _fail_claim(claim: Claim, level: Level, problems: Sequence[Difference], note
 
 
 def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(shorten(show(name), 80) for name in names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "none"
+    return ", ".join(shorten(show(name), 80) for name in names[:12]) + tell_more(len(names), 12) or "none"

@@ -23,6 +23,7 @@ from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json
+from proctor.model.show import tell_more
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 
 _MOST_TOLD: Final = 20
@@ -102,7 +103,7 @@ def _prepare(kinds: tuple[Kind, ...], allow: tuple[str, ...]) -> frozenset[str]:
 
 
 def _describe(found: list[Found]) -> str:
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    more = tell_more(len(found), 1)
     return f"{found[0].kind} at character {found[0].position + 1} ({found[0].mask()}){more}"
 
 

@@ -14,7 +14,6 @@ from proctor.checks._fields import (
     Comparison,
     RowField,
     build_dotted_pointer,
-    build_member_pointer,
     choose_scope_builder,
     decide_absence,
     decide_fields,
@@ -28,6 +27,7 @@ from proctor.checks._json_places import write_pointer
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
+from proctor.matchers.equal import join_path
 from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
@@ -60,7 +60,7 @@ def _locate(spec: PortalRecord, evidence: Evidence) -> Iterator[TextRange]:
     fields = prepare_rows(spec.fields)
     wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
     scope = choose_scope_builder([comparison for _, comparison in fields] + ([wanted] if wanted else []))(evidence)
-    base = build_member_pointer("$.state.portal", spec.resource)
+    base = join_path("$.state.portal", spec.resource)
     key = spec.key or ""
     rows = (portal or {}).get(spec.resource, [])
     found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, key, wanted, scope)]
@@ -92,7 +92,7 @@ def portal_record(spec: PortalRecord) -> Decide:
     wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
     scope_of = choose_scope_builder([comparison for _, comparison in fields] + ([wanted] if wanted else []))
     what = f"row of {spec.resource} with {spec.key} {show(spec.value)}" if wanted else f"row of {spec.resource}"
-    base = build_member_pointer("$.state.portal", spec.resource)
+    base = join_path("$.state.portal", spec.resource)
 
     def decide(evidence: Evidence) -> Verdict:
         portal = evidence.state.portal if evidence.state is not None else None

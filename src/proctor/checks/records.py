@@ -16,7 +16,6 @@ from proctor.checks._fields import (
     Comparison,
     FieldResult,
     RowField,
-    build_member_pointer,
     choose_scope_builder,
     decide_fields,
     declare_state_reads,
@@ -25,6 +24,7 @@ from proctor.checks._fields import (
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
+from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing
@@ -69,7 +69,7 @@ def _prepare(spec: RecordsMatch) -> tuple[EntryClaim, Callable[[Evidence], Scope
     chosen_by = tuple((path, Comparison(value, field=f"where.{path}")) for path, value in spec.where.items())
     claim = EntryClaim(
         what=describe_choice(f"row of {spec.collection}", chosen_by),
-        base=build_member_pointer("$.state.records", spec.collection),
+        base=join_path("$.state.records", spec.collection),
         chosen_by=chosen_by,
         fields=prepare_claimed(spec.fields, (), spec.absent),
         is_absent=spec.absent,

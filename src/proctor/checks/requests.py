@@ -15,7 +15,7 @@ from proctor.checks.registry import Decide, check
 from proctor.codecs.query import decode_percent
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, StateRequest
-from proctor.model.show import nearest, show
+from proctor.model.show import nearest, show, tell_more
 from proctor.model.verdict import Verdict, failed, missing, passed
 from proctor.patterns.globs import LONGEST_PATH, compile_glob, matches_glob
 from proctor.work import spend
@@ -156,7 +156,7 @@ def _tell_unclear(requests: list[tuple[int, StateRequest]], pattern: _Pattern) -
 
 
 def _describe(requests: list[tuple[int, StateRequest]]) -> str:
-    more = f" and {len(requests) - _SHOWN} more" if len(requests) > _SHOWN else ""
+    more = tell_more(len(requests), _SHOWN)
     return ", ".join(f"{one.method} {show(one.path, 80)[1:-1]} ({one.status})" for _, one in requests[:_SHOWN]) + more
 
 

@@ -160,7 +160,7 @@ def tool_argument(spec: ToolArgument) -> Decide:
     except SpecError as error:
         # The rule speaks of `arguments.<name>...`; the author wrote `value`.
         inner = (error.field or "").removeprefix(f"arguments.{spec.argument}")
-        raise SpecError(error.message, field=f"value{inner}", offset=error.offset, nearest=error.nearest, hint=error.hint) from error
+        raise error.move_to(f"value{inner}") from error
     assert rule is not None  # one argument is listed
     wanted = f"a call of {show(spec.tool)} with {spec.argument} = {show(spec.value)}"
     ok = passed(f"{show(spec.tool)} was called with {spec.argument} = {show(spec.value)}")

@@ -18,7 +18,7 @@ from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.recorded import tells_ending
-from proctor.model.show import show
+from proctor.model.show import show, tell_more
 from proctor.model.verdict import Verdict, failed, missing, passed
 
 _OK = passed("no tool call ended in an error")
@@ -46,7 +46,7 @@ def _decide(evidence: Evidence, silent_succeed: bool) -> Verdict:
     if not broken:
         return (None if silent_succeed else _fail_untold_ending(calls, evidence)) or _OK
     told = "; ".join(f"{calls[index].name} at {call_path(evidence, index)}: {_show_error(calls[index])}" for index in broken[:3])
-    more = f"; and {len(broken) - 3} more" if len(broken) > 3 else ""
+    more = tell_more(len(broken), 3, "; and")
     return failed(
         f"expected no tool call to fail; {len(broken)} of {len(calls)} failed: {told}{more}",
         details={"failed": [_record_broken_call(calls[index]) for index in broken[:100]]},

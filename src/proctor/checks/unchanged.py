@@ -15,7 +15,7 @@ from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, StateChange
-from proctor.model.show import show
+from proctor.model.show import show, tell_more
 from proctor.model.verdict import Verdict, failed, missing, passed
 from proctor.patterns.globs import compile_glob, matches_glob
 from proctor.work import spend
@@ -78,7 +78,7 @@ def unchanged(spec: Unchanged) -> Decide:
         details = {"changes": len(changes), "unexpected": [describe_change(change) for _, change in strange[:100]]}
         if not strange:
             return passed(f"nothing else changed in the systems ({len(changes)} changes in all)", details=details)
-        more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
+        more = tell_more(len(strange), _SHOWN)
         told = ", ".join(describe_change(change) for _, change in strange[:_SHOWN])
         pointers = tuple(f"$.state.changes[{index}]" for index, _ in strange[:10])
         return failed(f"expected no other change, found {told}{more}", details=details, pointers=pointers)

@@ -23,7 +23,7 @@ from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, VoiceTurn
 from proctor.model.judgement import Material, Opinion, Question, make_pending
-from proctor.model.show import shorten, show
+from proctor.model.show import shorten, show, tell_more
 from proctor.model.verdict import TextRange, Verdict, errored, failed, missing, passed
 from proctor.work import spend
 
@@ -232,7 +232,7 @@ def _decide_verdict(found: list[Said], runs: list[Spoken], speaker: str | None, 
         return missing(f"a turn of {show(speaker)}")
     if not wrong:
         return passed(told, details=details, pointers=tuple(dict.fromkeys(pointers)))
-    more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+    more = tell_more(len(wrong), 3, "; and")
     return failed(
         f"{told}: {'; '.join(wrong[:3])}{more}", details=details, pointers=tuple(dict.fromkeys(pointers)), score=held / len(found)
     )

@@ -6,7 +6,7 @@ out and named; an absence cannot be claimed beside one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -16,9 +16,8 @@ from proctor.checks.registry import Decide, check
 from proctor.codecs.segments import compile_segment_path
 from proctor.codecs.x12 import read_transactions
 from proctor.expressions.scope import Scope
-from proctor.model.evidence import Evidence, Json, X12State
-from proctor.model.show import show
-from proctor.model.verdict import TextRange, Verdict, missing
+from proctor.model.evidence import Evidence, Json, State
+from proctor.model.verdict import TextRange
 
 
 class X12Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,9 +37,7 @@ _KIND = compile_segment_path("ST.1")
 
 
 def _locate(spec: X12Response, evidence: Evidence) -> Iterator[TextRange]:
-    claim, scope_of = _prepare(spec)
-    store = evidence.state.x12 if evidence.state is not None else None
-    return iter(()) if store is None else claim.iterate_ranges(_read(store), scope_of(evidence))
+    return _prepare(spec).locate(evidence)
 
 
 @check(
@@ -53,21 +50,12 @@ def _locate(spec: X12Response, evidence: Evidence) -> Iterator[TextRange]:
 def x12_response(spec: X12Response) -> Decide:
     """The last X12 transaction that fits has the given values; the score is the share of fields that hold."""
     refuse_fields_when_absent(spec.absent, spec.fields)
-    claim, scope_of = _prepare(spec)
-
-    def decide(evidence: Evidence) -> Verdict:
-        store = evidence.state.x12 if evidence.state is not None else None
-        if store is None:
-            return missing("X12 responses")
-        return claim.decide(_read(store), scope_of(evidence))
-
-    return decide
+    return _prepare(spec).decide
 
 
-def _prepare(spec: X12Response) -> tuple[SegmentClaim, Callable[[Evidence], Scope]]:
+def _prepare(spec: X12Response) -> SegmentClaim:
     fields = prepare_fields(spec.fields)
     correlation = prepare_correlation(spec.correlate_by, {})
-    told = ", ".join(f"{key} {show(value)}" for key, value in spec.correlate_by.items())
     kind = f"X12 {spec.transaction} response" if spec.transaction is not None else "X12 response"
 
     def fits(transaction: Segmented, scope: Scope) -> bool:
@@ -76,16 +64,19 @@ def _prepare(spec: X12Response) -> tuple[SegmentClaim, Callable[[Evidence], Scop
         return all(sought.look(transaction, scope).passed for sought in correlation)
 
     chosen_by = () if spec.transaction is None else (Sought("ST.1", _KIND, Comparison(spec.transaction, field="transaction")),)
-    claim = SegmentClaim(
+    return SegmentClaim(
+        read=_read,
+        all_of_them="X12 responses",
         fits=fits,
         correlation=(*chosen_by, *correlation),
         correlated=1 + len(correlation),
         fields=fields,
-        what=f"{kind} with {told}" if told else kind,
+        kind=kind,
+        correlate_by=spec.correlate_by,
         is_absent=spec.absent,
+        find_scope=choose_scope_builder([sought.comparison for sought in (*fields, *correlation)]),
     )
-    return claim, choose_scope_builder([sought.comparison for sought in (*fields, *correlation)])
 
 
-def _read(store: X12State) -> ReadSegments:
-    return read_all(store.responses, read_transactions, "$.state.x12.responses")
+def _read(state: State) -> ReadSegments | None:
+    return None if state.x12 is None else read_all(state.x12.responses, read_transactions, "$.state.x12.responses")

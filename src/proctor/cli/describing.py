@@ -10,7 +10,7 @@ from proctor.actions.describe_trace import FileDescription, describe_trace
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.renderers import wants_colour
-from proctor.report.json_text import encode_strangers
+from proctor.model.json_values import encode_strangers
 from proctor.report.style import Style
 from proctor.report.trace_text import TracePainter, counts_document, record_document
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from typing import TYPE_CHECKING
 
 from proctor.cli.parser import parse_natural, parse_positive
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from proctor.actions.judge_settings import JudgeOptions
+    from proctor.actions.judges import OpenedJudge
+    from proctor.model.case import Suite
 
 
 def add_judge_flags(parser: argparse.ArgumentParser) -> None:
@@ -33,3 +39,14 @@ def read_judge_options(options: argparse.Namespace) -> JudgeOptions:
         share_over_repeats=True if options.share_judgements else None,
         max_calls=options.max_judge_calls,
     )
+
+
+def open_judge(suite: Suite, home: Path, options: argparse.Namespace, wanted: JudgeOptions) -> OpenedJudge | None:
+    """Open the judge of a suite whose evidence is there already; None where the suite has nothing to judge."""
+    from proctor.actions.judges import open_suite_judge  # most suites have nothing to judge
+    from proctor.actions.trust import trust_for
+    from proctor.actions.variables import read_variables
+
+    trust = trust_for("reading", granted=options.trust, home=home)
+    variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
+    return open_suite_judge(suite, home, variables, wanted, trust)

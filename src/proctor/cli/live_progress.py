@@ -11,6 +11,7 @@ from itertools import islice
 
 from proctor.cli.verbose import print_case
 from proctor.model.result import CaseResult
+from proctor.model.show import tell_more
 from proctor.report.case_faults import CaseFaults, find_case_fault
 from proctor.report.judge_faults import find_fault
 from proctor.report.neutral import to_one_line
@@ -90,7 +91,7 @@ class _MovingLine:
         rate = self._done / spent
         left = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
         names = ", ".join(to_one_line(case, 24) for case, _ in list(self._running)[:_MOST_NAMES])
-        more = f" and {len(self._running) - _MOST_NAMES} more" if len(self._running) > _MOST_NAMES else ""
+        more = tell_more(len(self._running), _MOST_NAMES)
         running = f"; running {names}{more}" if names else ""
         text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{left}{running}"
         print(f"\r\x1b[2K{text[:160]}", end="", file=sys.stderr, flush=True)

@@ -9,9 +9,10 @@ import msgspec
 
 from proctor.cli.output import Output
 from proctor.errors import InputError
+from proctor.model.json_values import encode_strangers
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
-from proctor.report.json_text import CaseEncoder, encode_strangers, indent_item, iterate_document
+from proctor.report.json_text import CaseEncoder, indent_item, iterate_document
 from proctor.report.result_rows import Cells, RowWriter, iterate_csv, name_run
 
 _IN_MEMORY = 1 << 18

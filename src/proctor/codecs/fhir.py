@@ -30,6 +30,7 @@ from proctor.codecs.fhir_matching import (
 from proctor.codecs.fhir_parameters import Parameter, list_parameters, list_resource_types
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number, read_digits
 from proctor.model.show import nearest, show
 from proctor.work import spend
 
@@ -136,9 +137,9 @@ def _compile(resource_type: str, search: Mapping[str, str] | Iterable[tuple[str,
             for key in filter(None, value.split(",")):
                 order.append((_find_parameter(resource_type, key.lstrip("-"), known), key.startswith("-")))
         elif name == "_count":
-            if not (value.isascii() and value.isdigit()) or len(value) > 9:
+            most = read_digits(value, 9)
+            if most is None:
                 raise SpecError(f"_count: expected a whole number, found {show(value)}", field=f"{field}._count")
-            most = int(value)
         elif name in ("_include", "_revinclude"):
             includes.append(compile_include(name, value, field=f"{field}.{name}"))
         elif "." in name:
@@ -256,4 +257,4 @@ def _make_sort_key(element: Json, parameter: Parameter) -> Json:
             return element if isinstance(element, str) else None
         case "number" | "quantity":
             value = element.get("value") if isinstance(element, dict) else element
-            return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+            return value if is_number(value) else None

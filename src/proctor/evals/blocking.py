@@ -14,6 +14,8 @@ from collections.abc import Coroutine
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
+from proctor.processes.event_loop import is_loop_running
+
 T = TypeVar("T")
 
 HOME_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("HOME_LOOP", default=None)
@@ -26,7 +28,7 @@ _shared: asyncio.AbstractEventLoop | None = None
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Wait for `work`, which runs in another thread. Raises `RuntimeError` inside an event loop."""
-    if is_in_loop():
+    if is_loop_running():
         # Python warns of a coroutine that nobody ever awaited, unless it is closed.
         work.close()
         raise RuntimeError("this call would stop the running event loop: use the asynchronous twin with await")
@@ -36,15 +38,6 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     except BaseException:
         future.cancel()  # Ctrl-C while waiting ends the work too
         raise
-
-
-def is_in_loop() -> bool:
-    """Return whether an event loop runs in this thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _get_shared_loop() -> asyncio.AbstractEventLoop:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import threading
 from collections.abc import Callable
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from proctor.evals.blocking import HOME_LOOP
 from proctor.model.show import exception_text
+from proctor.processes.threads import run_in_thread
 from proctor.targets.interrupts import is_interrupt
 
 
@@ -60,34 +60,13 @@ async def end_task(task: asyncio.Task[object]) -> None:
 
 
 async def _run_in_thread(work: Callable[[], object], context: contextvars.Context) -> object:
-    """Run blocking work in a thread that does not keep the process alive: a pool would wait for it."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[object] = loop.create_future()
-
-    def settle(answer: object, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(answer)
-
-    def main() -> None:
-        answer, error = None, None
-        try:
-            answer = context.run(work)
-        except (StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit) as raised:
-            # A future cannot carry these: they would end what waits for it.
-            error = FunctionExit(_describe_exit(raised))
-        except BaseException as raised:  # it is the caller's to see, whatever it is
-            error = raised
-        try:
-            loop.call_soon_threadsafe(settle, answer, error)
-        except RuntimeError:
-            return  # the loop was closed meanwhile: nobody waits
-
-    threading.Thread(target=main, name="proctor eval", daemon=True).start()
-    return await done
+    answer, error = await run_in_thread(work, context, "proctor eval")
+    if isinstance(error, (StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit)):
+        # These would end what waits for it.
+        raise FunctionExit(_describe_exit(error))
+    if error is not None:
+        raise error
+    return answer
 
 
 def describe_exception(error: BaseException) -> str:

@@ -25,7 +25,7 @@ from proctor.evals.score_rows import (
     score_integrity,
     suite_config_hash,
 )
-from proctor.model.numbers import is_finite
+from proctor.model.numbers import is_finite, is_number
 from proctor.model.show import nearest, show
 
 GateStatus = Literal["passed", "failed", "non_gateable", "usage_error"]
@@ -225,7 +225,7 @@ def make_report(verdicts: Iterable[GateVerdict], integrity: Literal["valid", "in
 
 def is_bound(value: object) -> bool:
     """Return whether a value is a limit: a number of at least 0."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 and value != math.inf
+    return is_number(value) and value >= 0 and value != math.inf
 
 
 # --- one run ------------------------------------------------------------------------------------------------------------------

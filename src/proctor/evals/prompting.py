@@ -27,6 +27,7 @@ from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, Mo
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.numbers import is_number
 from proctor.model.show import show
 from proctor.model.typed import convert_to
 from proctor.targets.agent_conversation import AgentSettings
@@ -89,7 +90,7 @@ def read_timeout(timeout: Timeout | None, timeout_ms: float | None) -> tuple[flo
 def _read_milliseconds(value: object, field: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+    if not is_number(value) or not 0 < value < float("inf"):
         raise ValueError(f"{field}: expected milliseconds above 0, found {show(value)}")
     return float(value)
 
@@ -124,6 +125,7 @@ class WatchedModel:
         ended: Callable[[Sequence[Step]], str | None],
         step_ms: float | None = None,
     ) -> None:
+        self.provider, self.name = model.provider, model.name
         self._model = model
         self._step_ms = step_ms
         self._context = context
@@ -134,16 +136,6 @@ class WatchedModel:
         """The conversation without the context, as the model was last told it."""
         self.spans: list[ModelSpan] = []
         self.stopped: str | None = None
-
-    @property
-    def provider(self) -> str:
-        """The provider of the model."""
-        return self._model.provider
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self._model.name
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Ask the model, unless the caller wants no more steps."""

@@ -16,6 +16,7 @@ import msgspec
 
 from proctor.evals.canonical import canonical_digest, canonical_json, text_digest
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.typed import convert_to
 
@@ -250,7 +251,7 @@ def make_row(definition: ScoreDefinition, outcome: ScoreOutcome) -> ScoreResult:
 
 
 def _explain_unusable(value: object) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         return f"the scorer returned {show(value)} where a number from 0 to 1 is expected"
     return None if is_fraction(value) else f"the scorer returned {show(value)}, which is not from 0 to 1"
 
@@ -317,7 +318,7 @@ def is_fraction(value: float) -> bool:
     """Return whether a value is a number from 0 to 1."""
     # The value comes from callers: what the type promises is checked here.
     given: Any = value
-    return isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given <= 1
+    return is_number(given) and 0 <= given <= 1
 
 
 def _require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -7,6 +7,7 @@ a part is kept: the others usually follow from it.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import msgspec
 
@@ -37,6 +38,11 @@ class Doubts:
         if part == "tool_calls":
             self.seen_tools = ()  # This is another doubt than that about tools a provider runs.
         self.unknown.setdefault(part, shorten(why, _LONGEST))
+
+    def doubt_parts(self, parts: Iterable[Part], why: str) -> None:
+        """Note that several parts are not known, for one reason."""
+        for part in parts:
+            self.doubt(part, why)
 
     def doubt_other_tools(self, why: str, seen: tuple[str, ...]) -> None:
         """Note that calls of other tools than these are not known."""

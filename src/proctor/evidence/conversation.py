@@ -22,6 +22,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, mcp_error
 from proctor.evidence.text import as_text, parse_json
 from proctor.evidence.usage import add_usage
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 
 Role = Literal["user", "assistant", "tool", "system"]
@@ -102,8 +103,7 @@ class _Pairing:
         if exchange is None or index is None:
             whose = result.id or result.name
             why = f"a tool result{f' ({whose})' if whose else ''} answers no call in these messages, so a call is missing"
-            for part in ("tool_calls", "tool_arguments", "tool_results"):
-                self._doubts.doubt(part, why)
+            self._doubts.doubt_parts(CALL_PARTS, why)
             return
         self._waiting.pop((id(exchange), index), None)
         # An index means something only within its own exchange; older exchanges have no queue of open calls any more.

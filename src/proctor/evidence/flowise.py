@@ -21,6 +21,7 @@ from proctor.evidence.times import write_ms_as_iso
 from proctor.evidence.usage import add_usage, find_usage
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 
 _IDS = ("chatId", "chatMessageId", "sessionId", "executionId", "memoryType")
@@ -103,7 +104,7 @@ def _doubt_prediction(entry: dict[str, Any], doubts: Doubts) -> None:
         why = describe_unknown_member("$", key, _PREDICTION, advice="")
         if holds_more(entry[key]):
             # Without a structured answer the JSON of the text, or the prediction itself, is what claims about fields read.
-            _doubt(_ALL if not told or entry.get("json") is None else _ALL[1:], why, doubts)
+            doubts.doubt_parts(_ALL if not told or entry.get("json") is None else _ALL[1:], why)
         elif isinstance(entry[key], str) and not told:
             doubts.doubt("answer", why)
 
@@ -112,16 +113,11 @@ def _list_objects(entry: dict[str, Any], key: str, doubts: Doubts) -> list[tuple
     """Return the objects of a list with their places, and doubt anything else in it."""
     value = entry.get(key)
     if value is not None and not isinstance(value, list):
-        _doubt(_TOOLS, f"{key} is {kind_of(value)} instead of a list", doubts)
+        doubts.doubt_parts(_TOOLS, f"{key} is {kind_of(value)} instead of a list")
     for index, step in enumerate(list_of(value)):
         if step is not None and not isinstance(step, dict):
-            _doubt(_TOOLS, f"{key}[{index}] is {kind_of(step)} instead of an object", doubts)
+            doubts.doubt_parts(_TOOLS, f"{key}[{index}] is {kind_of(step)} instead of an object")
     return [(index, step) for index, step in enumerate(list_of(value)) if isinstance(step, dict)]
-
-
-def _doubt(parts: tuple[Part, ...], why: str, doubts: Doubts) -> None:
-    for part in parts:
-        doubts.doubt(part, why)
 
 
 def _doubt_members(entry: dict[str, Any], known: frozenset[str], path: str, doubts: Doubts) -> None:
@@ -129,7 +125,7 @@ def _doubt_members(entry: dict[str, Any], known: frozenset[str], path: str, doub
     for key in list_unknown_members(entry, known):
         if holds_more(entry[key]) or isinstance(entry[key], str):
             parts: tuple[Part, ...] = ("tool_calls", "nodes", "usage") if holds_more(entry[key]) else ("nodes",)
-            _doubt(parts, describe_unknown_member(path, key, known, advice=""), doubts)
+            doubts.doubt_parts(parts, describe_unknown_member(path, key, known, advice=""))
 
 
 def _read_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
@@ -152,7 +148,7 @@ def _read_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
         input=data.get("input"),
         output=output,
         tool_calls=calls,
-        duration_ms=duration if isinstance(duration, (int, float)) and not isinstance(duration, bool) else None,
+        duration_ms=duration if is_number(duration) else None,
         error=(data.get("error") or "the node failed") if failed else None,
         usage=find_usage(output, doubts),
     )
@@ -161,14 +157,14 @@ def _read_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
 def _name_at(step: dict[str, Any], keys: tuple[str, ...], path: str, doubts: Doubts) -> str:
     name = find_first(step, *keys)
     if not isinstance(name, str):
-        _doubt(_TOOLS, f"{path} has no name", doubts)
+        doubts.doubt_parts(_TOOLS, f"{path} has no name")
     return as_text(name) or ""
 
 
 def _read_object(entry: dict[str, Any], key: str, path: str, doubts: Doubts) -> dict[str, Any]:
     value = entry.get(key)
     if value is not None and not isinstance(value, dict):
-        _doubt(("tool_calls", "nodes", "usage"), f"{path}.{key} is {kind_of(value)} instead of an object", doubts)
+        doubts.doubt_parts(("tool_calls", "nodes", "usage"), f"{path}.{key} is {kind_of(value)} instead of an object")
     return dict_or_empty(value)
 
 
@@ -209,7 +205,7 @@ def _call(entry: Json, node: str | None, path: str, doubts: Doubts) -> ToolCall 
         return None
     strange = list_unknown_members(entry, _USED)
     if strange:
-        _doubt(("tool_results",), describe_unknown_member(path, strange[0], _USED, advice=""), doubts)
+        doubts.doubt("tool_results", describe_unknown_member(path, strange[0], _USED, advice=""))
     known = entry.get("toolInput") is not None or not strange
     if not known:
         doubts.doubt("tool_arguments", describe_unknown_member(path, strange[0], _USED, advice=""))

@@ -29,6 +29,7 @@ from proctor.evidence.usage import add_usage, read_usage
 from proctor.model.account import MCPLAB_TRACE, UNSEEN_IN_A_PAGE
 from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, find_kept_part
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 
 _READ_FROM_OUTSIDE = "external"
@@ -141,8 +142,7 @@ def _doubt_count(metrics: Json, seen: int, doubts: Doubts) -> None:
 
 
 def _doubt_all(why: str, doubts: Doubts) -> None:
-    for part in ("tool_calls", "answer", "usage", "turns"):
-        doubts.doubt(part, why)
+    doubts.doubt_parts(("tool_calls", "answer", "usage", "turns"), why)
 
 
 def _doubt_message(message: dict[str, Any], path: str, doubts: Doubts) -> None:
@@ -244,5 +244,5 @@ def _call(block: dict[str, Any], result: dict[str, Any] | None, doubts: Doubts) 
         result=value,
         error=error,
         error_kind=kind if error is not None else None,
-        duration_ms=duration if isinstance(duration, (int, float)) and not isinstance(duration, bool) else None,
+        duration_ms=duration if is_number(duration) else None,
     )

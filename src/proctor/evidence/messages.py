@@ -367,8 +367,7 @@ def _weigh_envelope(evidence: Evidence, envelope: dict[str, Json], family: Messa
             raise EvidenceError(f"{told}; leave it out, or put it into metadata")
         kept[key] = value
         if tells_of_gap(key, value) and not key.endswith(_HARMLESS_ENDS):
-            for part in EVERYTHING:
-                doubts.doubt(part, f"$.{shorten(key, 40)}: {MISSING}")
+            doubts.doubt_parts(EVERYTHING, f"$.{shorten(key, 40)}: {MISSING}")
         if isinstance(value, str) and value != evidence.text and not key.endswith(_HARMLESS_ENDS):
             doubts.doubt("answer", f"$.{shorten(key, 40)}: this key beside the messages is not understood")
     return kept

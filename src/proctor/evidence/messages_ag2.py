@@ -13,7 +13,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
-from proctor.evidence.messages_common import Draft, Entries, Fields, open_fields
+from proctor.evidence.messages_common import Draft, Entries, Fields, iterate_objects
 from proctor.evidence.messages_openai import add_call, read_result_value
 
 _ROLES = ("assistant", "user", "tool", "function", "system")
@@ -52,13 +52,9 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts, asker: str) ->
     responses, calls, content = fields.take_list("tool_responses"), fields.take_list("tool_calls"), fields.take("content")
     if responses or role in ("tool", "function"):
         draft = Draft("tool", at, doubts)
-        for index, value in enumerate(responses):
-            answer = open_fields(value, f"{at}.tool_responses[{index}]", doubts)
-            if answer is not None:
-                draft.add_result(
-                    read_result_value(answer.take("content")), answer.at, id=answer.take("tool_call_id"), name=answer.take("name")
-                )
-                answer.close(("role",), role="tool")
+        for answer in iterate_objects(responses, f"{at}.tool_responses", doubts):
+            draft.add_result(read_result_value(answer.take("content")), answer.at, id=answer.take("tool_call_id"), name=answer.take("name"))
+            answer.close(("role",), role="tool")
         if not responses:
             draft.doubt_everything(at, "a message of a tool without its responses")
     else:

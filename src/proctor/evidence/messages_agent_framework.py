@@ -23,7 +23,6 @@ from proctor.evidence.messages_common import (
     Opened,
     list_parts,
     list_with_paths,
-    open_fields,
     read_role,
     read_usage_at,
     require_key,
@@ -188,10 +187,8 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
     role = fields.take("role")
     draft = Draft(read_role(dict_or_empty(role).get("value", role), at, _ROLES, "agent-framework messages"), at, doubts)
-    for index, value in enumerate(fields.take_list("contents")):
-        part = open_fields(value, f"{at}.contents[{index}]", doubts)
-        if part is not None:
-            _add_content(draft, part)
+    for part in fields.take_objects("contents"):
+        _add_content(draft, part)
     fields.close(_KEYS, role=draft.role)
     return draft.build()
 

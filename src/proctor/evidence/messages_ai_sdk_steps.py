@@ -16,8 +16,9 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.messages_common import EVERYTHING, Opened
 from proctor.evidence.messages_gaps import doubt_earlier
 from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
-from proctor.evidence.signs import CALLS, sign_of_end
+from proctor.evidence.signs import sign_of_end
 from proctor.evidence.usage import read_usage
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 
@@ -90,8 +91,7 @@ def open_result(document: Json) -> Opened | None:
     places: list[tuple[str, Json]] = [(f"{at}[{index}]", step) for index, step in enumerate(steps)] or [("$", result)]
     messages = _find_messages(result) if not steps else []
     if not steps and not messages:
-        for part in (*CALLS, "usage"):
-            doubts.doubt(part, LAST_STEP)
+        doubts.doubt_parts((*CALL_PARTS, "usage"), LAST_STEP)
     place = "$.responseMessages" if result.get("responseMessages") else "$.response.messages"
     entries: list[tuple[str, Json]] = [(f"{place}[{index}]", message) for index, message in enumerate(messages)]
     entries = entries or [(place, _write_message(dict_or_empty(step), place, doubts)) for place, step in places]
@@ -113,8 +113,7 @@ def _write_message(step: dict[str, Any], at: str, doubts: Doubts) -> dict[str, J
     """Return a step as a message of the assistant that has its calls and their results."""
     parts: list[Json]
     if at != "$" and not _is_step(step):
-        for part in EVERYTHING:
-            doubts.doubt(part, f"{at}: this step is not understood")
+        doubts.doubt_parts(EVERYTHING, f"{at}: this step is not understood")
     if isinstance(step.get("content"), list):
         parts = [_with_plain_output(part) for part in step["content"]]
     else:
@@ -123,8 +122,7 @@ def _write_message(step: dict[str, Any], at: str, doubts: Doubts) -> dict[str, J
         parts += [_with_plain_output({**dict_or_empty(result), "type": "tool-result"}) for result in list_of(step.get("toolResults"))]
     for key in step.keys() - _RESULT_KEYS if at != "$" else ():
         if step[key] not in (None, "", False) and not isinstance(step[key], (int, float)):
-            for part in EVERYTHING:
-                doubts.doubt(part, f"{at}.{shorten(key, 40)}: this key is not understood")
+            doubts.doubt_parts(EVERYTHING, f"{at}.{shorten(key, 40)}: this key is not understood")
     message: dict[str, Json] = {"role": "assistant", "content": parts}
     return {**message, "usage": step["usage"]} if step.get("usage") is not None and at != "$" else message
 
@@ -148,8 +146,8 @@ def _doubt_order(steps: list[dict[str, Any]], at: str, doubts: Doubts) -> None:
 def _doubt_end(reason: Json, at: str, doubts: Doubts) -> None:
     # Whether one that stopped to call tools called some is seen by its calls.
     sign = sign_of_end(reason) if reason not in ("tool-calls", None) else None
-    for part in sign.parts if sign is not None else ():
-        doubts.doubt(part, f"{at}: {sign.why}" if sign is not None else "")
+    if sign is not None:
+        doubts.doubt_parts(sign.parts, f"{at}: {sign.why}")
 
 
 def _compare_texts(told: Json, message: Json, doubts: Doubts) -> None:

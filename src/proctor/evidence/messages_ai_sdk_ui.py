@@ -13,7 +13,7 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message, Role, describe_failure
-from proctor.evidence.messages_common import Draft, Fields, open_fields, read_role
+from proctor.evidence.messages_common import Draft, Fields, iterate_objects, read_role
 from proctor.evidence.messages_gaps import doubt_end
 from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.evidence.usage import read_usage
@@ -108,18 +108,15 @@ def read_ui(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 def _add_all(draft: Draft, fields: Fields) -> None:
     parts = fields.take("parts")
     spoken = fields.take("content")
-    for index, value in enumerate(list_of(parts)):
-        part = open_fields(value, f"{fields.at}.parts[{index}]", draft.doubts)
-        if part is not None:
-            _add_part(draft, part)
+    for part in iterate_objects(list_of(parts), f"{fields.at}.parts", draft.doubts):
+        _add_part(draft, part)
     if parts is not None and not isinstance(parts, list):
         draft.doubt_everything(f"{fields.at}.parts", "expected a list of parts")
     if not draft.texts:
         # Version 4 keeps the text beside its parts too; before there were parts it stood only there.
         draft.add_text(spoken, f"{fields.at}.content")
-    for index, value in enumerate(fields.take_list("toolInvocations")):
-        call = open_fields(value, f"{fields.at}.toolInvocations[{index}]", draft.doubts)
-        if call is not None and not draft.knows(call.left.get("toolCallId")):
+    for call in fields.take_objects("toolInvocations"):
+        if not draft.knows(call.left.get("toolCallId")):
             _add_tool(draft, call, call.take("toolName"))
 
 

@@ -26,14 +26,13 @@ from proctor.evidence.messages_common import (
     Opened,
     list_with_paths,
     not_a_message_error,
-    open_fields,
     read_role,
 )
 from proctor.evidence.messages_gaps import doubt_end, is_running
 from proctor.evidence.messages_openai import ROLES
 from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.evidence.usage import read_usage
-from proctor.model.account import Part
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json
 
 _OBJECTS = ("thread.message", "thread.run.step")
@@ -98,8 +97,10 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
         (at for at, entry in entries if entry.get("role") == "assistant" and text_or_none(entry.get("run_id")) not in steps_of), None
     )
     if missing is not None or not steps_of:
-        for part in ("tool_calls", "tool_arguments", "tool_results"):
-            doubts.doubt(part, f"{missing or '$'}: messages of a thread do not tell of tools, and the steps of its run are not here")
+        doubts.doubt_parts(
+            CALL_PARTS,
+            f"{missing or '$'}: messages of a thread do not tell of tools, and the steps of its run are not here",
+        )
     told = {
         text_or_none(dict_or_empty(dict_or_empty(entry.get("step_details")).get("message_creation")).get("message_id")): entry.get("usage")
         for _, entry in entries
@@ -141,10 +142,7 @@ def _sort_oldest_first(entries: Entries) -> Entries:
 def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
     draft = Draft(read_role(fields.take("role"), at, ROLES, "assistants"), at, doubts)
-    for index, value in enumerate(fields.take_list("content")):
-        part = open_fields(value, f"{at}.content[{index}]", doubts)
-        if part is None:
-            continue
+    for part in fields.take_objects("content"):
         kind = part.take("type")
         if kind == "text":
             text = part.take("text")
@@ -170,10 +168,8 @@ def _step(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
     # The step only says that a message was written; the message itself is in the thread.
     if kind == "message_creation":
         return None
-    for index, value in enumerate(details.take_list("tool_calls")):
-        call = open_fields(value, f"{details.at}.tool_calls[{index}]", doubts)
-        if call is not None:
-            _add_call(draft, call, failed=status in ("failed", "cancelled", "expired"))
+    for call in details.take_objects("tool_calls"):
+        _add_call(draft, call, failed=status in ("failed", "cancelled", "expired"))
     details.close()
     draft.usage = read_usage(entry.get("usage"))
     return draft.build()

@@ -14,7 +14,17 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import decode_container
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, list_with_paths, not_a_message_error, open_fields, require_key
+from proctor.evidence.messages_common import (
+    Draft,
+    Entries,
+    Fields,
+    Opened,
+    iterate_objects,
+    iterate_parts,
+    list_with_paths,
+    not_a_message_error,
+    require_key,
+)
 from proctor.evidence.shape import dict_or_empty
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json
@@ -123,36 +133,27 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts, made: set[str]
 
 
 def _add_spoken(draft: Draft, content: Json, at: str) -> None:
-    if not isinstance(content, list):
-        draft.add_text(content, at)
-        return
-    for index, part in enumerate(content):
+    for place, part in iterate_parts(draft, content, at):
         # Pictures are objects with their data.
-        if isinstance(part, str):
-            draft.add_text(part, f"{at}[{index}]")
-        elif "data" not in dict_or_empty(part) and "url" not in dict_or_empty(part):
-            draft.doubt_everything(f"{at}[{index}]", "a part of this kind is not understood")
+        if "data" not in dict_or_empty(part) and "url" not in dict_or_empty(part):
+            draft.doubt_everything(place, "a part of this kind is not understood")
 
 
 def _add_calls(draft: Draft, content: Json, at: str) -> None:
     if not isinstance(content, list):
         draft.doubt_everything(at, "expected a list of calls")
         return
-    for index, value in enumerate(content):
-        call = open_fields(value, f"{at}[{index}]", draft.doubts)
-        if call is not None:
-            draft.add_call(call.take("name"), call.take("arguments"), call.at, id=call.take("id"))
-            call.close()
+    for call in iterate_objects(content, at, draft.doubts):
+        draft.add_call(call.take("name"), call.take("arguments"), call.at, id=call.take("id"))
+        call.close()
 
 
 def _add_results(draft: Draft, content: Json, at: str) -> None:
     if not isinstance(content, list):
         draft.doubt_everything(at, "expected a list of results")
         return
-    for index, value in enumerate(content):
-        result = open_fields(value, f"{at}[{index}]", draft.doubts)
-        if result is not None:
-            failed = result.take_flag("is_error")
-            answer = decode_container(result.take("content"))
-            draft.add_result(answer, result.at, id=result.take("call_id"), name=result.take("name"), failed=failed)
-            result.close(role="tool")
+    for result in iterate_objects(content, at, draft.doubts):
+        failed = result.take_flag("is_error")
+        answer = decode_container(result.take("content"))
+        draft.add_result(answer, result.at, id=result.take("call_id"), name=result.take("name"), failed=failed)
+        result.close(role="tool")

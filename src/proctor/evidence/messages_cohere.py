@@ -11,7 +11,7 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, list_with_paths, open_fields, read_role, read_usage_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, list_with_paths, read_role, read_usage_at
 from proctor.evidence.messages_openai import read_message
 from proctor.evidence.shape import dict_or_empty, list_of
 
@@ -61,15 +61,11 @@ def _read_old_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message
     fields = Fields(entry, at, doubts)
     draft = Draft(read_role(fields.take("role"), at, _OLD_ROLES, "cohere messages"), at, doubts)
     draft.add_text(fields.take("message"), f"{at}.message")
-    for index, value in enumerate(fields.take_list("tool_calls")):
-        call = open_fields(value, f"{at}.tool_calls[{index}]", doubts)
-        if call is not None:
-            draft.add_call(call.take("name"), call.take("parameters"), call.at)
-            call.close(("generation_id",))
-    for index, value in enumerate(fields.take_list("tool_results")):
-        result = open_fields(value, f"{at}.tool_results[{index}]", doubts)
-        if result is not None:
-            draft.add_result(result.take("outputs"), result.at, name=dict_or_empty(result.take("call")).get("name"))
-            result.close(role="tool")
+    for call in fields.take_objects("tool_calls"):
+        draft.add_call(call.take("name"), call.take("parameters"), call.at)
+        call.close(("generation_id",))
+    for result in fields.take_objects("tool_results"):
+        draft.add_result(result.take("outputs"), result.at, name=dict_or_empty(result.take("call")).get("name"))
+        result.close(role="tool")
     fields.close(role=draft.role)
     return draft.build()

@@ -33,11 +33,11 @@ from proctor.evidence.signs import end_of
 from proctor.evidence.spoken_calls import call_in_words
 from proctor.evidence.text import as_text
 from proctor.evidence.usage import read_usage
-from proctor.model.account import Part
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.model.show import kind_of, show
 
-EVERYTHING: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "input", "turns", "usage")
+EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "turns", "usage")
 """What a part that nobody understands may have been about."""
 
 MISSING = "messages are missing that this speaks of"
@@ -101,6 +101,10 @@ class Fields:
         self.doubt(EVERYTHING, f".{keys[0]}: expected a list, found {kind_of(value)}")
         return []
 
+    def take_objects(self, *keys: str) -> Iterator[Fields]:
+        """Take a list of objects to look into, and doubt what is none."""
+        return iterate_objects(self.take_list(*keys), f"{self.at}.{keys[0]}", self.doubts)
+
     def take_object(self, *keys: str) -> Fields | None:
         """Take an object to look into, and doubt anything else that is not null."""
         value = self.take(*keys)
@@ -114,8 +118,7 @@ class Fields:
 
     def doubt(self, about: Iterable[Part], why: str) -> None:
         """Doubt parts because of something in this object."""
-        for part in about:
-            self.doubts.doubt(part, self.at + why)
+        self.doubts.doubt_parts(about, self.at + why)
 
     def close(self, harmless: Collection[str] = (), *, role: Role | None = None) -> None:
         """Weigh the keys that nobody took, so that none is passed over in silence."""
@@ -130,9 +133,16 @@ def open_fields(value: Json, at: str, doubts: Doubts) -> Fields | None:
     """Return the fields of an object, and doubt everything if it is no object."""
     if isinstance(value, dict):
         return Fields(value, at, doubts)
-    for part in EVERYTHING:
-        doubts.doubt(part, f"{at}: expected an object, found {kind_of(value)}")
+    doubts.doubt_parts(EVERYTHING, f"{at}: expected an object, found {kind_of(value)}")
     return None
+
+
+def iterate_objects(values: Iterable[Json], at: str, doubts: Doubts) -> Iterator[Fields]:
+    """Yield the objects of a list, and doubt everything for what is none."""
+    for index, value in enumerate(values):
+        found = open_fields(value, f"{at}[{index}]", doubts)
+        if found is not None:
+            yield found
 
 
 def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
@@ -206,8 +216,7 @@ class Draft:
 
     def doubt_everything(self, at: str, why: str) -> None:
         """Doubt every part: what is here could be anything."""
-        for part in EVERYTHING:
-            self.doubts.doubt(part, f"{at}: {why}")
+        self.doubts.doubt_parts(EVERYTHING, f"{at}: {why}")
 
     def add_text(self, value: Json, at: str) -> None:
         """Add text that was said, and doubt everything if it is no text."""
@@ -311,10 +320,20 @@ def iterate_blocks(draft: Draft, content: Json, at: str) -> Iterator[Fields]:
     if not isinstance(content, list):
         draft.add_text(content, at)
         return
-    for index, value in enumerate(content):
-        block = open_fields(value, f"{at}[{index}]", draft.doubts)
-        if block is not None:
-            yield block
+    yield from iterate_objects(content, at, draft.doubts)
+
+
+def iterate_parts(draft: Draft, content: Json, at: str) -> Iterator[tuple[str, Json]]:
+    """Yield what is no text in a message's content, each with its place; add the texts, and content that is no list."""
+    if not isinstance(content, list):
+        draft.add_text(content, at)
+        return
+    for index, part in enumerate(content):
+        place = f"{at}[{index}]"
+        if isinstance(part, str):
+            draft.add_text(part, place)
+        else:
+            yield place, part
 
 
 def list_with_paths(entries: Iterable[Json], at: str) -> list[tuple[str, Json]]:

@@ -16,13 +16,12 @@ from collections.abc import Sequence
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
 from proctor.evidence.shape import dict_or_empty, list_of
-from proctor.model.account import Part
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json
 from proctor.model.show import show
 
-_CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
-_EARLIER: tuple[Part, ...] = (*_CALLS, "input", "turns", "usage")
-_LATER: tuple[Part, ...] = (*_CALLS, "answer", "usage")
+_EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
+_LATER: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage")
 
 NO_BEGINNING = "the messages do not begin with what was said to the agent, so calls before them may be missing"
 
@@ -43,20 +42,17 @@ _MOST_LOOKED_AT = 1_000
 
 def doubt_earlier(doubts: Doubts, why: str) -> None:
     """Doubt what stood before the first message."""
-    for part in _EARLIER:
-        doubts.doubt(part, why)
+    doubts.doubt_parts(_EARLIER, why)
 
 
 def doubt_beginning(doubts: Doubts) -> None:
     """Doubt the calls of a run of which only the end is here: nobody says anything to the agent."""
-    for part in _CALLS:
-        doubts.doubt(part, NO_BEGINNING)
+    doubts.doubt_parts(CALL_PARTS, NO_BEGINNING)
 
 
 def doubt_later(doubts: Doubts, why: str) -> None:
     """Doubt what follows: the run was not over."""
-    for part in _LATER:
-        doubts.doubt(part, why)
+    doubts.doubt_parts(_LATER, why)
 
 
 def doubt_end(doubts: Doubts, at: str, word: Json) -> None:
@@ -119,7 +115,6 @@ def compare_choices(choices: Sequence[Message], at: str, doubts: Doubts) -> None
     """Doubt an answer that came in several versions: nobody knows which of them was acted upon."""
     calls = [[(call.name, call.arguments) for call in choice.calls] for choice in choices]
     if any(made != calls[0] for made in calls):
-        for part in _CALLS:
-            doubts.doubt(part, f"{at}: {len(choices)} answers that call different tools; which one was taken is not known")
+        doubts.doubt_parts(CALL_PARTS, f"{at}: {len(choices)} answers that call different tools; which one was taken is not known")
     if any(choice.text != choices[0].text for choice in choices):
         doubts.doubt("answer", f"{at}: {len(choices)} different answers; which one was taken is not known")

@@ -20,6 +20,7 @@ from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, lis
 from proctor.evidence.messages_gaps import compare_choices
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.usage import find_usage
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 
 # A request may leave the role out; it is the user who speaks then.
@@ -179,10 +180,8 @@ def read_content(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 def add_parts(draft: Draft, fields: Fields) -> None:
     """Add the parts of a content."""
-    for index, value in enumerate(fields.take_list("parts")):
-        part = open_fields(value, f"{fields.at}.parts[{index}]", draft.doubts)
-        if part is not None:
-            _add_part(draft, part)
+    for part in fields.take_objects("parts"):
+        _add_part(draft, part)
 
 
 def _page_read(value: Json, at: str, doubts: Doubts) -> str | None:
@@ -212,7 +211,7 @@ def add_searches(draft: Draft, fields: Fields) -> None:
         draft.add_call("google_search", {"queries": queries}, grounding.at)
         draft.add_result(found, grounding.at, name="google_search")
     elif found:
-        grounding.doubt(("tool_calls", "tool_arguments", "tool_results"), ": sources were looked up, and no search is told")
+        grounding.doubt(CALL_PARTS, ": sources were looked up, and no search is told")
     grounding.close(_GROUNDING_KEYS)
 
 

@@ -26,17 +26,19 @@ from proctor.evidence.messages_common import (
     Draft,
     Entries,
     Fields,
+    iterate_parts,
     join_text_parts,
     not_a_message_error,
     open_fields,
     require_key,
 )
 from proctor.evidence.messages_gaps import doubt_end, find_gap, is_running, weigh_edits
-from proctor.evidence.messages_openai import add_call, add_spoken
+from proctor.evidence.messages_openai import ROLES, add_call, add_spoken, add_untold_calls
 from proctor.evidence.messages_outputs import fold_outputs, with_answer
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.text import parse_json
 from proctor.evidence.usage import find_usage
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 
 _TYPES: dict[str, Role] = {
@@ -54,14 +56,6 @@ _TYPES: dict[str, Role] = {
     "system": "system",
     "SystemMessage": "system",
     "SystemMessageChunk": "system",
-}
-_ROLES: dict[str, Role] = {
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "system": "system",
-    "developer": "system",
 }
 _KEYS = frozenset(
     (
@@ -142,8 +136,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 def finish(messages: list[Message], beside: dict[str, Json], doubts: Doubts) -> list[Message]:
     """Add the answer in a given form that a state keeps beside its messages, and say where the run waits."""
     if beside.get("__interrupt__"):
-        for part in ("answer", "tool_results"):
-            doubts.doubt(part, "$.__interrupt__: the run waits for a human")
+        doubts.doubt_parts(("answer", "tool_results"), "$.__interrupt__: the run waits for a human")
     key = next((key for key in _STRUCTURED if beside.get(key) is not None), None)
     if key is None:
         return messages
@@ -232,9 +225,9 @@ def _unwrap(entry: dict[str, Any], at: str, doubts: Doubts) -> tuple[Role, dict[
     elif isinstance(entry.get("data"), dict):
         outer, inner, place = ("type", "data"), entry["data"], f"{at}.data"
     elif "role" in entry:
-        role = _ROLES.get(entry["role"]) if isinstance(entry["role"], str) else None
+        role = ROLES.get(entry["role"]) if isinstance(entry["role"], str) else None
         if role is None:
-            raise not_a_message_error(at, "langchain messages", f"{entry['role']!r} is no role; known: {', '.join(_ROLES)}")
+            raise not_a_message_error(at, "langchain messages", f"{entry['role']!r} is no role; known: {', '.join(ROLES)}")
         return role, entry, at
     else:
         outer, inner, place = None, entry, at
@@ -275,9 +268,7 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
     # What is taken here must not be weighed again when the message is closed.
     fields.left["additional_kwargs"] = raw.left
     told = bool(draft.calls)
-    for index, value in enumerate(raw.take_list("tool_calls")):
-        if not told or not draft.knows(dict_or_empty(value).get("id")):
-            add_call(draft, value, f"{raw.at}.tool_calls[{index}]")
+    add_untold_calls(draft, raw)
     old = raw.take_object("function_call")
     # OpenAI's oldest form, kept beside `tool_calls` for the same call.
     if old is not None and not told:
@@ -292,7 +283,7 @@ def _weigh_chunks(fields: Fields, draft: Draft) -> None:
     for chunk in fields.take_list("tool_call_chunks"):
         name = dict_or_empty(chunk).get("name")
         if (name is None and not known) or (name is not None and not (isinstance(name, str) and name in (*known, ""))):
-            fields.doubt(("tool_calls", "tool_arguments", "tool_results"), ".tool_call_chunks: a piece of a call that is not in tool_calls")
+            fields.doubt(CALL_PARTS, ".tool_call_chunks: a piece of a call that is not in tool_calls")
 
 
 def _add_call(draft: Draft, value: Json, at: str) -> None:
@@ -306,15 +297,8 @@ def _add_call(draft: Draft, value: Json, at: str) -> None:
 
 def _add_content(fields: Fields, draft: Draft) -> None:
     content, at = fields.take("content"), f"{fields.at}.content"
-    if not isinstance(content, list):
-        draft.add_text(content, at)
-        return
-    for index, value in enumerate(content):
-        place = f"{at}[{index}]"
-        if isinstance(value, str):
-            draft.add_text(value, place)
-        else:
-            _add_block(draft, value, place)
+    for place, value in iterate_parts(draft, content, at):
+        _add_block(draft, value, place)
 
 
 def _add_block(draft: Draft, value: Json, at: str) -> None:

@@ -18,13 +18,13 @@ from proctor.evidence.messages_common import (
     Entries,
     Fields,
     Opened,
+    iterate_objects,
     join_text_parts,
     list_with_paths,
-    open_fields,
     read_role,
     require_key,
 )
-from proctor.evidence.messages_openai import add_call
+from proctor.evidence.messages_openai import add_untold_calls
 from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json
@@ -101,10 +101,7 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
         _add_blocks(draft, blocks)
         if not blocks:
             draft.add_text(content, f"{at}.content")
-        told = bool(draft.calls)
-        for index, value in enumerate(more.take_list("tool_calls")):
-            if not told or not draft.knows(dict_or_empty(value).get("id")):
-                add_call(draft, value, f"{more.at}.tool_calls[{index}]")
+        add_untold_calls(draft, more)
         old = more.take_object("function_call")
         if old is not None:
             draft.add_call(old.take("name"), old.take("arguments"), old.at)
@@ -127,10 +124,7 @@ def _doubt_strange_blocks(draft: Draft, blocks: list[Json]) -> None:
 
 
 def _add_blocks(draft: Draft, blocks: list[Json]) -> None:
-    for index, value in enumerate(blocks):
-        block = open_fields(value, f"{draft.at}.blocks[{index}]", draft.doubts)
-        if block is None:
-            continue
+    for block in iterate_objects(blocks, f"{draft.at}.blocks", draft.doubts):
         kind = block.take("block_type")
         if kind == "text":
             draft.add_text(block.take("text"), block.at)

@@ -20,6 +20,7 @@ from proctor.evidence.messages_common import (
     Entries,
     Fields,
     Opened,
+    iterate_parts,
     join_text_parts,
     list_with_paths,
     open_fields,
@@ -29,6 +30,7 @@ from proctor.evidence.messages_common import (
 from proctor.evidence.messages_gaps import compare_choices
 from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.evidence.usage import find_usage
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 
 ROLES: dict[str, Role] = {
@@ -224,14 +226,7 @@ def read_message(entry: dict[str, Any], at: str, doubts: Doubts, whose: str, *ha
 
 def add_content(draft: Draft, content: Json, at: str) -> None:
     """Add the content of a message: text, or parts of text among parts that are no words."""
-    if not isinstance(content, list):
-        draft.add_text(content, at)
-        return
-    for index, part in enumerate(content):
-        place = f"{at}[{index}]"
-        if isinstance(part, str):
-            draft.add_text(part, place)
-            continue
+    for place, part in iterate_parts(draft, content, at):
         fields = open_fields(part, place, draft.doubts)
         if fields is None:
             continue
@@ -252,12 +247,20 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
         old.close()
 
 
+def add_untold_calls(draft: Draft, fields: Fields) -> None:
+    """Add the entries of `tool_calls` that the message has not told elsewhere."""
+    told = bool(draft.calls)
+    for index, value in enumerate(fields.take_list("tool_calls")):
+        if not told or not draft.knows(dict_or_empty(value).get("id")):
+            add_call(draft, value, f"{fields.at}.tool_calls[{index}]")
+
+
 def add_call(draft: Draft, value: Json, at: str) -> None:
     """Add one entry of `tool_calls`."""
     call = open_fields(value, at, draft.doubts)
     if call is None:
         return
-    kind = call.take_word("type", ("function", "custom", "null"), ("tool_calls", "tool_arguments", "tool_results"))
+    kind = call.take_word("type", ("function", "custom", "null"), CALL_PARTS)
     function = call.take_object("custom" if kind == "custom" else "function")
     if function is None:
         draft.doubt_everything(at, "a tool call without a function")

@@ -112,10 +112,8 @@ def _read_messages(entry: dict[str, Any], at: str, doubts: Doubts) -> list[Messa
     is_response = entry["kind"] == "response"
     draft = Draft("assistant" if is_response else "tool", at, doubts)
     asked = Draft("user", at, doubts)
-    for index, value in enumerate(fields.take_list("parts")):
-        part = open_fields(value, f"{at}.parts[{index}]", doubts)
-        if part is not None:
-            _add_part(draft if is_response else asked, draft, part)
+    for part in fields.take_objects("parts"):
+        _add_part(draft if is_response else asked, draft, part)
     state = fields.take("state")
     if state == "interrupted":
         fields.doubt(("answer",), ".state: the answer was cut off")

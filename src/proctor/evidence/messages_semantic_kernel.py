@@ -13,7 +13,7 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import decode_container
-from proctor.evidence.messages_common import EVERYTHING, MISSING, Draft, Entries, Fields, open_fields, read_role, require_key
+from proctor.evidence.messages_common import EVERYTHING, MISSING, Draft, Entries, Fields, read_role, require_key
 from proctor.evidence.messages_gaps import find_gap
 from proctor.evidence.shape import dict_or_empty, text_or_none
 from proctor.model.evidence import Json
@@ -63,10 +63,8 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     # .NET writes a role as an object with a label.
     role = fields.take("role", "Role")
     draft = Draft(read_role(dict_or_empty(role).get("Label", role), at, _ROLES, "semantic-kernel messages"), at, doubts)
-    for index, value in enumerate(fields.take_list("items", "Items")):
-        item = open_fields(value, f"{at}.items[{index}]", doubts)
-        if item is not None:
-            _add_item(draft, item)
+    for item in fields.take_objects("items", "Items"):
+        _add_item(draft, item)
     metadata = fields.take_object("metadata", "Metadata")
     if metadata is not None:
         usage = metadata.take_usage("usage", "Usage")

@@ -16,8 +16,9 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.messages_common import Entries
 from proctor.evidence.shape import dict_or_empty, list_of
-from proctor.evidence.signs import CALLS, END_KEYS, end_of, sign_of, sign_of_end, to_plain_key
+from proctor.evidence.signs import END_KEYS, end_of, sign_of, sign_of_end, to_plain_key
 from proctor.evidence.usage import HOLDERS
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
 
@@ -70,8 +71,7 @@ def weigh_steps(document: Json, answers: int, doubts: Doubts) -> None:
     for at, holder in holders:
         for key, value in holder.items():
             if type(value) is int and value > answers and _STEPS.match(to_plain_key(key)):
-                for part in CALLS:
-                    doubts.doubt(part, f"{at}.{shorten(key, 40)}: this counts {value}, and the messages have {answers} of them")
+                doubts.doubt_parts(CALL_PARTS, f"{at}.{shorten(key, 40)}: this counts {value}, and the messages have {answers} of them")
 
 
 def _list_followers(entries: Entries) -> list[str | None]:
@@ -104,16 +104,15 @@ class _Look:
                 to_plain_key(key) in END_KEYS or (key == "status" and value == "incomplete") or (key == "reason" and at.endswith("details"))
             ):
                 self._weigh_end(value, place)
-            elif (sign := sign_of(key, value, self._calls)) is not None and (self._is_end or sign.parts == CALLS):
-                for part in sign.parts:
-                    self._doubts.doubt(part, f"{place}: {sign.why}")
+            elif (sign := sign_of(key, value, self._calls)) is not None and (self._is_end or sign.parts == CALL_PARTS):
+                self._doubts.doubt_parts(sign.parts, f"{place}: {sign.why}")
 
     def _weigh_end(self, value: Json, place: str) -> None:
         # Whether one that stopped to call tools called some, its reader knows: an answer may be given through a tool.
         words = [word for word in (list_of(value) or [value]) if end_of(word) != "calls"]
         sign = sign_of_end(words) if self._is_end else None
-        for part in sign.parts if sign is not None else ():
-            self._doubts.doubt(part, f"{place}: {sign.why}" if sign is not None else "")
+        if sign is not None:
+            self._doubts.doubt_parts(sign.parts, f"{place}: {sign.why}")
 
 
 def _find_speaker(entry: dict[str, Any]) -> str | None:
@@ -133,8 +132,7 @@ def _is_others(speaker: str | None) -> bool:
 def _weigh_sources(key: str, value: Json, at: str, calls: Sequence[ToolCall], doubts: Doubts) -> None:
     """Say that something was looked up, where sources of it stand beside an answer and no call tells of it."""
     if any(_is_source(member) for member in list_of(value)) and not any(_LOOKED_UP.search(call.name) for call in calls):
-        for part in CALLS:
-            doubts.doubt(part, f"{at}.{key}: sources were looked up, and no call here tells of it")
+        doubts.doubt_parts(CALL_PARTS, f"{at}.{key}: sources were looked up, and no call here tells of it")
 
 
 def _is_source(member: Json) -> bool:

@@ -20,6 +20,7 @@ from proctor.evidence.messages_gaps import doubt_later
 from proctor.evidence.messages_openai import add_call
 from proctor.evidence.shape import dict_or_empty
 from proctor.evidence.text import as_text
+from proctor.model.account import CALL_PARTS
 
 _STEP_KEYS = frozenset(
     (
@@ -72,8 +73,10 @@ def _step(fields: Fields) -> Message:
         add_call(asked, value, f"{fields.at}.tool_calls[{index}]")
     observed, output, error = fields.take("observations"), fields.take("action_output"), fields.take("error")
     if fields.take("code_action") is not None or any(call.name == "python_interpreter" for call in asked.calls):
-        for part in ("tool_calls", "tool_arguments", "tool_results"):
-            fields.doubts.doubt(part, f"{fields.at}.code_action: this agent calls its tools inside of code, which is not read")
+        fields.doubts.doubt_parts(
+            CALL_PARTS,
+            f"{fields.at}.code_action: this agent calls its tools inside of code, which is not read",
+        )
     tools = [call for call in asked.calls if call.name != "final_answer"]
     draft.calls.extend(tools)
     if dict_or_empty(error).get("type") == "AgentMaxStepsError":

@@ -134,8 +134,7 @@ def _doubt_all(keys: list[str], entry: dict[str, Any], known: frozenset[str], pa
     """Note that everything may be in members that are not understood."""
     for key in keys:
         if holds_more(entry[key]) or isinstance(entry[key], str):
-            for part in PARTS:
-                doubts.doubt(part, describe_unknown_member(path, key, known, advice=""))
+            doubts.doubt_parts(PARTS, describe_unknown_member(path, key, known, advice=""))
 
 
 def _is_node_map(value: Json) -> bool:
@@ -204,13 +203,11 @@ def _doubt_node(node: dict[str, Any], called: Json, path: str, doubts: Doubts) -
     if called is not None and not isinstance(called, list):
         doubts.doubt("tool_calls", f"the tools called at {path} are {kind_of(called)} instead of a list")
     if node.get("type") is not None and not isinstance(node["type"], str):
-        for part in PARTS:
-            doubts.doubt(part, f"the type at {path} is {kind_of(node['type'])} instead of text")
+        doubts.doubt_parts(PARTS, f"the type at {path} is {kind_of(node['type'])} instead of text")
     for key in list_unknown_members(node, _NODE):
         why = describe_unknown_member(path, key, _NODE, advice="")
         # Which node gives the answer hangs on types and outputs, and so do the tokens.
-        for part in ("nodes", "answer", "usage"):
-            doubts.doubt(part, why)
+        doubts.doubt_parts(("nodes", "answer", "usage"), why)
         if holds_more(node[key]) and called is None:
             doubts.doubt("tool_calls", why)
 
@@ -260,8 +257,7 @@ def _doubt_list(data: dict[str, Any], captured: dict[str, Any], defined: dict[st
 
 
 def _say_unknown(why: str, doubts: Doubts) -> None:
-    for part in PARTS:
-        doubts.doubt(part, why)
+    doubts.doubt_parts(PARTS, why)
 
 
 def _unwrap_item(item: Json) -> Json:

@@ -25,6 +25,7 @@ from proctor.evidence.times import measure_ms_between
 from proctor.evidence.usage import add_usage, find_usage
 from proctor.evidence.workflow import find_answering_node, is_ai, is_http_request, is_trigger, read_answer, sum_usage, with_method
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
+from proctor.model.numbers import is_number
 
 _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")
 
@@ -166,7 +167,7 @@ def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[No
 
 def _number(value: Json) -> float:
     # A whole number beyond 1e18 is no index and no time, and one beyond 1e308 cannot become a float at all.
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18 else 0.0
+    return float(value) if is_number(value) and abs(value) < 1e18 else 0.0
 
 
 def _find_source(run: NodeRun) -> tuple[str | None, int]:

@@ -85,8 +85,7 @@ def doubt_agent_output(node_type: str | None, items: list[Json], name: str, doub
 
 
 def _doubt(why: str, doubts: Doubts) -> None:
-    for part in _EVERY:
-        doubts.doubt(part, why)
+    doubts.doubt_parts(_EVERY, why)
 
 
 def _doubt_workflow(workflow: dict[str, Any], runs: dict[str, Any], doubts: Doubts) -> None:

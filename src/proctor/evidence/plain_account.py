@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,25 +14,26 @@ from proctor.model.evidence import Json, UserEnding
 from proctor.model.show import show
 from proctor.model.typed import convert_to
 
+Read = TypeVar("Read")
+
 _FIELDS = frozenset(Account.__struct_fields__)
 
 
 def read_account(value: Json, path: str) -> Account | None:
     """Read the account stored with evidence. Raises `EvidenceError` if it cannot be read, as its doubts would be lost."""
-    if value is None:
-        return None
-    try:
-        return convert_to(value, Account)
-    except msgspec.ValidationError as error:
-        raise EvidenceError(f"{path}: {error}") from None
+    return _convert(value, Account, path)
 
 
 def read_ending(value: Json, path: str) -> UserEnding | None:
     """Read how a simulated user fared, as a run wrote it. Raises `EvidenceError` if it cannot be read."""
+    return _convert(value, UserEnding, path)
+
+
+def _convert(value: Json, kind: type[Read], path: str) -> Read | None:
     if value is None:
         return None
     try:
-        return convert_to(value, UserEnding)
+        return convert_to(value, kind)
     except msgspec.ValidationError as error:
         raise EvidenceError(f"{path}: {error}") from None
 

@@ -11,7 +11,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.agreement import read_only_one
 from proctor.evidence.calls import read_calls
 from proctor.evidence.members import describe_unknown_member, holds_more, list_unknown_members, split_words
-from proctor.evidence.shape import SHOWN, find_first, list_at, number_at, read_integer, read_object, read_text, wrong_kind_error
+from proctor.evidence.shape import SHOWN, find_first, list_at, list_texts, number_at, read_integer, read_object, read_text, wrong_kind_error
 from proctor.evidence.usage import find_usage, read_usage
 from proctor.model.evidence import Json, Node, Render, ToolCall, Usage
 from proctor.model.show import show
@@ -42,10 +42,7 @@ def read_usage_at(value: Json, path: str, doubts: Doubts) -> Usage | None:
 
 def read_names(value: Json, path: str) -> tuple[str, ...] | None:
     """Read a list of texts, or None if it is null."""
-    if value is None:
-        return None
-    names = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
-    return tuple(name for name in names if name is not None)
+    return None if value is None else list_texts(value, path)
 
 
 def _read_node(value: Json, path: str, doubts: Doubts) -> Node:

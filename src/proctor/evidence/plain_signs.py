@@ -7,9 +7,10 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import HARMLESS
-from proctor.evidence.signs import CALLS, END_KEYS, Sign, sign_of, sign_of_end, sign_of_failure, to_plain_key
+from proctor.evidence.signs import END_KEYS, Sign, sign_of, sign_of_end, sign_of_failure, to_plain_key
 from proctor.evidence.text import HTTP_KEYS
 from proctor.evidence.usage import HOLDERS
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten, show
 
@@ -71,5 +72,5 @@ def _doubt_ends(value: Json, calls: Sequence[ToolCall] | None, path: str, doubts
 def _doubt(key: str, sign: Sign | None, calls: Sequence[ToolCall] | None, path: str, doubts: Doubts) -> None:
     for part in sign.parts if sign is not None else ():
         # Of calls that nobody recorded nothing is known anyway.
-        if sign is not None and (calls is not None or part not in CALLS):
+        if sign is not None and (calls is not None or part not in CALL_PARTS):
             doubts.doubt(part, f"{show(shorten(key, 60))} at {path}: {sign.why}")

@@ -12,6 +12,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.fast import decode_line
 from proctor.evidence.spans import Span
 from proctor.model.evidence import Evidence, Json
+from proctor.model.json_values import join_surrogates
 
 __all__ = ["find_spans", "read_bytes", "read_document", "read_line"]
 
@@ -30,7 +31,7 @@ def read_document(value: Json, *, format: str | None = None) -> list[Evidence]:
 def _mend_texts(value: Json) -> Json:
     """Return the document with every half of a character replaced; the caller has checked its depth."""
     if isinstance(value, str):
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return join_surrogates(value)
     if isinstance(value, list):
         return [_mend_texts(one) for one in cast(list[Json], value)]
     if isinstance(value, dict):

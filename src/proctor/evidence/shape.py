@@ -11,6 +11,7 @@ from typing import Any
 
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 
 SHOWN = 80
@@ -44,11 +45,17 @@ def list_at(value: Json, path: str) -> list[Any]:
     raise wrong_kind_error(path, "a list", value)
 
 
+def list_texts(value: Json, path: str) -> tuple[str, ...]:
+    """Return the texts of a list, without those that are null."""
+    texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    return tuple(text for text in texts if text is not None)
+
+
 def number_at(value: Json, path: str) -> float | None:
     """Return a number that is not true/false, or None if it is null."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise wrong_kind_error(path, "a number", value)
     return value
 

@@ -19,12 +19,11 @@ from typing import Literal
 
 import msgspec
 
-from proctor.model.account import Part
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten, show
 
-CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
-RUN: tuple[Part, ...] = (*CALLS, "answer")
+RUN: tuple[Part, ...] = (*CALL_PARTS, "answer")
 
 End = Literal["calls", "cut", "filtered", "broken"]
 
@@ -128,7 +127,7 @@ def sign_of(key: str, value: Json, calls: Sequence[ToolCall]) -> Sign | None:
         return _sign_of_number(name, number, calls)
     if isinstance(value, str) and _NAMING.match(name) and value.strip().lower() not in _NOTHING:
         known = {one for call in calls for one in (call.name, *call.aliases)}
-        return None if value in known else Sign(CALLS, f"{show(value, 40)} is not in the list of calls")
+        return None if value in known else Sign(CALL_PARTS, f"{show(value, 40)} is not in the list of calls")
     return None
 
 
@@ -146,7 +145,7 @@ def _sign_of_status(value: str) -> Sign | None:
 
 def _sign_of_number(name: str, number: int, calls: Sequence[ToolCall]) -> Sign | None:
     if _LOSS.match(name):
-        return Sign(RUN if "message" in name or "turn" in name else CALLS, "this speaks of something that is not in the record")
+        return Sign(RUN if "message" in name or "turn" in name else CALL_PARTS, "this speaks of something that is not in the record")
     if _NOT_WHOLE.match(name):
         return Sign(RUN, "so the record is not whole")
     if not _COUNT.match(name) or _SETTING.search(name):
@@ -156,7 +155,7 @@ def _sign_of_number(name: str, number: int, calls: Sequence[ToolCall]) -> Sign |
     listed = [call for call in calls if told is None or told.group() in call.name.lower()]
     # A count of tokens, and true, say that there were some.
     wanted = 1 if "token" in name or "sources" in name else number
-    return None if len(listed) >= wanted else Sign(CALLS, f"this counts {number}, and the list of calls has {len(listed)} of them")
+    return None if len(listed) >= wanted else Sign(CALL_PARTS, f"this counts {number}, and the list of calls has {len(listed)} of them")
 
 
 def _number_in(value: Json) -> int:

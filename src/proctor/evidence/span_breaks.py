@@ -17,10 +17,9 @@ from proctor.evidence.span_calls import Made
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span
-from proctor.model.account import Part
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.show import show
 
-_CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
 _SAID: tuple[Part, ...] = ("answer", "nodes", "turns")
 _WORKING = frozenset(("model", "tool", "agent"))
 _ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
@@ -58,7 +57,7 @@ def _doubt_spoken_calls(exchanges: Sequence[Exchange], made: Sequence[Made], dou
     # calls in words, carried out: as many of them explain all the texts.
     if spoken and len(spoken) > len(made) - len(find_asked(exchanges)):
         why = f"a text in the span {show(texts[spoken[0]])} looks like a tool call in words, which nobody reads"
-        _doubt(doubts, _CALLS, why)
+        doubts.doubt_parts(CALL_PARTS, why)
 
 
 def _doubt_cut_answers(exchanges: Sequence[Exchange], talk: Sequence[Exchange], doubts: Doubts) -> None:
@@ -70,10 +69,10 @@ def _doubt_cut_answers(exchanges: Sequence[Exchange], talk: Sequence[Exchange], 
             continue
         told = f"the answer in the span {show(exchange.span.name)} {why}"
         if exchange.breaks_off():
-            _doubt(doubts, _CALLS, told)
+            doubts.doubt_parts(CALL_PARTS, told)
         # Only the last answer of the talk is that of the run; a cut before it spoils the turn that it belongs to.
         if telling and exchange is telling[-1]:
-            _doubt(doubts, _SAID, told)
+            doubts.doubt_parts(_SAID, told)
         elif exchange in telling:
             doubts.doubt("turns", told)
 
@@ -88,7 +87,7 @@ def _doubt_choices(exchanges: Sequence[Exchange], doubts: Doubts) -> None:
         if len(told) == wanted:
             compare_choices(told, at, doubts)
         else:
-            _doubt(doubts, (*_CALLS, "answer"), f"{at} asked for {wanted} answers and tells {len(told)} of them")
+            doubts.doubt_parts((*CALL_PARTS, "answer"), f"{at} asked for {wanted} answers and tells {len(told)} of them")
 
 
 def _doubt_failed_run(tree: SpanTree, entries: Sequence[Span], doubts: Doubts) -> None:
@@ -103,7 +102,7 @@ def _doubt_failed_run(tree: SpanTree, entries: Sequence[Span], doubts: Doubts) -
         ):
             continue
         why = f"the span {show(span.name)} ended in an error{f': {span.message}' if span.message else ''}"
-        _doubt(doubts, (*_CALLS, "answer", "nodes"), why)
+        doubts.doubt_parts((*CALL_PARTS, "answer", "nodes"), why)
 
 
 def _doubt_blind_agents(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> None:
@@ -114,9 +113,4 @@ def _doubt_blind_agents(tree: SpanTree, exchanges: Sequence[Exchange], doubts: D
         # Where parents form a circle a span lies below itself.
         below = tree.list_ids_below([span]) - {span.id}
         if not any(tree.steps[id].kind in _WORKING for id in below if id in tree.steps):
-            _doubt(doubts, ("tool_calls",), f"no span tells what the agent of the span {show(span.name)} did")
-
-
-def _doubt(doubts: Doubts, parts: Sequence[Part], why: str) -> None:
-    for part in parts:
-        doubts.doubt(part, why)
+            doubts.doubt("tool_calls", f"no span tells what the agent of the span {show(span.name)} did")

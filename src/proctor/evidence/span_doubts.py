@@ -25,11 +25,11 @@ from proctor.evidence.span_tool import has_torn_arguments, is_named_tool
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.span_values import decode_output
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span, is_event_only
-from proctor.model.account import Part
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Usage
 from proctor.model.show import show
 
-_EVERYTHING: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "usage", "nodes", "turns")
+_EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage", "nodes", "turns")
 _SAID: tuple[Part, ...] = ("answer", "nodes", "turns")
 _INSIDE = frozenset(("model", "tool"))
 _MODEL = frozenset(("model",))
@@ -43,32 +43,32 @@ def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
         for event in span.events:
             odd = odd or event.attributes.get(NOT_UNDERSTOOD)
         if odd is not None:
-            _doubt(doubts, _EVERYTHING, f"{show(odd)} of the span {show(span.name)} is not understood")
+            doubts.doubt_parts(_EVERYTHING, f"{show(odd)} of the span {show(span.name)} is not understood")
         elif kind in (None, "unknown") and (key := find_sign_of_work(span)) is not None and tree.find_nearest(span, _MODEL) is None:
             # What happens inside a request to a model is no act of the agent.
             told = f"the span {show(span.name)} is not understood: nothing says what {show(key)} means there"
             doubts.note(told)
             is_answer = tree.find_nearest(span, _INSIDE) is None and decode_output(span) is not None
-            _doubt(doubts, ("tool_calls", *_SAID) if is_answer else ("tool_calls",), told)
+            doubts.doubt_parts(("tool_calls", *_SAID) if is_answer else ("tool_calls",), told)
         strange = _find_strange_message(span, tree.hearings) if kind != "model" else None
         if strange is not None:
             # A span that does not say what it is could be a request to a model.
             parts = ("tool_calls", *_SAID) if names.KIND_NAMES.isdisjoint(span.attributes) else _SAID
-            _doubt(doubts, parts, f"{strange} in the span {show(span.name)} is not understood")
+            doubts.doubt_parts(parts, f"{strange} in the span {show(span.name)} is not understood")
         if kind == "tool":
             _doubt_tool(span, doubts)
         elif span.events:
             for name in list_strange_events(span)[:1]:
                 told = f"the event {show(name)} of the span {show(span.name)} is not understood"
                 doubts.note(told)
-                _doubt(doubts, ("tool_calls",), told)
+                doubts.doubt("tool_calls", told)
         if span.events and (key := _find_strange_event(span)) is not None:
             why = f"{show(key)} of an event of the span {show(span.name)} is not understood"
-            _doubt(doubts, ("tool_calls", "tool_arguments", "tool_results", *_SAID), why)
+            doubts.doubt_parts((*CALL_PARTS, *_SAID), why)
         if canonical and (key := find_strange_attribute(span)) is not None:
             # Somebody wrote these spans by hand, and what is not in them did not happen: a misspelt attribute could be what is missing.
             told = kind if kind == "tool" or not names.KIND_NAMES.isdisjoint(span.attributes) else None
-            _doubt(doubts, _list_parts(told), f"{show(key)} of the span {show(span.name)} is not understood")
+            doubts.doubt_parts(_list_parts(told), f"{show(key)} of the span {show(span.name)} is not understood")
 
 
 def _find_strange_message(span: Span, hearings: Hearings) -> str | None:
@@ -89,9 +89,9 @@ _MESSAGES: dict[str, Role] = {"gen_ai.input.messages": "user", "gen_ai.output.me
 
 def _doubt_tool(span: Span, doubts: Doubts) -> None:
     if not is_named_tool(span):
-        _doubt(doubts, ("tool_calls",), f"the span {show(span.name)} is a tool and does not tell which")
+        doubts.doubt("tool_calls", f"the span {show(span.name)} is a tool and does not tell which")
     if "traceloop.entity.input" in span.attributes and has_torn_arguments(span):
-        _doubt(doubts, ("tool_arguments",), f"what was passed in the span {show(span.name)} is not understood")
+        doubts.doubt("tool_arguments", f"what was passed in the span {show(span.name)} is not understood")
 
 
 def _list_parts(kind: str | None) -> tuple[Part, ...]:
@@ -120,25 +120,20 @@ _EVENT_KEYS = frozenset(
 """Attributes of events with messages that are understood."""
 
 
-def _doubt(doubts: Doubts, parts: Sequence[Part], why: str) -> None:
-    for part in parts:
-        doubts.doubt(part, why)
-
-
 def doubt_messages(exchanges: Sequence[Exchange], doubts: Doubts) -> None:
     """Doubt what messages could hide that were not wholly understood."""
     for exchange in exchanges:
         for step in exchange.steps:
             for strange in step.strange:
                 why = f"{strange} in the span {show(step.span.name)} is not understood"
-                _doubt(doubts, ("tool_calls", "tool_results", *_SAID), why)
+                doubts.doubt_parts(("tool_calls", "tool_results", *_SAID), why)
 
 
 def doubt_lone_logs(spans: Sequence[Span], doubts: Doubts) -> None:
     """Doubt the calls and the answer if log records tell of a request whose span is missing: it may have asked for tools."""
     if any(span.events and is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
         why = "log records tell of a request to a model whose span is not in the trace"
-        _doubt(doubts, ("tool_calls", "tool_results", "answer", "turns", "usage"), why)
+        doubts.doubt_parts(("tool_calls", "tool_results", "answer", "turns", "usage"), why)
 
 
 def doubt_losses(tree: SpanTree, losses: Sequence[Loss], doubts: Doubts) -> None:
@@ -158,7 +153,7 @@ def doubt_losses(tree: SpanTree, losses: Sequence[Loss], doubts: Doubts) -> None
             parts = ("tool_arguments", "tool_results", "input", *_SAID)
         else:
             parts = ("input", *(part for part in _EVERYTHING if part != "usage"))
-        _doubt(doubts, parts, loss.what)
+        doubts.doubt_parts(parts, loss.what)
 
 
 def doubt_strays(joined: Joined, doubts: Doubts) -> None:
@@ -169,7 +164,7 @@ def doubt_strays(joined: Joined, doubts: Doubts) -> None:
     if strays:
         whose = strays[0].id or strays[0].name
         why = f"a tool result{f' ({whose})' if whose else ''} answers no call in the trace, so a call is missing"
-        _doubt(doubts, ("tool_calls", "tool_arguments", "tool_results"), why)
+        doubts.doubt_parts(CALL_PARTS, why)
 
 
 def doubt_endings(tree: SpanTree, made: Sequence[Made], doubts: Doubts) -> None:

@@ -72,5 +72,4 @@ def _asks_for_tools(exchange: Exchange) -> bool:
 
 def _doubt(doubts: Doubts, orphan: Span) -> None:
     why = f"the parent of the span {show(orphan.name)} is not in the trace, so other spans of the run may be missing, too"
-    for part in _PARTS:
-        doubts.doubt(part, why)
+    doubts.doubt_parts(_PARTS, why)

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from proctor.evidence.span_kind import find_kind
-from proctor.evidence.spans import Span
-from proctor.model.evidence import Json
+from proctor.evidence.spans import Span, TreeSpan, merge_tree_span
 
 
 class SpanRow(msgspec.Struct, frozen=True, gc=False):
@@ -37,20 +36,6 @@ class SpanRow(msgspec.Struct, frozen=True, gc=False):
         return (self.end_ns - self.start_ns) / 1e6 if self.start_ns and self.end_ns >= self.start_ns else None
 
 
-class TreeSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a tree is made of: fields of `Span`. A hundred thousand of them are read, and what else they carry is passed over."""
-
-    trace_id: str = ""
-    id: str
-    parent_id: str | None = None
-    name: str = ""
-    start_ns: int = 0
-    end_ns: int = 0
-    attributes: dict[str, Json] = {}
-    failed: bool = False
-    message: str | None = None
-
-
 def take_for_tree(span: Span) -> TreeSpan:
     """Return of a span what its tree needs."""
     return TreeSpan(**{name: getattr(span, name) for name in TreeSpan.__struct_fields__})
@@ -66,25 +51,11 @@ def merge_tree_spans(batches: Iterable[Iterable[TreeSpan]]) -> list[TreeSpan]:
                 known = traces[span.trace_id] = {}
             before = known.setdefault(span.id, span)
             if before is not span:
-                known[span.id] = _merge_two(before, span)
+                known[span.id] = merge_tree_span(before, span)
     return [span for spans in traces.values() for span in spans.values()]
 
 
-def _merge_two(before: TreeSpan, after: TreeSpan) -> TreeSpan:
-    return TreeSpan(
-        trace_id=after.trace_id,
-        id=after.id,
-        parent_id=after.parent_id or before.parent_id,
-        name=after.name or before.name,
-        start_ns=after.start_ns or before.start_ns,
-        end_ns=after.end_ns or before.end_ns,
-        attributes={**before.attributes, **after.attributes},
-        failed=before.failed or after.failed,
-        message=after.message or before.message,
-    )
-
-
-def list_span_rows(spans: Sequence[TreeSpan] | Sequence[Span]) -> list[SpanRow]:
+def list_span_rows(spans: Sequence[TreeSpan]) -> list[SpanRow]:
     """Return the rows of a tree of spans."""
     known = {span.id: number for number, span in enumerate(spans)}
     children: dict[int, list[int]] = {}
@@ -113,7 +84,7 @@ def list_span_rows(spans: Sequence[TreeSpan] | Sequence[Span]) -> list[SpanRow]:
 class _Walk:
     """Goes through a tree without recursion: traces are nested as deep as somebody likes."""
 
-    def __init__(self, spans: Sequence[TreeSpan] | Sequence[Span], children: dict[int, list[int]]) -> None:
+    def __init__(self, spans: Sequence[TreeSpan], children: dict[int, list[int]]) -> None:
         self._spans = spans
         self._children = children
         self._seen = bytearray(len(spans))

@@ -13,7 +13,8 @@ from proctor.evidence.shape import dict_or_empty, find_first, list_of
 from proctor.evidence.span_json import decode_attribute
 from proctor.evidence.spans import Span
 from proctor.evidence.usage import find_usage, read_count, read_usage
-from proctor.model.evidence import Json, Usage
+from proctor.evidence.usage_parts import find_count
+from proctor.model.evidence import Usage
 
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 # Most spans carry few of the names that are looked for. Whether they have any at all is asked first: that is many times as fast.
@@ -37,14 +38,14 @@ def read_span_usage(span: Span) -> Usage | None:
     """Return the tokens a span itself reports."""
     attributes = span.attributes
     if not _TOKENS.isdisjoint(attributes):
-        counts = [_count(attributes, table) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
+        counts = [find_count(attributes, table, read_count) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
         # A name without a usable number tells nothing; the tokens may still stand in another form.
         if counts != [None, None, None]:
             # By the convention cached tokens are among the input.
             found = Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])
             if _CACHE.isdisjoint(attributes):
                 return found
-            cached, written = _count(attributes, _CACHED), _count(attributes, _CACHE_WRITTEN)
+            cached, written = find_count(attributes, _CACHED, read_count), find_count(attributes, _CACHE_WRITTEN, read_count)
             return msgspec.structs.replace(found, cached_input_tokens=cached or None, cache_write_tokens=written or None)
     if isinstance(words := attributes.get(names.USAGE_WORDS), str):
         return read_usage({key: int(count) for key, count in _WORDED_COUNT.findall(words)})
@@ -83,12 +84,3 @@ def _sum_usage_of_messages(span: Span) -> Usage | None:
     raw = dict_or_empty(decode_container(held))
     replies = list_of(raw.get("replies"))
     return read_usage(dict_or_empty(dict_or_empty(replies[0]).get("meta")).get("usage")) if replies else find_usage(raw)
-
-
-def _count(attributes: dict[str, Json], table: tuple[str, ...]) -> int | None:
-    for key in table:
-        if key in attributes:
-            count = read_count(attributes[key])
-            if count is not None:
-                return count
-    return None

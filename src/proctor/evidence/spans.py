@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import too_deep_error
 from proctor.evidence.shape import dict_or_empty, find_first, list_at, list_of, read_object, text_or_none, wrong_kind_error
 from proctor.model.evidence import Json
+from proctor.model.numbers import read_digits
 from proctor.model.show import show
 
 _VALUE_DEPTH = 64
@@ -82,8 +84,8 @@ class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     attributes: dict[str, Json]
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One step of a trace."""
+class TreeSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a tree of spans is made of. A hundred thousand of them are read, and what else a span carries is passed over."""
 
     trace_id: str = ""
     id: str
@@ -95,6 +97,14 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     failed: bool = False
     message: str | None = None
     """What the status says."""
+
+
+AnySpan = TypeVar("AnySpan", bound=TreeSpan)
+
+
+class Span(TreeSpan, frozen=True, kw_only=True, omit_defaults=True, gc=True):
+    """One step of a trace."""
+
     events: tuple[SpanEvent, ...] = ()
     resource: dict[str, Json] = {}
     scope: str = ""
@@ -234,7 +244,8 @@ def merge_spans(batches: Iterable[Iterable[Span]]) -> dict[str, list[Span]]:
     return {trace_id: list(spans.values()) for trace_id, spans in traces.items()}
 
 
-def _merge_two(before: Span, after: Span) -> Span:
+def merge_tree_span(before: AnySpan, after: AnySpan) -> AnySpan:
+    """Return a span that came twice, merged in what its tree is made of."""
     return msgspec.structs.replace(
         after,
         parent_id=after.parent_id or before.parent_id,
@@ -245,6 +256,12 @@ def _merge_two(before: Span, after: Span) -> Span:
         attributes={**before.attributes, **after.attributes},
         failed=before.failed or after.failed,
         message=after.message or before.message,
+    )
+
+
+def _merge_two(before: Span, after: Span) -> Span:
+    return msgspec.structs.replace(
+        merge_tree_span(before, after),
         events=(*before.events, *(event for event in after.events if event not in before.events)),
         resource={**before.resource, **after.resource},
         scope=after.scope or before.scope,
@@ -260,7 +277,7 @@ def read_nanoseconds(value: Json) -> int:
     """Return nanoseconds since 1970, from a number or its text; 0 where it is none."""
     # OTLP writes 64-bit numbers as text.
     if isinstance(value, str):
-        value = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else 0
+        value = read_digits(value, 20) or 0
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**64 else 0
 
 

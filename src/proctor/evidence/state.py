@@ -17,7 +17,7 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import describe_unknown_member, list_unknown_members, split_words
-from proctor.evidence.shape import find_first, list_at, read_object, read_text, wrong_kind_error
+from proctor.evidence.shape import find_first, list_at, list_texts, read_object, read_text, wrong_kind_error
 from proctor.model.evidence import (
     CdsState,
     FaxState,
@@ -70,7 +70,7 @@ def read_state(value: Json, path: str, doubts: Doubts) -> tuple[State, dict[str,
         records=_read_tables(given["records"], f"{path}.records", doubts) if "records" in given else None,
         requests=_read_entries(given["requests"], StateRequest, f"{path}.requests") if "requests" in given else None,
         changes=_read_entries(given["changes"], StateChange, f"{path}.changes") if "changes" in given else None,
-        systems=_read_names(given["systems"], f"{path}.systems") if "systems" in given else None,
+        systems=list_texts(given["systems"], f"{path}.systems") if "systems" in given else None,
     )
     for key in list_unknown_members(document, FAMILIES):
         doubts.note(describe_unknown_member(path, key, FAMILIES))
@@ -169,8 +169,7 @@ def _read_texts(value: Json, key: str, path: str, doubts: Doubts) -> tuple[str, 
             return None
     if isinstance(value, str):
         return (value,)
-    texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
-    return tuple(text for text in texts if text is not None)
+    return list_texts(value, path)
 
 
 def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
@@ -182,11 +181,6 @@ def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
         except msgspec.ValidationError as error:
             raise EvidenceError(f"{path}[{index}]: {error}") from None
     return tuple(entries)
-
-
-def _read_names(value: Json, path: str) -> tuple[str, ...]:
-    names = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
-    return tuple(name for name in names if name is not None)
 
 
 def _read_fax(value: Json, path: str, doubts: Doubts) -> FaxState | None:

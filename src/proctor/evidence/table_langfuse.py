@@ -12,8 +12,9 @@ from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.spans import Span, fold_id
-from proctor.evidence.table_values import read_time_ns, write_text
+from proctor.evidence.table_values import read_time_ns
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
 
 _SCOPE = "langfuse-sdk"
 _PREFIX = "langfuse.observation."
@@ -71,7 +72,7 @@ def _read_observation(row: dict[str, Any]) -> Span:
     for name, spellings in _MEMBERS:
         value = find_first(row, *spellings)
         if value not in (None, "", {}):
-            attributes[_PREFIX + name] = write_text(value)
+            attributes[_PREFIX + name] = write_as_text(value)
     level = text_or_none(row.get("level")) or "DEFAULT"
     if level != "DEFAULT":
         attributes[f"{_PREFIX}level"] = level

@@ -11,8 +11,10 @@ from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.spans import Span, SpanEvent, fold_id
-from proctor.evidence.table_values import mend_number, read_time_ns, write_text
+from proctor.evidence.table_values import read_time_ns
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
+from proctor.model.numbers import to_whole_number
 
 _SCOPE = "langsmith"
 _OPERATIONS = {"llm": "chat", "tool": "execute_tool", "embedding": "embeddings"}
@@ -71,15 +73,15 @@ def _read_attributes(row: dict[str, Any]) -> dict[str, Json]:
     if kind == "tool":
         found["gen_ai.tool.name"] = text_or_none(row.get("name")) or ""
     for key, value in metadata.items():
-        found[f"langsmith.metadata.{key}"] = value if isinstance(value, (str, bool, int, float)) else write_text(value)
+        found[f"langsmith.metadata.{key}"] = value if isinstance(value, (str, bool, int, float)) else write_as_text(value)
     if asked.get("tools"):
-        found["gen_ai.tool.definitions"] = write_text(asked["tools"])
+        found["gen_ai.tool.definitions"] = write_as_text(asked["tools"])
     for name, column in (("gen_ai.prompt", "inputs"), ("gen_ai.completion", "outputs")):
         value = decode_container(row.get(column))
         if value is not None and value != {}:
-            found[name] = write_text(value)
+            found[name] = write_as_text(value)
     for name, column in _COUNTS:
-        count = mend_number(row.get(column))
+        count = to_whole_number(row.get(column))
         # A run that asked no model counts those below it, or none.
         if kind == "llm" and isinstance(count, int) and count > 0:
             found[f"gen_ai.usage.{name}"] = count

@@ -14,8 +14,9 @@ from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.spans import Span, fold_id, read_nanoseconds
-from proctor.evidence.table_values import read_events, write_text
+from proctor.evidence.table_values import read_events
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
 
 _SCOPE = "mlflow.tracing"
 _BESIDE = frozenset(("info", "trace", "trace_id", "request_id", "trace_metadata", "execution_duration"))
@@ -67,7 +68,7 @@ def _read_span(entry: dict[str, Any], path: str) -> Span:
         name=text_or_none(entry.get("name")) or "",
         start_ns=_read_time(entry, "start_time"),
         end_ns=_read_time(entry, "end_time"),
-        attributes={key: write_text(value) for key, value in dict_or_empty(decode_container(entry.get("attributes"))).items()},
+        attributes={key: write_as_text(value) for key, value in dict_or_empty(decode_container(entry.get("attributes"))).items()},
         failed=code == 2 or (isinstance(code, str) and code.rpartition("_")[2].upper() == "ERROR"),
         message=text_or_none(status.get("message") or entry.get("status_message")) or None,
         events=read_events(entry.get("events")),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import msgspec
-
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.evidence.spans import SpanEvent
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
+from proctor.model.numbers import is_number, to_whole_number
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -31,28 +31,19 @@ def read_time_ns(value: Json) -> int:
         # Tables that write no zone mean UTC.
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         return max(0, (moment - _EPOCH) // _MICROSECOND * 1000)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 2**63:
+    if not is_number(value) or not 0 < value < 2**63:
         return 0
     return next((int(value * factor) for least, factor in _UNITS if value >= least), 0)
-
-
-def write_text(value: Json) -> str:
-    """Return a text as it is, and anything else as JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
-def mend_number(value: Json) -> Json:
-    """Return a whole number as one: a column with gaps holds only fractions."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def flatten_members(name: str, value: Json, found: dict[str, Json], as_text: tuple[str, ...] = (), depth: int = 0) -> None:
     """Write a nested value as attributes with dots in their names, as OTLP carries them; those that end in `as_text` as JSON text."""
     is_list_of_objects = isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
     if not (isinstance(value, dict) or is_list_of_objects):
-        found[name] = mend_number(value)
+        # A column with gaps holds only fractions.
+        found[name] = to_whole_number(value)
     elif depth >= _DEEPEST or any(name == end or name.endswith(f".{end}") for end in as_text):
-        found[name] = write_text(value)
+        found[name] = write_as_text(value)
     elif isinstance(value, dict):
         for key, member in value.items():
             if member is not None:

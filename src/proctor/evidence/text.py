@@ -8,11 +8,10 @@ value that is not text is written as compact JSON.
 
 from __future__ import annotations
 
-import msgspec
-
 from proctor.evidence.json_bytes import decode_embedded
 from proctor.evidence.members import is_misspelt
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
 from proctor.model.missing import MISSING
 
 HTTP_KEYS = ("text", "message", "content", "output", "answer", "response")
@@ -27,9 +26,7 @@ _WORDS = frozenset(("true", "false", "null"))
 
 def as_text(value: Json) -> str | None:
     """Return text as it is, anything else as compact JSON, and None for null."""
-    if value is None or isinstance(value, str):
-        return value
-    return msgspec.json.encode(value).decode()
+    return None if value is None else write_as_text(value)
 
 
 def find_text(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:

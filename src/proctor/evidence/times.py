@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 
 # Without a zone, which is UTC here: adding to it and writing it takes half as long.
 _EPOCH = datetime(1970, 1, 1)
@@ -30,7 +31,7 @@ def write_ns_as_iso(nanoseconds: int) -> str | None:
 
 def write_ms_as_iso(milliseconds: Json) -> str | None:
     """Write milliseconds since 1970 as ISO 8601 in UTC, or None if this is no such number."""
-    if isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float)) or not 0 < milliseconds <= _LAST_NS // 10**6:
+    if not is_number(milliseconds) or not 0 < milliseconds <= _LAST_NS // 10**6:
         return None
     return write_ns_as_iso(int(milliseconds * 10**6))
 

@@ -16,11 +16,10 @@ import msgspec
 from proctor.evidence.account import Doubts
 from proctor.evidence.call_pairs import Pair, pair_calls
 from proctor.evidence.span_inner import InnerWork
-from proctor.model.account import PART_NAMES, Account, Part
+from proctor.model.account import CALL_PARTS, PART_NAMES, Account, Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 from proctor.model.show import show
 
-_CALL_PARTS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
 _RETURNED, _TRACED = "what the function returned", "the spans"
 
 
@@ -138,7 +137,7 @@ class _Joined:
             self._doubts.doubt("tool_calls", "; ".join(one for one in both if one is not None))
         elif why is not None:
             self._doubts.note(f"{_TRACED if known is self._own else _RETURNED}: tool calls not known: {why}")
-        for part in _CALL_PARTS:
+        for part in CALL_PARTS:
             self._carry_doubt(part, known)
         if told is not None or seen is not None:
             self._sources[_RETURNED if told is not None else _TRACED].append("tool_calls")

@@ -53,14 +53,14 @@ def add_parts(usage: Usage, given: dict[str, Any], count: Count) -> Usage:
 
 
 def _add_cached(usage: Usage, given: dict[str, Any], count: Count) -> Usage:
-    read = _find(given, _READ_WITHIN, count)
-    written = _find(given, _WRITTEN_WITHIN, count)
+    read = find_count(given, _READ_WITHIN, count)
+    written = find_count(given, _WRITTEN_WITHIN, count)
     for name in _DETAILS:
         inner = given.get(name)
         if isinstance(inner, dict):
-            read = read if read is not None else _find(inner, _READ_IN_DETAILS, count)
-            written = written if written is not None else _find(inner, _WRITTEN_IN_DETAILS, count)
-    read_beside, written_beside = _find(given, _READ_BESIDE, count), _find(given, _WRITTEN_BESIDE, count)
+            read = read if read is not None else find_count(inner, _READ_IN_DETAILS, count)
+            written = written if written is not None else find_count(inner, _WRITTEN_IN_DETAILS, count)
+    read_beside, written_beside = find_count(given, _READ_BESIDE, count), find_count(given, _WRITTEN_BESIDE, count)
     changes: dict[str, int] = {}
     beside = (read_beside or 0) + (written_beside or 0)
     if beside and usage.input_tokens is not None and not _has_all_input(usage, given, beside):
@@ -85,18 +85,19 @@ def _has_all_input(usage: Usage, given: dict[str, Any], beside: int) -> bool:
 def _add_reasoning(usage: Usage, given: dict[str, Any], count: Count) -> Usage:
     if usage.input_tokens is None or usage.output_tokens is None:
         return usage
-    thought, tools = _find(given, _REASONING, count) or 0, _find(given, _TOOL_INPUT, count) or 0
+    thought, tools = find_count(given, _REASONING, count) or 0, find_count(given, _TOOL_INPUT, count) or 0
     if not thought and not tools:
         return usage
     missing = None if usage.total_tokens is None else usage.total_tokens - usage.input_tokens - usage.output_tokens
     # Without a total only the name tells; with one, the sum does.
-    beside = _find(given, _REASONING_BESIDE, count) is not None or bool(tools) if missing is None else missing == thought + tools
+    beside = find_count(given, _REASONING_BESIDE, count) is not None or bool(tools) if missing is None else missing == thought + tools
     if not beside:
         return usage
     return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + tools, output_tokens=usage.output_tokens + thought)
 
 
-def _find(given: dict[str, Any], names: tuple[str, ...], count: Count) -> int | None:
+def find_count(given: dict[str, Any], names: tuple[str, ...], count: Count) -> int | None:
+    """Return the first number that stands under one of these names."""
     for name in names:
         if name in given:
             found = count(given[name])

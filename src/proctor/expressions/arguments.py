@@ -12,7 +12,7 @@ from datetime import date, time
 from proctor.expressions.date_format import DIRECTIVES, LONGEST_FORMAT, find_unknown_directive
 from proctor.expressions.moments import UNITS, Moment, read_clock, read_moment
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite
+from proctor.model.numbers import is_finite, is_number
 from proctor.model.show import kind_of, nearest, show
 
 
@@ -45,7 +45,7 @@ def take_moment(value: Json) -> Moment:
 
 def count(value: Json) -> float | int:
     """Return a finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value):
+    if not is_number(value) or not is_finite(value):
         raise Unfit(f"expected a number, found {_describe_found(value)}")
     return value
 

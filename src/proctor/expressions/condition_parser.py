@@ -46,7 +46,7 @@ def compile_condition(text: str, *, field: str | None = None) -> Condition:
     try:
         return _compile_cached(text)
     except SpecError as error:
-        raise SpecError(error.message, field=field, offset=error.offset, nearest=error.nearest, hint=error.hint) from None
+        raise error.move_to(field) from None
 
 
 # The field is no part of the key: one text stands in many fields, and only an error names where.

@@ -96,7 +96,7 @@ def compile_expression(text: str, *, field: str | None = None) -> Expression:
     try:
         return _compile_cached(text)
     except SpecError as error:
-        raise SpecError(error.message, field=field, offset=error.offset, nearest=error.nearest, hint=error.hint) from None
+        raise error.move_to(field) from None
 
 
 # The field is no part of the key: one text stands in many fields, and only an error names where.

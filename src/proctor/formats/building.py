@@ -14,6 +14,7 @@ from msgspec import inspect as mi
 
 from proctor.formats.located import Located, Reading
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import nearest, show
 
 
@@ -139,7 +140,7 @@ def _accepts_kind(info: mi.Type, node: Located) -> bool:
         case mi.BoolType():
             return isinstance(value, bool)
         case mi.IntType() | mi.FloatType():
-            return isinstance(value, (int, float)) and not isinstance(value, bool)
+            return is_number(value)
         case mi.StructType() | mi.DictType():
             return isinstance(value, dict)
         case mi.VarTupleType() | mi.ListType():

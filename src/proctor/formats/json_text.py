@@ -14,8 +14,9 @@ import re
 from typing import Final, NoReturn
 
 from proctor.formats.located import MAX_VALUES, SPLIT, Located, Reading, item_path, member_path
-from proctor.formats.places import LINE_END, join_surrogates
+from proctor.formats.places import LINE_END
 from proctor.model.evidence import Json
+from proctor.model.json_values import join_surrogates
 
 MAX_DEPTH: Final = 200
 """Levels of nesting; they are read by recursion."""

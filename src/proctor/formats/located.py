@@ -4,7 +4,7 @@ Both readers (`yaml12`, `json_text`) build this tree; the dialect readers walk i
 `Reading`, which collects all of them in one pass.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
@@ -106,6 +106,11 @@ class Reading:
     def error(self, node: Located, message: str, **more: Json) -> None:
         """Report that the value cannot be used. `more`: `expected`, `nearest`, `hint`, `code`."""
         self._report(node, message, "error", more)
+
+    def error_unknown(self, node: Located, message: str, word: str, known: Iterable[str], **more: Json) -> None:
+        """Report a word that is none of those known here, with the nearest of them and with all."""
+        words = tuple(known)
+        self.error(node, message, nearest=nearest(word, words), expected="one of " + ", ".join(words), **more)
 
     def warn(self, node: Located, message: str, **more: Json) -> None:
         """Report something worth knowing that does not stop the suite from being used."""

@@ -61,13 +61,7 @@ def read_predicate(reading: Reading, node: Located, *, turn: int | None = None) 
         return None
     entry = PREDICATES.get(kind)
     if entry is None:
-        reading.error(
-            named,
-            f"unknown predicate type {show(kind, 80)}",
-            nearest=nearest(kind, PREDICATES),
-            expected="one of " + ", ".join(PREDICATES),
-            code="unknown_predicate",
-        )
+        reading.error_unknown(named, f"unknown predicate type {show(kind, 80)}", kind, PREDICATES, code="unknown_predicate")
         return None
     make, keys = entry
     for key, _ in node.members():
@@ -98,9 +92,7 @@ def read_word(reading: Reading, node: Located | None, words: tuple[str, ...], wh
     value = reading.require_text(node, what)
     if value is None or value in words or node is None:
         return value
-    reading.error(
-        node, f"{what}: {show(value, 60)} is not a known word here", nearest=nearest(value, words), expected="one of " + ", ".join(words)
-    )
+    reading.error_unknown(node, f"{what}: {show(value, 60)} is not a known word here", value, words)
     return None
 
 

@@ -11,7 +11,7 @@ from proctor.formats.located import Located, Reading
 from proctor.formats.mcpjam_predicates import read_predicate
 from proctor.model.case import Assertion, Turn
 from proctor.model.evidence import Json
-from proctor.model.show import nearest, show
+from proctor.model.show import show
 
 MOST_STEPS = 200
 """MCPJam's own limit, per case."""
@@ -73,13 +73,7 @@ class Steps:
             return
         keys = _STEP_KEYS.get(kind)
         if keys is None:
-            reading.error(
-                named,
-                f"unknown kind of step {show(kind, 60)}",
-                nearest=nearest(kind, _STEP_KEYS),
-                expected="one of " + ", ".join(_STEP_KEYS),
-                code="unknown_step",
-            )
+            reading.error_unknown(named, f"unknown kind of step {show(kind, 60)}", kind, _STEP_KEYS, code="unknown_step")
             return
         reading.check_keys(node, keys, f"a {kind} step")
         self._read_id(node, kind)
@@ -163,13 +157,7 @@ class Steps:
         kind = self._reading.require_text(named, f"the kind of {what}")
         if kind is None or kind in words or named is None:
             return kind
-        self._reading.error(
-            named,
-            f"unknown {what} {show(kind, 60)}",
-            nearest=nearest(kind, words),
-            expected="one of " + ", ".join(words),
-            code="unknown_step",
-        )
+        self._reading.error_unknown(named, f"unknown {what} {show(kind, 60)}", kind, words, code="unknown_step")
         return None
 
     def _mark_unsupported(self, why: str) -> None:

@@ -33,7 +33,7 @@ REMOVED_KEYS: Final = {
     "scenario_refs": "no longer supported: write {ref: <id>} entries in 'scenarios'",
 }
 _OF_A_SCENARIO: Final = ("prompt", "mcp_servers", "attachments", "eval", "extract")
-_OF_RULES: Final = (
+EVAL_KEYS: Final = (
     "tool_constraints",
     "tool_sequence",
     "tool_input_assertions",
@@ -43,7 +43,7 @@ _OF_RULES: Final = (
 )
 _MISPLACED: Final = {
     **{key: f"write {key!r} in the scenarios it is meant for" for key in _OF_A_SCENARIO},
-    **{key: f"write {key!r} under 'eval' of a scenario" for key in _OF_RULES},
+    **{key: f"write {key!r} under 'eval' of a scenario" for key in EVAL_KEYS},
     "selected_agents": "write it under 'run_defaults'",
 }
 _FREE: Final = "x-"

@@ -23,19 +23,12 @@ from proctor.checks.tool_order import ToolsExactly, ToolsInOrder
 from proctor.errors import SpecError
 from proctor.formats.drafting import draft_assertion
 from proctor.formats.located import Located, Reading
+from proctor.formats.mcplab_keys import EVAL_KEYS
 from proctor.model.case import Assertion, Capture
 from proctor.model.evidence import Json
-from proctor.model.show import nearest, show
+from proctor.model.show import show
 from proctor.patterns.engine import compile_pattern
 
-EVAL_KEYS: Final = (
-    "tool_constraints",
-    "tool_sequence",
-    "tool_input_assertions",
-    "response_assertions",
-    "agent_assertions",
-    "agent_context",
-)
 _LISTS: Final = ("tool_input_assertions", "response_assertions", "agent_assertions")
 
 # type: check, label, spec
@@ -268,10 +261,7 @@ class _Rules:
         if kind is None or node is None:
             return None
         if kind not in keys:
-            expected = "one of " + ", ".join(keys)
-            self.reading.error(
-                node, f"unknown type {kind!r} of {what}", nearest=nearest(kind, keys), expected=expected, code="unknown_type"
-            )
+            self.reading.error_unknown(node, f"unknown type {kind!r} of {what}", kind, keys, code="unknown_type")
             return None
         self.reading.check_keys(rule, keys[kind], f"{what} of type {kind!r}")
         return kind

@@ -11,7 +11,7 @@ from typing import Final
 
 from proctor.formats.located import Located, Reading
 from proctor.model.evidence import Json
-from proctor.model.show import nearest, show
+from proctor.model.show import show
 
 Entry = dict[str, Json]
 
@@ -139,7 +139,7 @@ def read_auth(node: Located, reading: Reading) -> Json:
     if kind_node is None or kind is None:
         return None
     if kind not in _AUTH:
-        reading.error(kind_node, f"unknown type {kind!r} of 'auth'", nearest=nearest(kind, _AUTH), expected="one of " + ", ".join(_AUTH))
+        reading.error_unknown(kind_node, f"unknown type {kind!r} of 'auth'", kind, _AUTH)
         return None
     required, optional = _AUTH[kind]
     extra = ("token_params",) if kind == "oauth_client_credentials" else ()
@@ -205,8 +205,7 @@ def _read_llm_agent(node: Located, reading: Reading, what: str, agent: Entry) ->
     _need_text(node, reading, agent, ("provider", "model"), what)
     provider, provider_node = agent.get("provider"), node.get("provider")
     if provider_node is not None and provider is not None and provider not in PROVIDERS:
-        expected = "one of " + ", ".join(PROVIDERS)
-        reading.error(provider_node, f"unknown provider {provider!r}", nearest=nearest(provider, PROVIDERS), expected=expected)
+        reading.error_unknown(provider_node, f"unknown provider {provider!r}", provider, PROVIDERS)
     _copy_text(node, reading, agent, ("name",))
     _read_optional(node, reading, agent, "system", (str,), "text")
     _read_bounded(node, reading, agent, "temperature", (int, float), "a number", 0, 2)

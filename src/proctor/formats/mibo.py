@@ -16,7 +16,6 @@ from proctor.formats.located import Located, Reading
 from proctor.formats.mibo_assertions import AssertionReader, drop_nulls
 from proctor.model.case import Assertion, Case, Scoring, Suite, Turn
 from proctor.model.evidence import Json
-from proctor.model.show import nearest
 
 _INPUTS = ("input_utterance", "turns", "custom_body")
 _CONTENT = ("scenario", *_INPUTS, "context", "optimization_target", "test_dimension", "assertions", "id", "name", "description", "state")
@@ -143,9 +142,7 @@ class _CaseReader:
         state = self._reading.require_text(node, "state")
         if node is not None and state is not None:
             if state not in _STATES:
-                self._reading.error(
-                    node, f"unknown state {state!r}", nearest=nearest(state, _STATES), expected="one of " + ", ".join(_STATES)
-                )
+                self._reading.error_unknown(node, f"unknown state {state!r}", state, _STATES)
             tags["state"] = state
         return tags
 

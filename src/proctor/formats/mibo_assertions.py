@@ -68,11 +68,11 @@ class AssertionReader:
         known = self._targets.get(target)
         if known is not None:
             return known(node)
-        self._reading.error(
+        self._reading.error_unknown(
             place,
             f"unknown target {target!r}",
-            nearest=nearest(target, self._targets),
-            expected="one of " + ", ".join(self._targets),
+            target,
+            self._targets,
             hint="a semantic assertion has no target and stands in the list 'semantic'" if target == "semantic" else None,
             code="unknown_target",
         )
@@ -296,7 +296,7 @@ class AssertionReader:
         if word is None:
             return None
         if word not in words:
-            self._reading.error(place, f"unknown {key} {word!r}", nearest=nearest(word, words), expected="one of " + ", ".join(words))
+            self._reading.error_unknown(place, f"unknown {key} {word!r}", word, words)
             return None
         return words[word]
 

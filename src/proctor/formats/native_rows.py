@@ -32,7 +32,7 @@ from proctor.model.evidence import Json
 from proctor.model.name_table import TakenNames
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
-from proctor.model.show import nearest, show
+from proctor.model.show import nearest, show, tell_more
 from proctor.model.variants import make_variant_id
 
 BLOCK_KEYS = ("from", "as", "types", "prompt", "sheet", "split", "delimiter", "limit")
@@ -350,4 +350,4 @@ def _list_assertion_nodes(node: Located) -> list[tuple[Located, int | None]]:
 
 def _list_columns(columns: Sequence[str]) -> str:
     shown = ", ".join(columns[:30])
-    return shown + (f" and {len(columns) - 30} more" if len(columns) > 30 else "") if columns else "none"
+    return shown + tell_more(len(columns), 30) if columns else "none"

@@ -12,14 +12,6 @@ from bisect import bisect_right
 LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-def join_surrogates(text: str) -> str:
-    """Join escaped surrogates that belong together into one character; a lone one becomes U+FFFD, as it does in evidence.
-
-    No encoding can write a lone one, so that no report could show it.
-    """
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 class Places:
     """The lines of one text, to turn offsets into positions."""
 

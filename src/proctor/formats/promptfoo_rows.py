@@ -17,7 +17,7 @@ from proctor.formats.placeholders import locate_value
 from proctor.formats.promptfoo_claims import find_misspelt, read_claim, read_number
 from proctor.formats.row_types import convert_cell
 from proctor.model.evidence import Json
-from proctor.model.show import nearest, shorten, show
+from proctor.model.show import shorten, show
 
 SPECIAL = ("__expected", "__prefix", "__suffix", "__description", "__metric", "__threshold", "__metadata", "__config", "__providerOutput")
 _REFERENCE = re.compile(r"\{\{\s*([^{}|]+?)\s*\}\}")
@@ -171,13 +171,7 @@ class _Renderer:
             name = found[1].strip()
             if name in self._variables:
                 return self._variables[name]
-            self._reading.error(
-                self._place,
-                f"{what}: there is no variable {name!r}",
-                nearest=nearest(name, self._variables),
-                expected="one of " + ", ".join(self._variables),
-                code="unknown_column",
-            )
+            self._reading.error_unknown(self._place, f"{what}: there is no variable {name!r}", name, self._variables, code="unknown_column")
             return ""
 
         filled = _REFERENCE.sub(replace, text)

@@ -19,9 +19,10 @@ from proctor.checks.records import RecordsMatch
 from proctor.checks.voice import VoiceSaid
 from proctor.checks.x12 import X12Response
 from proctor.formats.located import Located
-from proctor.formats.verial_parts import Entity, Malformed, Parts, Translated, find_entity_field, read_path, to_snake_case, write_as_text
+from proctor.formats.verial_parts import Entity, Malformed, Parts, Translated, find_entity_field, read_path, to_snake_case
 from proctor.formats.verial_system_claims import SYSTEM_CLAIMS, read_spec
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
 from proctor.model.missing import MISSING
 from proctor.model.show import nearest
 

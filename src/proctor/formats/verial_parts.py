@@ -17,6 +17,7 @@ import msgspec
 
 from proctor.formats.located import Located, Reading
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
 from proctor.model.missing import MISSING
 from proctor.model.show import nearest, show
 from proctor.paths.dotted import find_dotted
@@ -273,11 +274,6 @@ def find_entity_field(entity: Entity, name: str) -> Json:
             if found is not MISSING:
                 return found
     return MISSING
-
-
-def write_as_text(value: Json) -> str:
-    """Return a value inside a longer text."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def report(reading: Reading, problem: Malformed) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from proctor.formats.located import Located, Reading
 from proctor.model.case import Scoring
+from proctor.model.numbers import is_number
 from proctor.model.show import show
 
 SCORING = Scoring(mode="weighted", pass_at=0.9, partial_above=0.0, when_empty="fail")
@@ -22,7 +23,7 @@ def read_threshold(reading: Reading, node: Located | None) -> float | None:
     if node is None or node.value is None:
         return None
     value = node.plain()
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 1:
+    if not is_number(value) or not 0 < value <= 1:
         reading.error(node, f"threshold: expected a number above 0 and at most 1, found {show(value)}", code="wrong_value")
         return None
     return value

@@ -376,13 +376,8 @@ def _check_names(workspace: Workspace, reading: Reading) -> None:
     for named in (model, *model.items()) if model is not None else ():
         # `provider/name` needs no entry of its own.
         if isinstance(named.value, str) and workspace.models and named.value not in workspace.models and "/" not in named.value:
-            reading.error(
-                named,
-                f"judge: there is no model {named.value!r}",
-                nearest=nearest(named.value, workspace.models),
-                expected="one of " + ", ".join(workspace.models),
-                code="unknown_name",
-            )
+            message = f"judge: there is no model {named.value!r}"
+            reading.error_unknown(named, message, named.value, workspace.models, code="unknown_name")
 
 
 def _locate(value: Json, path: str) -> Located:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import msgspec
 
 from proctor.formats.located import Located, Reading, item_path, member_path
-from proctor.formats.places import Places, join_surrogates
+from proctor.formats.places import Places
 from proctor.model.evidence import Json
+from proctor.model.json_values import join_surrogates
 from proctor.model.show import kind_of
 
 if TYPE_CHECKING:

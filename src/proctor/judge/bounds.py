@@ -18,6 +18,7 @@ import msgspec
 from proctor.llm import fence
 from proctor.model.evidence import Json
 from proctor.model.judgement import Material
+from proctor.report.wording import count_noun
 
 LEAST_CHARS = 200
 """The least room that makes sense: below it nothing but cut marks would be shown."""
@@ -105,7 +106,7 @@ def _show_carefully(material: Material, name: str, max_chars: int, fault: str | 
     if context:
         fitted, cut_there = _fit_context(context, room - len(fence.encode_line(shown)), cuts)
         if in_context and not cut_there:
-            cuts.append(f"context: cut in {_format_count(in_context, 'place')}")
+            cuts.append(f"context: cut in {count_noun(in_context, 'place')}")
         data["context"] = fitted
         places += in_context + cut_there
     if fault is not None:
@@ -143,7 +144,7 @@ def _note_cut(cuts: list[str], name: str, before: Json, after: Json, places: int
     if isinstance(before, str) and isinstance(after, str):
         cuts.append(f"{name}: cut from {len(before):,} to {len(after):,} characters")
     else:
-        cuts.append(f"{name}: cut in {_format_count(places, 'place')}, {len(fence.encode_line(after)):,} characters shown")
+        cuts.append(f"{name}: cut in {count_noun(places, 'place')}, {len(fence.encode_line(after)):,} characters shown")
 
 
 class _Walk:
@@ -168,7 +169,7 @@ class _Walk:
             # Counted over the whole walk and before a list is entered: wide lists inside of wide lists multiply.
             self._left -= min(len(value), self._widest)
             if depth >= DEEPEST or self._left < 0:
-                return self._mark_gap(_format_count(len(value), "item"))
+                return self._mark_gap(count_noun(len(value), "item"))
             if isinstance(value, Mapping):
                 return self._copy_members(cast(Mapping[Json, Json], value), depth)
             return self._copy_items(cast(list[Json], value), depth)
@@ -179,7 +180,7 @@ class _Walk:
             return [self.copy(item, depth + 1) for item in items]
         half = self._widest // 2
         copied = [self.copy(item, depth + 1) for item in chain(items[:half], items[-half:])]
-        copied.insert(half, self._mark_gap(_format_count(len(items) - 2 * half, "item")))
+        copied.insert(half, self._mark_gap(count_noun(len(items) - 2 * half, "item")))
         return copied
 
     def _copy_members(self, members: Mapping[Json, Json], depth: int) -> dict[str, Json]:
@@ -189,7 +190,7 @@ class _Walk:
         gone = len(members) - 2 * half if len(members) > self._widest else 0
         for index, (key, value) in enumerate(members.items()):
             if gone and index == half:
-                copied[self._mark_gap(_format_count(gone, "member"))] = None
+                copied[self._mark_gap(count_noun(gone, "member"))] = None
             if gone and half <= index < half + gone:
                 continue
             plain = self._copy_key(key)
@@ -242,10 +243,6 @@ def _try_to_encode(value: Json) -> str | None:
 
 def _make_cut_mark(gone: int) -> str:
     return f"[... {gone:,} characters cut here ...]"
-
-
-def _format_count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _measure_json(text: str, start: int, end: int) -> int:

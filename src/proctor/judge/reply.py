@@ -19,6 +19,7 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.model.judgement import Question
 from proctor.model.missing import MISSING, Missing
+from proctor.model.numbers import is_number
 from proctor.model.show import shorten, show
 
 MAX_REPLY = 1_000_000
@@ -132,7 +133,7 @@ def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: st
     else:
         found: Json = entry.get("score", MISSING)
         # To Python `true` is a number; a judge that answers yes where a score was asked for has given none.
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= 1:
+        if not is_number(found) or not 0 <= found <= 1:
             given = "no score" if found is MISSING else f"the score {show(found)}, which is no number from 0 to 1,"
             return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {given} for "{label}"')
         score = float(found)

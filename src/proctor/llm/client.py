@@ -87,9 +87,7 @@ class HttpModel:
 
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
         """Return the request with the defaults of the settings filled in."""
-        missing = {key: getattr(self._settings, key) for key in ("temperature", "max_tokens", "seed") if getattr(request, key) is None}
-        filled = {key: value for key, value in missing.items() if value is not None}
-        return msgspec.structs.replace(request, **filled) if filled else request
+        return self._settings.fill_defaults(request)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Ask once, leaving out what the model refuses. Raises `ModelFault`."""

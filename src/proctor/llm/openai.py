@@ -20,10 +20,10 @@ from proctor.llm.reading import (
     read_model_name,
     read_text,
     refuse_answer,
-    write_arguments,
 )
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
 from proctor.model.show import kind_of, show
 
 DEFAULT_BASE = "https://api.openai.com/v1"
@@ -130,7 +130,7 @@ def _write_message(message: ChatMessage) -> dict[str, Json]:
     if message.tool_calls:
         out["content"] = message.text or None
         out["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": write_arguments(call.arguments)}}
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": write_as_text(call.arguments)}}
             for call in message.tool_calls
         ]
     if message.name:

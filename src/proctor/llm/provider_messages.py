@@ -16,7 +16,6 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-import msgspec
 from pydantic_ai.messages import (
     BinaryContent,
     DocumentUrl,
@@ -43,6 +42,7 @@ from proctor.llm.attachments import classify_attachment, read_text_attachment, r
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
 from proctor.llm.reading import complete_usage, read_call, read_finish
 from proctor.model.evidence import Json, Usage
+from proctor.model.json_values import drop_nulls, write_as_text
 from proctor.model.show import show
 
 _FINISH: Final[dict[str, Finish]] = {
@@ -122,7 +122,7 @@ def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -
         given = next((call for call in calls if call.name == request.answer_name), None)
         calls = tuple(call for call in calls if call.name != request.answer_name)
         if given is not None:
-            text = given.arguments if isinstance(given.arguments, str) else msgspec.json.encode(given.arguments).decode()
+            text = write_as_text(given.arguments)
         notes = ("answer_schema was asked for as a tool, the model cannot be held to a JSON Schema",)
     # The answer given by a tool is the end of it, whatever the provider calls that.
     reason = "stop" if response.finish_reason == "tool_call" and not calls else response.finish_reason
@@ -139,7 +139,7 @@ def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -
 
 def write_json(messages: Sequence[ModelMessage]) -> list[Json]:
     """Return messages as they are kept, without empty members."""
-    return cast("list[Json]", _drop_nulls(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")))
+    return cast("list[Json]", drop_nulls(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")))
 
 
 def _write_assistant(message: ChatMessage) -> list[ModelResponsePart]:
@@ -213,9 +213,3 @@ def _read_usage(response: ModelResponse) -> Usage | None:
 
 def _make_empty_schema() -> dict[str, Json]:
     return {"type": "object", "properties": {}}
-
-
-def _drop_nulls(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {key: _drop_nulls(each) for key, each in value.items() if each is not None}
-    return [_drop_nulls(each) for each in value] if isinstance(value, list) else value

@@ -25,7 +25,7 @@ import msgspec
 
 from proctor.errors import MissingExtra, SpecError
 from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault
-from proctor.llm.settings import ModelSettings, strip_url
+from proctor.llm.settings import REQUEST_SETTINGS, ModelSettings, strip_url
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, shorten, show
 
@@ -41,7 +41,6 @@ KNOWN: Final = (
 )  # fmt: skip
 """The providers of pydantic-ai that chat and are not among ours."""
 
-_REQUEST_SETTINGS: Final = ("temperature", "max_tokens", "seed")
 _NOT_PASSED_ON: Final = ("deployment", "api_version", "proxy")
 
 
@@ -107,9 +106,7 @@ class ProviderModel:
 
     def fill_defaults(self, request: ChatRequest) -> ChatRequest:
         """Return the request with the defaults of the settings filled in."""
-        missing = {key: getattr(self._settings, key) for key in _REQUEST_SETTINGS if getattr(request, key) is None}
-        filled = {key: value for key, value in missing.items() if value is not None}
-        return msgspec.structs.replace(request, **filled) if filled else request
+        return self._settings.fill_defaults(request)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Ask once. Raises `ModelFault`."""
@@ -122,7 +119,7 @@ class ProviderModel:
         messages = write_messages(request, self._heard)
         parameters = write_parameters(request, native=native)
         sent, notes = self._write_settings(request)
-        kept = {key: value for key, value in sent.items() if key in _REQUEST_SETTINGS}
+        kept = {key: value for key, value in sent.items() if key in REQUEST_SETTINGS}
         raw: dict[str, Json] = {"model": self.name, "messages": write_json(messages), "settings": kept}
         if request.tools:
             raw["tools"] = [msgspec.to_builtins(tool) for tool in request.tools]
@@ -162,7 +159,7 @@ class ProviderModel:
 
     def _write_settings(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
         """Return the settings of one request, and what had to be left out of them."""
-        asked: dict[str, Any] = {key: getattr(request, key) for key in _REQUEST_SETTINGS if getattr(request, key) is not None}
+        asked: dict[str, Any] = {key: getattr(request, key) for key in REQUEST_SETTINGS if getattr(request, key) is not None}
         unknown = self._model.unsupported_settings
         notes = tuple(f"{key} is not known to this API and was left out" for key in asked if key in unknown)
         if self._settings.headers:

@@ -30,11 +30,6 @@ def read_arguments(value: Json) -> Json:
     return inner if isinstance(inner, dict) else value
 
 
-def write_arguments(arguments: Json) -> str:
-    """Return arguments as the JSON text that goes back to the provider; text stays as it was."""
-    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-
-
 def read_call(ident: Json, name: Json, arguments: Json, position: int) -> ModelCall:
     """Return one tool call; one without an id gets an id by its position."""
     return ModelCall(

@@ -20,10 +20,10 @@ from proctor.llm.reading import (
     read_model_name,
     read_text,
     refuse_answer,
-    write_arguments,
 )
 from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
 from proctor.model.show import show
 
 _KNOWN_ITEMS = ("message", "function_call", "reasoning")
@@ -71,7 +71,7 @@ def _write_items(message: ChatMessage) -> list[dict[str, Json]]:
     if message.text or not message.tool_calls:
         items.append({"role": "assistant", "content": [{"type": "output_text", "text": message.text}]})
     items.extend(
-        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": write_arguments(call.arguments)}
+        {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": write_as_text(call.arguments)}
         for call in message.tool_calls
     )
     return items

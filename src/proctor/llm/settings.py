@@ -7,15 +7,19 @@ full: `repr` and `show_settings` leave out the key and the values of headers.
 from __future__ import annotations
 
 import re
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from proctor.errors import SpecError
+from proctor.llm.ports import ChatRequest
 from proctor.model.evidence import Json
 from proctor.model.numbers import is_finite
 from proctor.model.show import show
 
+REQUEST_SETTINGS: Final = ("temperature", "max_tokens", "seed")
+"""What a request may say itself, else its model."""
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _LOOPBACK = re.compile(r"localhost|.+\.localhost|127(?:\.\d{1,3}){3}|::1")
 
@@ -54,6 +58,12 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def __repr__(self) -> str:
         """The settings without what is secret in them."""
         return f"ModelSettings({', '.join(f'{key}={value!r}' for key, value in show_settings(self).items())})"
+
+    def fill_defaults(self, request: ChatRequest) -> ChatRequest:
+        """Return a request with what these settings say of it, where it does not say so itself."""
+        missing = {key: getattr(self, key) for key in REQUEST_SETTINGS if getattr(request, key) is None}
+        filled = {key: value for key, value in missing.items() if value is not None}
+        return msgspec.structs.replace(request, **filled) if filled else request
 
     def list_secrets(self) -> tuple[str, ...]:
         """Return the values that must never be seen outside."""

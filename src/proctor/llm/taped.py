@@ -48,18 +48,9 @@ class TapedModel:
     """
 
     def __init__(self, model: ChatModel, tape: Tape) -> None:
+        self.provider, self.name = model.provider, model.name
         self._model = model
         self._tape = tape
-
-    @property
-    def provider(self) -> str:
-        """The provider of the inner model."""
-        return self._model.provider
-
-    @property
-    def name(self) -> str:
-        """The name of the inner model."""
-        return self._model.name
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Ask once, or replay what was answered. Raises `ModelFault`."""

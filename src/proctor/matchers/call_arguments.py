@@ -24,6 +24,7 @@ from proctor.matchers.equal import deep_equal, equal_by, find_difference, join_p
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 from proctor.model.verdict import TextRange
 
@@ -41,7 +42,7 @@ _JS_SPACE = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u
 _PLACEHOLDERS: dict[str, Callable[[Json], bool]] = {
     "any": lambda value: True,
     "string": lambda value: isinstance(value, str),
-    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "number": is_number,
     "boolean": lambda value: isinstance(value, bool),
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, (list, tuple)),

@@ -16,7 +16,7 @@ from proctor.expressions.expression import Expression, compile_expression
 from proctor.expressions.scope import Scope
 from proctor.matchers.expected import Expected, Use, from_expression
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite
+from proctor.model.numbers import is_finite, is_number
 from proctor.model.show import kind_of, show
 
 
@@ -84,7 +84,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     def number(self, key: str, default: float) -> float:
         """Return a key whose value is a number of at least zero."""
         value = self.keys.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value) or value < 0:
+        if not is_number(value) or not is_finite(value) or value < 0:
             raise SpecError(
                 f"matcher {self.name!r}: {key!r} must be a number of at least 0, found {show(value, 60)}", field=self.place(key)
             )

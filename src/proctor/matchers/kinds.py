@@ -6,15 +6,12 @@ from collections.abc import Callable
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import nearest, show
 
 
-def _number(value: Json) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _is_integer(value: Json) -> bool:
-    return _number(value) and (isinstance(value, int) or value.is_integer())
+    return is_number(value) and (isinstance(value, int) or value.is_integer())
 
 
 def _is_text(value: Json) -> bool:
@@ -32,7 +29,7 @@ def _is_object(value: Json) -> bool:
 KINDS: dict[str, Callable[[Json], bool]] = {
     "text": _is_text,
     "string": _is_text,
-    "number": _number,
+    "number": is_number,
     "integer": _is_integer,
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,

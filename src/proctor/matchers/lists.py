@@ -17,7 +17,7 @@ from proctor.matchers.mismatch import Mismatch, different_mismatch
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.missing import Missing
-from proctor.model.show import show
+from proctor.model.show import show, tell_more
 from proctor.model.verdict import TextRange
 
 DEEPEST = 100
@@ -113,14 +113,10 @@ def explain(
             return inner
     parts: list[str] = []
     if lacking:
-        parts.append("lacks " + ", ".join(elements[index].describe() for index in lacking[:3]) + _describe_more(lacking))
+        parts.append("lacks " + ", ".join(elements[index].describe() for index in lacking[:3]) + tell_more(len(lacking), 3))
     if extra:
-        parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + _describe_more(extra))
+        parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + tell_more(len(extra), 3))
     return Mismatch(path, " and ".join(parts), whole.describe(), actual)
-
-
-def _describe_more(indexes: list[int]) -> str:
-    return f" and {len(indexes) - 3} more" if len(indexes) > 3 else ""
 
 
 def make_canonical_key(value: Json, depth: int = 0) -> Hashable:

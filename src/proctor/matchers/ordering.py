@@ -17,6 +17,7 @@ from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 
 
@@ -105,7 +106,7 @@ class Bound(Expected):
         self._operand = form.read_operand()
         constant = self._operand.constant
         is_date = isinstance(constant, str) and read_moment(constant) is not None
-        if self._operand.expression is None and not is_date and not _is_number(constant):
+        if self._operand.expression is None and not is_date and not is_number(constant):
             raise SpecError(f"matcher {form.name!r}: expected a number or a date, found {show(constant, 60)}", field=form.place("value"))
         # A date without an offset is read in the zone of the case, which is known only with the evidence.
         super().__init__(form.raw, dynamic=is_date or self._operand.expression is not None, uses=self._operand.uses)
@@ -118,8 +119,8 @@ class Bound(Expected):
         shown = f"{self._phrase} {self._operand.describe(value)}"
         if actual is MISSING:
             return absent_mismatch(path, shown)
-        if _is_number(value):
-            if not _is_number(actual):
+        if is_number(value):
+            if not is_number(actual):
                 return Mismatch(path, f"is {kind_of(actual)} instead of number", shown, actual)
             # NaN lies on neither side: it must not pass `gte` for not being less.
             side = (actual > value) - (actual < value) if actual == actual and value == value else None
@@ -130,10 +131,6 @@ class Bound(Expected):
                 return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
             side = order(found, wanted)
         return None if side is not None and self._test(side) else Mismatch(path, "is out of bounds", shown, actual)
-
-
-def _is_number(value: Json) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 _BOUND_KEYS = {"value": "a number, or a date in ISO 8601", "expression": "an expression that gives it"}

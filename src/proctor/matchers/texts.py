@@ -115,7 +115,7 @@ def pattern_at(source: str, flags: str, field: str) -> Pattern:
         return compile_pattern(source, flags)
     except SpecError as error:
         # The engine knows places inside the pattern and nothing of the suite around it.
-        raise SpecError(error.message, field=field, offset=error.offset, nearest=error.nearest, hint=error.hint) from None
+        raise error.move_to(field) from None
 
 
 TEXT_MATCHERS: tuple[Matcher, ...] = (contains, starts_with, ends_with, regex)

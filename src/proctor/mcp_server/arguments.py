@@ -11,6 +11,7 @@ from typing import cast
 
 from proctor.mcp_server.casing import to_camel, to_snake
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.service.refusals import Refusal
 from proctor.store.bodies import from_json
@@ -104,7 +105,7 @@ def _read(value: Json, schema: Schema) -> Json:
         close = nearest(str(value), [str(word) for word in words])
         told = f"; nearest: {', '.join(close)}" if close else ""
         raise ValueError(f"expected one of {', '.join(str(word) for word in words)}, got {show(value, 60)}{told}")
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if is_number(value):
         _check_range(value, schema)
     return value
 
@@ -123,7 +124,7 @@ def _is(value: Json, kind: str) -> bool:
         case "boolean":
             return isinstance(value, bool)
         case "number":
-            return isinstance(value, (int, float)) and not isinstance(value, bool)
+            return is_number(value)
         case "integer":
             whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
             return whole and not isinstance(value, bool)

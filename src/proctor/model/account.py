@@ -13,7 +13,9 @@ import msgspec
 
 Part = Literal["tool_calls", "tool_arguments", "tool_results", "answer", "input", "turns", "usage", "nodes", "state"]
 
-PARTS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "input", "turns", "usage", "nodes", "state")
+CALL_PARTS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
+"""The parts of evidence that tell of tool calls."""
+PARTS: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "turns", "usage", "nodes", "state")
 """Every part of evidence that an account speaks of, in the order reports show them."""
 
 PART_NAMES: dict[Part, str] = {

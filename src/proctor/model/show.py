@@ -32,6 +32,11 @@ def shorten(text: str, limit: int = LIMIT) -> str:
     return f"{text[:head]}…({gone} more)…{text[len(text) - (limit - head) :]}"
 
 
+def tell_more(count: int, most: int, joint: str = " and") -> str:
+    """Return ` and 3 more` for a list of `count` things of which the first `most` are shown; nothing where those are all."""
+    return f"{joint} {count - most} more" if count > most else ""
+
+
 def escape_unseen(text: str, keep: str = "") -> str:
     r"""Return a text with every character as its escape (`\x1b`, `\u202e`) that is not seen itself or changes how others are.
 

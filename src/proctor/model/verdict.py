@@ -129,4 +129,9 @@ def skipped(code: str, reason: str) -> Verdict:
 
 def missing(what: str) -> Verdict:
     """Fail a claim because the evidence lacks what it is about; `proctor.checks.caution` may turn that into an `error`."""
-    return Verdict("fail", 0.0, f"{what} not recorded in this evidence", "missing_evidence")
+    return lacking(f"{what} not recorded in this evidence")
+
+
+def lacking(why: str) -> Verdict:
+    """Fail a claim as `missing` does, for a reason in the caller's own words."""
+    return Verdict("fail", 0.0, why, "missing_evidence")

@@ -7,7 +7,7 @@ from typing import Any
 
 from proctor.actions.compare_several import CaseAcross, SeveralRuns
 from proctor.pages.ports import Record
-from proctor.pages.words import quote_part, show_text
+from proctor.pages.words import find_project_address, quote_part, show_text
 from proctor.report.catalogue import Catalogue
 from proctor.report.drawn_attempt import draw_time
 from proctor.report.drawn_comparison import CaseRow, CaseTable, RunFigures
@@ -34,7 +34,7 @@ def list_run_figures(runs: Sequence[Record], found: SeveralRuns, words: Catalogu
 
 
 def _describe(run: Record) -> dict[str, Any]:
-    address = f"{_find_runs_address(run)}/{quote_part(run['id'])}"
+    address = _find_run_address(run)
     tags = [(" ", make("span", "note", "@", make("bdi", "", show_text(tag, 40)))) for tag in run["tags"] or ()]
     return {
         "name": make("a", "", draw_label(run), href=address),
@@ -44,8 +44,8 @@ def _describe(run: Record) -> dict[str, Any]:
     }
 
 
-def _find_runs_address(run: Record) -> str:
-    return f"/ui/p/{quote_part(run['project_id'])}/runs"
+def _find_run_address(run: Record) -> str:
+    return find_project_address(run["project_id"], "runs", run["id"])
 
 
 def draw_label(run: Record) -> Element:
@@ -80,10 +80,9 @@ def make_case_table(slug: str, cases: Sequence[CaseAcross], runs: Sequence[Recor
 
 def _make_row(case: CaseAcross, of_run: Record, address: str, words: Catalogue) -> CaseRow:
     quoted = quote_part(case.case)
-    project = quote_part(of_run["project_id"])
     name = make("bdi", "", show_text(case.case or words.say("compare.no_id"), 100))
     return CaseRow(
-        name=make("a", "", name, href=f"{_find_runs_address(of_run)}/{quote_part(of_run['id'])}?case={quoted}#all"),
+        name=make("a", "", name, href=f"{_find_run_address(of_run)}?case={quoted}#all"),
         base=case.base,
         candidates=case.candidates,
         reasons=[show_text(reason, 300) for reason in case.reasons],
@@ -91,7 +90,7 @@ def _make_row(case: CaseAcross, of_run: Record, address: str, words: Catalogue) 
             "a",
             "",
             words.say("several.difference"),
-            href=f"/ui/p/{project}/compare/answers?{address}&case={quoted}",
+            href=f"{find_project_address(of_run['project_id'], 'compare', 'answers')}?{address}&case={quoted}",
             aria_label=words.say("several.answers_of", case=show_text(case.case, 60)),
         ),
     )

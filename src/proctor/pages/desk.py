@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 from starlette.requests import Request
@@ -12,6 +12,8 @@ from proctor.pages.ports import Record, Source
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
+
+Answer = TypeVar("Answer")
 
 
 class Desk(msgspec.Struct, frozen=True):
@@ -43,6 +45,16 @@ def open_desk(request: Request, source: Source, *, to_write: bool = False) -> De
     if to_write and not source.may_write:
         raise Refusal("FORBIDDEN", "things are changed with an organization key only")
     return Desk(hub, get_caller(request))
+
+
+async def read_if_allowed(answer: Awaitable[Answer]) -> Answer | None:
+    """Return what was asked for, or None where the reader's key does not read it."""
+    try:
+        return await answer
+    except Refusal as refusal:
+        if refusal.code != "FORBIDDEN":
+            raise
+        return None
 
 
 async def find_in_project(

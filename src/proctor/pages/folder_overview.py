@@ -18,6 +18,7 @@ from proctor.actions.overview import (
 )
 from proctor.actions.run_tally import RunTally
 from proctor.model.run import RunEntry
+from proctor.model.stamps import stamp_moment
 from proctor.pages.folder_comparisons import IndexedRun
 from proctor.pages.folder_suites import ReadSuite
 from proctor.pages.ports import Record
@@ -42,7 +43,7 @@ def make_folder_overview(project_id: str, runs: Sequence[Record], since: str | N
         counted[run["status"]] = counted.get(run["status"], 0) + 1
     return Overview(
         project_id=project_id,
-        since=moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        since=stamp_moment(moment.astimezone(UTC)),
         trend=make_trend(runs),
         alerts=None,
         new_runs=counted,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from proctor.actions.history import KeptRun, describe_kept_run, open_run
 from proctor.errors import ProctorError
+from proctor.model.numbers import read_digits
 from proctor.pages.folder_comparisons import IndexedRun
 from proctor.pages.folder_suites import FolderSuites
 from proctor.pages.ports import Record, RunFilter
@@ -202,7 +203,7 @@ def _is_wanted(run: Record, wanted: RunFilter) -> bool:
 
 def read_place(cursor: str | None) -> int:
     """Return the row at which a page begins; the cursor is its number."""
-    return int(cursor) if cursor and cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else 0
+    return read_digits(cursor, 9) or 0
 
 
 def make_page(rows: Sequence[Record], at: int, limit: int, *, more: bool) -> Record:

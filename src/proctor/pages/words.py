@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from proctor.model.numbers import read_digits
 from proctor.report.catalogue import Catalogue, speak
 from proctor.report.html_text import duration_words
 from proctor.report.neutral import to_block, to_lines, to_one_line
@@ -79,9 +80,14 @@ def quote_part(text: str) -> str:
     return quote(text, safe="")
 
 
+def find_project_address(project_id: str, *parts: str) -> str:
+    """Return the address of a project, or with `runs`, `ID` of a page in it."""
+    return "/".join(("/ui/p", *map(quote_part, (project_id, *parts))))
+
+
 def read_number(text: str | None, largest: int = 10**9) -> int:
     """Return a whole number that stands in an address; 0 for what is none."""
-    return min(largest, int(text)) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
+    return min(largest, read_digits(text, 11) or 0)
 
 
 def read_typed_number(text: str, *, whole: bool = False) -> float | int:

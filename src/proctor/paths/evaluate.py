@@ -8,11 +8,12 @@ for `..` a node before what is below it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeGuard
+from typing import Final
 
 from proctor.errors import CheckFault
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
+from proctor.model.numbers import is_number
 from proctor.paths.query import (
     AllOf,
     AnyOf,
@@ -264,18 +265,14 @@ def _is_truthy(value: Json) -> bool:
     return isinstance(value, (dict, list, tuple)) or bool(value)
 
 
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _is_same_scalar(a: Json | Missing, b: Json | Missing) -> bool:
-    if _is_number(a) and _is_number(b):
+    if is_number(a) and is_number(b):
         return a == b
     # By type, because `True == 1` in Python.
     return type(a) is type(b) and a == b
 
 
 def _is_less(a: Json | Missing, b: Json | Missing) -> bool:
-    if _is_number(a) and _is_number(b):
+    if is_number(a) and is_number(b):
         return a < b
     return isinstance(a, str) and isinstance(b, str) and a < b

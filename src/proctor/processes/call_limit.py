@@ -23,6 +23,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Final, Generic, TypeVar
 
+from proctor.processes.event_loop import is_loop_running
+
 T = TypeVar("T")
 
 _AGAIN_S: Final = 0.05
@@ -130,22 +132,14 @@ def _call_under_timer(work: Callable[[], T], seconds: float) -> T:
 def _can_take_interrupts() -> bool:
     """Return whether Ctrl-C may be ours for a while: it would raise here anyway, or an event loop waits for it that cannot run now."""
     handler = signal.getsignal(signal.SIGINT)
-    return handler is signal.default_int_handler or (callable(handler) and _is_loop_running())
-
-
-def _is_loop_running() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    return handler is signal.default_int_handler or (callable(handler) and is_loop_running())
 
 
 def _pass_interrupt_on(handler: Any) -> None:
     """Give Ctrl-C to whoever had it before; where that is an event loop, end this task, so that the loop can run."""
     # Not sent again: a loop that watches for signals has noted the first one already, and would take this for a second.
     handler(signal.SIGINT, None)
-    raise (asyncio.CancelledError if _is_loop_running() else KeyboardInterrupt)
+    raise (asyncio.CancelledError if is_loop_running() else KeyboardInterrupt)
 
 
 class _ThreadedCall(Generic[T]):

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from proctor.model.typed import decode_msgpack
+from proctor.processes.ending import end_process
 from proctor.processes.executor import Done, StopWork, Work
 
 TRIES = 4
@@ -138,12 +139,7 @@ class LocalExecutor:
         # Under the lock, so that `cancel` kills no other process that was given the same id.
         with self._lock:
             self._processes.discard(process)
-            process.kill()
-            process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+            end_process(process)
 
 
 def _read_reply(process: subprocess.Popen[bytes], number: int, task: bytes, deaths: int) -> Done:

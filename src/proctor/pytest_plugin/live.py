@@ -14,9 +14,9 @@ from proctor.actions.history import find_home, is_workspace_folder
 from proctor.actions.run import LiveRun, TargetLike, drive
 from proctor.actions.run_options import RunOptions
 from proctor.errors import InputError, TargetError
-from proctor.evals.blocking import is_in_loop
 from proctor.model.case import Case, Suite, Turn
 from proctor.model.evidence import Evidence, Json
+from proctor.processes.event_loop import is_loop_running
 from proctor.processes.guard import GUARD
 from proctor.runner.settings import RunSettings
 
@@ -44,7 +44,7 @@ def drive_suite(
     capture: Literal["otel"] | None = None,
 ) -> LiveRun:
     """Drive the agent through the suite. Raises `KeyboardInterrupt` when it was interrupted; what is finished is kept."""
-    if is_in_loop():
+    if is_loop_running():
         raise InputError(
             "an agent cannot be driven from inside a running event loop; in an async test: await asyncio.to_thread(proctor_target, ...)"
         )

@@ -12,9 +12,9 @@ from html import escape
 from proctor.model.batch import BatchSummary, Slice
 from proctor.report.batch_words import list_shown_slices, list_worst_cases
 from proctor.report.catalogue import Catalogue, speak
-from proctor.report.drawn_batch import draw_case_rows, draw_head, draw_heads, draw_reason, draw_slice_row, draw_trend, draw_value
+from proctor.report.drawn_batch import draw_case_rows, draw_head, draw_reason, draw_slice_row, draw_trend, draw_value
 from proctor.report.drawn_outcomes import draw_sprite
-from proctor.report.elements import Element, make, write_markup
+from proctor.report.elements import Element, make, make_table_head, write_markup
 from proctor.report.html_page import page, read_template
 from proctor.report.neutral import to_one_line
 
@@ -71,7 +71,7 @@ def _write_cases(summary: BatchSummary, words: Catalogue) -> Iterator[str]:
         rows.append(markup)
         written += 1
     yield write_markup(make("h2", "", words.say("batch.cases")))
-    yield f'<div class="wide"><table class="rows">{write_markup(draw_heads(heads))}<tbody>{"".join(rows)}</tbody></table></div>'
+    yield f'<div class="wide"><table class="rows">{write_markup(make_table_head(heads))}<tbody>{"".join(rows)}</tbody></table></div>'
     if len(summary.cases) > written:
         yield write_markup(make("p", "muted", words.say("batch.more_cases", count=len(summary.cases) - written)))
 
@@ -95,7 +95,7 @@ def _write_table(names: Sequence[str], slices: Sequence[Slice], others: Slice | 
     if others is not None:
         empty = [""] * (len(names) - 1)
         rows.append(write_markup(draw_slice_row([make("span", "muted", words.say("batch.others")), *empty], others, heads, words)))
-    yield f'<div class="wide"><table class="rows">{write_markup(draw_heads(heads))}<tbody>{"".join(rows)}</tbody></table></div>'
+    yield f'<div class="wide"><table class="rows">{write_markup(make_table_head(heads))}<tbody>{"".join(rows)}</tbody></table></div>'
     if more:
         yield write_markup(make("p", "muted", words.say("batch.more_slices", count=more)))
 

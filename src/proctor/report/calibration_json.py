@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_document
 from proctor.model.labelled import JudgedAnswer
 from proctor.scoring.agreement import Figure, Table
 from proctor.scoring.calibration import Calibration
@@ -17,7 +18,7 @@ def render_calibration_json(calibration: Calibration) -> bytes:
     """Return the whole calibration as an indented document."""
     document = write_calibration(calibration)
     try:
-        return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+        return write_document(document)
     except (UnicodeEncodeError, OverflowError):
         from json import dumps  # only half a surrogate pair, or a number beyond 64 bits, needs it
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proctor.model.labelled import JudgedAnswer
-from proctor.report.wording import number_words
+from proctor.report.wording import count_noun, number_words
 from proctor.scoring.agreement import Figure
 from proctor.scoring.calibration import Calibration
 
@@ -43,7 +43,7 @@ def set_words(calibration: Calibration) -> str:
     """Return what the set holds: `128 labelled answers, 64 right and 64 wrong`."""
     right = sum(one.item.label for one in calibration.items)
     total = len(calibration.items)
-    return f"{total:,} labelled answer{'' if total == 1 else 's'}, {right:,} right and {total - right:,} wrong"
+    return f"{count_noun(total, 'labelled answer')}, {right:,} right and {total - right:,} wrong"
 
 
 def write_headline(calibration: Calibration) -> str:

@@ -8,6 +8,11 @@ import msgspec
 from proctor.model.evidence import Json
 
 
+def list_rows(value: Json) -> list[Json]:
+    """Return the rows of a list, or none of anything else."""
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
 def find_part(row: Json, *names: str) -> Json:
     """Return the first of these parts a row has."""
     for name in names:

@@ -11,7 +11,7 @@ from proctor.report.drawn_assertions import draw_assertions
 from proctor.report.drawn_outcomes import draw_mark
 from proctor.report.drawn_systems import draw_systems
 from proctor.report.drawn_text import draw_block, draw_folded, draw_pre, draw_text
-from proctor.report.elements import Child, Element, Node, make
+from proctor.report.elements import Child, Element, Node, make, make_table_head
 
 _SPEAKERS = ("user", "agent", "broken", "note")
 _VALUES = (("result.result", "result"), ("result.output", "output"), ("result.input", "input"), ("result.parameters", "parameters"))
@@ -143,7 +143,7 @@ def draw_known(known: Json, words: Catalogue) -> Element | None:
     parts = sorted(known["parts"], key=lambda part: part[1] != "not known")
     lacking = sum(part[1] == "not known" for part in parts)
     note = (" ", make("span", "note", words.say("result.not_known", count=lacking))) if lacking else None
-    heads = [make("th", "", words.say(name), scope="col") for name in ("known.part", "known.status", "known.why")]
+    heads = make_table_head(words.say(name) for name in ("known.part", "known.status", "known.why"))
     rows = [
         make(
             "tr",
@@ -158,7 +158,7 @@ def draw_known(known: Json, words: Catalogue) -> Element | None:
         "details",
         "",
         make("summary", "", words.say("result.known"), note),
-        make("table", "known", make("thead", "", make("tr", "", heads)), make("tbody", "", rows)),
+        make("table", "known", heads, make("tbody", "", rows)),
         make("p", "muted small", words.say("known.reader"), " ", known["reader"]),
         [make("p", "muted small", text, dir="auto") for text in known.get("notes", ())],
         open="" if lacking else None,

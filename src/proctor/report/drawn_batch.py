@@ -119,11 +119,6 @@ def draw_trend(days: Sequence[Slice], words: Catalogue) -> Element | None:
     )
 
 
-def draw_heads(heads: Sequence[str]) -> Element:
-    """Return the head of a table."""
-    return make("thead", "", make("tr", "", [make("th", "", head, scope="col") for head in heads]))
-
-
 def draw_case_rows(case: CaseBatch, heads: Sequence[str], words: Catalogue, most_checks: int) -> Iterator[Element]:
     """Return the row of a case and one for each of its checks."""
     name = make("small", "", make("bdi", "", to_one_line(case.name, 120))) if case.name and case.name != case.id else None

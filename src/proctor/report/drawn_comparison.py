@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.report.catalogue import Catalogue
 from proctor.report.drawn_outcomes import draw_chip, draw_dumbbell, draw_rate
-from proctor.report.elements import Child, Element, make
+from proctor.report.elements import Child, Element, make, make_table_head
 from proctor.scoring.amounts import AmountChange
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Change, Comparison
@@ -70,12 +70,8 @@ def draw_run_table(runs: Sequence[RunFigures], words: Catalogue) -> Element:
     with_cost = any(run.cost is not None for run in runs)
     names = ["compare.run", "several.rate", "compare.change", "compare.latency", "compare.tokens", *(["compare.cost"] if with_cost else [])]
     heads = [words.say(name) for name in names]
-    table = make("table", "rows figures several", _draw_heads(heads), make("tbody", "", [_draw_run(run, heads, words) for run in runs]))
+    table = make("table", "rows figures several", make_table_head(heads), make("tbody", "", [_draw_run(run, heads, words) for run in runs]))
     return make("div", "wide", table)
-
-
-def _draw_heads(heads: Sequence[Child]) -> Element:
-    return make("thead", "", make("tr", "", [make("th", "", head, scope="col") for head in heads]))
 
 
 def _draw_run(run: RunFigures, heads: Sequence[str], words: Catalogue) -> Element:

@@ -8,7 +8,7 @@ from proctor.model.evidence import Json
 from proctor.report.attempt_layout import Document
 from proctor.report.catalogue import Catalogue
 from proctor.report.drawn_text import draw_folded
-from proctor.report.elements import Element, Node, make
+from proctor.report.elements import Element, Node, make, make_table_head
 
 _SIGNS = {"added": "+", "changed": "±", "removed": "−"}
 
@@ -27,9 +27,9 @@ def _draw_changes(systems: Document, words: Catalogue) -> list[Node]:
     if not changes:
         return [make("p", "muted", words.say("systems.unchanged"))]
     count = len(changes) + systems["more_changes"]
-    heads = [make("th", "", words.say(f"systems.{name}"), scope="col") for name in ("place", "difference")]
+    heads = make_table_head(words.say(f"systems.{name}") for name in ("place", "difference"))
     rows = [_draw_change(number, change, words) for number, change in enumerate(changes, 1)]
-    table = make("table", "known systems", make("thead", "", make("tr", "", heads)), make("tbody", "", rows))
+    table = make("table", "known systems", heads, make("tbody", "", rows))
     return [
         make(
             "details",
@@ -72,9 +72,9 @@ def _draw_requests(systems: Document, words: Catalogue) -> list[Node]:
 
 def draw_request_table(requests: Sequence[Document], words: Catalogue) -> Element:
     """Return what was asked of systems and answered, each with what was sent; `when` is the time, where it is to be shown."""
-    heads = [make("th", "", words.say(f"systems.{name}"), scope="col") for name in ("request", "answer")]
+    heads = make_table_head(words.say(f"systems.{name}") for name in ("request", "answer"))
     rows = [_draw_request(number, request, words) for number, request in enumerate(requests, 1)]
-    return make("table", "known systems", make("thead", "", make("tr", "", heads)), make("tbody", "", rows))
+    return make("table", "known systems", heads, make("tbody", "", rows))
 
 
 def _draw_request(number: int, request: Document, words: Catalogue) -> Element:

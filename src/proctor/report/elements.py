@@ -49,6 +49,11 @@ def make(tag: str, look: str = "", *children: Child, **attributes: str | None) -
     return Element([f"{tag} {look}" if look else tag, *([known] if known else ()), *_flatten(children)])
 
 
+def make_table_head(heads: Iterable[Child]) -> Element:
+    """Return the head of a table, with a column for each of these."""
+    return make("thead", "", make("tr", "", [make("th", "", head, scope="col") for head in heads]))
+
+
 def _flatten(children: Iterable[Child]) -> Iterable[Node]:
     for child in children:
         if isinstance(child, (str, Element)):

@@ -25,9 +25,10 @@ import msgspec
 
 from proctor.errors import MissingExtra
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite
+from proctor.model.numbers import is_finite, is_number
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
+from proctor.model.show import tell_more
 from proctor.report.json_text import CaseEncoder
 
 EVENT = "gen_ai.evaluation.result"
@@ -249,7 +250,7 @@ def _score(decided: Mapping[str, Json], outcome: str) -> float | None:
     if outcome not in ("pass", "fail"):
         return None
     score: Json = decided.get("score")
-    if isinstance(score, (int, float)) and not isinstance(score, bool) and is_finite(score):
+    if is_number(score) and is_finite(score):
         return float(score)
     return 1.0 if outcome == "pass" else 0.0
 
@@ -262,7 +263,7 @@ def _explain_assertions(assertions: Sequence[Mapping[str, Json]]) -> str | None:
         held = sum(one.get("outcome") == "pass" for one in assertions)
         return f"{held} of {len(assertions)} assertions passed"
     told = [str(one.get("reason")) for one in against[:_TOLD]]
-    return "; ".join(told) + (f"; and {len(against) - _TOLD} more" if len(against) > _TOLD else "")
+    return "; ".join(told) + tell_more(len(against), _TOLD, "; and")
 
 
 def _read_id(text: str, digits: int) -> str:

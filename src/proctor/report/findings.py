@@ -6,13 +6,13 @@ come from any check, also one of another distribution, so nothing is taken for g
 about a thousand fields is read no better for listing all of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
 from proctor.report.catalogue import Catalogue, speak
-from proctor.report.detail_rows import find_part, phrase_holds
+from proctor.report.detail_rows import find_part, list_rows, phrase_holds
 from proctor.report.judge_words import judge_words, reply_words
 from proctor.report.labels import measure_labels, pad_label
 
@@ -33,10 +33,10 @@ def write_findings(verdict: Verdict, words: Catalogue | None = None) -> list[str
     for key in ("field_results", "assertion_results"):
         lines += _write_fields(details.get(key), verdict.reason, words)
     lines += _write_phrases(details.get("phrase_results"), verdict.reason, words)
-    lines += _call_lines("missing", details.get("missing"), words)
-    lines += _call_lines("extra", details.get("extra"), words)
-    lines += _write_mismatches(details.get("argument_mismatches"), words)
-    lines += _order_lines(details.get("out_of_order"), words)
+    lines += _write_rows("missing", details.get("missing"), _write_call, words)
+    lines += _write_rows("extra", details.get("extra"), _write_call, words)
+    lines += _write_rows("arguments", details.get("argument_mismatches"), _write_mismatch, words)
+    lines += _write_rows("order", details.get("out_of_order"), _write_order, words)
     lines += _pair_lines(details, verdict.reason, words)
     told = (("replied", reply_words(verdict)), ("judge", judge_words(verdict, words)))
     lines += [_label_text(label, text, words) for label, text in told if text]
@@ -63,16 +63,12 @@ def _bound_lines(lines: Iterable[str], total: int, words: Catalogue) -> list[str
     return shown
 
 
-def _list_rows(value: Json) -> list[Json]:
-    return list(value) if isinstance(value, (list, tuple)) else []
-
-
 def _name(value: Json) -> str:
     return shorten(value, _VALUE) if isinstance(value, str) else show(value, _VALUE)
 
 
 def _write_fields(value: Json, reason: str, words: Catalogue) -> list[str]:
-    rows = _list_rows(value)
+    rows = list_rows(value)
     broken = [row for row in rows if not find_part(row, "passed")]
     return [
         *_write_share(rows, broken, "finding.fields", reason, words),
@@ -96,7 +92,7 @@ def _write_sides(name: str, expected: Json, actual: Json, words: Catalogue) -> s
 
 
 def _write_phrases(value: Json, reason: str, words: Catalogue) -> list[str]:
-    rows = _list_rows(value)
+    rows = list_rows(value)
     broken = [row for row in rows if not phrase_holds(row)]
     return [
         *_write_share(rows, broken, "finding.phrases", reason, words),
@@ -117,16 +113,16 @@ def _write_phrase(row: Json, words: Catalogue) -> str:
     return words.say("finding.said_so", phrase=phrase, quote=show(turn, _VALUE))
 
 
-def _call_lines(label: str, value: Json, words: Catalogue) -> list[str]:
-    rows = _list_rows(value)
-    return _bound_lines((_label_text(label, _call(row), words) for row in rows), len(rows), words)
+def _write_rows(label: str, value: Json, write: Callable[[Json, Catalogue], str], words: Catalogue) -> list[str]:
+    rows = list_rows(value)
+    return _bound_lines((_label_text(label, write(row, words), words) for row in rows), len(rows), words)
 
 
 def _label_text(label: str, text: str, words: Catalogue) -> str:
     return pad_label(label, words) + text
 
 
-def _call(row: Json) -> str:
+def _write_call(row: Json, words: Catalogue) -> str:
     """Return a call as `search {"q":"x"}`."""
     name = find_part(row, "name", "tool_name", "toolName")
     if name is None:
@@ -135,31 +131,20 @@ def _call(row: Json) -> str:
     return f"{_name(name)} {show(arguments, _VALUE)}" if arguments else _name(name)
 
 
-def _write_mismatches(value: Json, words: Catalogue) -> list[str]:
-    rows = _list_rows(value)
-    return _bound_lines((_write_mismatch(row, words) for row in rows), len(rows), words)
-
-
 def _write_mismatch(row: Json, words: Catalogue) -> str:
     name = find_part(row, "tool_name", "toolName", "name")
     if name is None:
-        return _label_text("arguments", _name(row), words)
+        return _name(row)
     expected, actual = find_part(row, "expected_args", "expectedArgs", "expected"), find_part(row, "actual_args", "actualArgs", "actual")
-    return _label_text("arguments", _write_sides(_name(name), expected, actual, words), words)
+    return _write_sides(_name(name), expected, actual, words)
 
 
-def _order_lines(value: Json, words: Catalogue) -> list[str]:
-    rows = _list_rows(value)
-    return _bound_lines((_order(row, words) for row in rows), len(rows), words)
-
-
-def _order(row: Json, words: Catalogue) -> str:
+def _write_order(row: Json, words: Catalogue) -> str:
     name = find_part(row, "tool_name", "toolName", "name")
     if name is None:
-        return _label_text("order", _name(row), words)
+        return _name(row)
     expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
-    told = words.say("finding.order", name=_name(name), expected=show(expected), found=show(actual))
-    return _label_text("order", told, words)
+    return words.say("finding.order", name=_name(name), expected=show(expected), found=show(actual))
 
 
 def _pair_lines(details: Mapping[str, Json], reason: str, words: Catalogue) -> list[str]:

@@ -16,12 +16,12 @@ from proctor.model.account import Known
 from proctor.model.case import Assertion, Case
 from proctor.model.cost import TotalCost
 from proctor.model.evidence import Cost, Evidence, Json, Source
+from proctor.model.json_values import encode_strangers, indent_json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, Incomplete, RunResult
 from proctor.model.verdict import TextRange, Verdict
 
-_encode_plain = msgspec.json.Encoder(order=None).encode
 _REMEMBERED = 64
 """How many encoded verdicts to keep per assertion, and accounts per run; passing ones are a handful, failing ones mostly differ."""
 _NOWHERE = Source()
@@ -97,16 +97,6 @@ class CaseEncoder:
 def _read(evidence: Evidence) -> Evidence:
     """Return what was read, in the words of plain evidence; what stands elsewhere in the result is left out."""
     return msgspec.structs.replace(evidence, case=None, account=None)
-
-
-def encode_strangers(value: Json) -> bytes:
-    """Encode a value that may hold text no UTF-8 can carry (half of a surrogate pair, which is then written as its escape)."""
-    try:
-        return _encode_plain(value)
-    except UnicodeEncodeError:
-        from json import dumps  # only such text needs it
-
-        return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
 
 _encode = encode_strangers
@@ -369,18 +359,3 @@ def _iterate_list(items: Iterable[bytes]) -> Iterator[bytes]:
         yield item
         before = b",\n"
     yield b"[]" if before == b"[\n" else b"\n  ]"
-
-
-def write_document(value: Json) -> bytes:
-    """Return a whole document in lines, with a line break at its end; its texts may be anybody's."""
-    return indent_json(encode_strangers(value)) + b"\n"
-
-
-def indent_json(data: bytes) -> bytes:
-    """Return JSON in lines."""
-    try:
-        return msgspec.json.format(data, indent=2)
-    except msgspec.DecodeError:
-        from json import dumps, loads  # msgspec does not take the escape of half a character
-
-        return dumps(loads(data), indent=2).encode()

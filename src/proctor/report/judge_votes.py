@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.verdict import Verdict
 from proctor.report.catalogue import Catalogue, speak
 from proctor.report.detail_rows import find_part
@@ -27,7 +28,7 @@ def _write_vote(sample: Json, words: Catalogue) -> dict[str, Json]:
     model, score, reason = (find_part(sample, name) for name in ("model", "score", "reason"))
     if isinstance(model, str) and model:
         vote["who"] = write_label(model, 80)
-    if isinstance(score, (int, float)) and not isinstance(score, bool):
+    if is_number(score):
         vote["score"] = words.write_figure(number_words(score))
     if isinstance(reason, str) and reason:
         vote["reason"] = write_block(reason, 2000)

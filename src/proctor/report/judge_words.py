@@ -8,10 +8,11 @@ granted about their shape.
 from __future__ import annotations
 
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
 from proctor.report.catalogue import Catalogue, speak
-from proctor.report.detail_rows import find_part
+from proctor.report.detail_rows import find_part, list_rows
 from proctor.report.wording import number_words, weight_words
 
 _MOST_MODELS = 4
@@ -36,13 +37,13 @@ def reply_words(verdict: Verdict) -> str:
     """Return the beginning of what a judge replied that could not be read; empty elsewhere."""
     if verdict.outcome != "error" or not (verdict.code or "").startswith("judge_"):
         return ""
-    replies = _list_rows(verdict.details.get("replies"))
+    replies = list_rows(verdict.details.get("replies"))
     last = replies[-1] if replies else None
     return show(last, _REPLY) if isinstance(last, str) and not _list_rows_with_votes(verdict.details.get("samples")) else ""
 
 
 def _name_judge(details: dict[str, Json], words: Catalogue) -> str:
-    models = [shorten(model, _NAME) for model in _list_rows(details.get("models")) if isinstance(model, str)]
+    models = [shorten(model, _NAME) for model in list_rows(details.get("models")) if isinstance(model, str)]
     name = details.get("judge")
     if len(models) > 1:
         more = len(models) - _MOST_MODELS
@@ -67,7 +68,7 @@ def _score(verdict: Verdict, words: Catalogue) -> str:
 
 def _describe_votes(samples: Json, words: Catalogue) -> str:
     """Return how many of several answers agreed, and how many never came."""
-    rows = _list_rows(samples)
+    rows = list_rows(samples)
     if len(rows) < 2:
         return ""
     votes = _list_rows_with_votes(samples)
@@ -79,12 +80,8 @@ def _describe_votes(samples: Json, words: Catalogue) -> str:
 
 
 def _list_rows_with_votes(samples: Json) -> list[Json]:
-    return [row for row in _list_rows(samples) if isinstance(find_part(row, "passed"), bool)]
-
-
-def _list_rows(value: Json) -> list[Json]:
-    return list(value) if isinstance(value, (list, tuple)) else []
+    return [row for row in list_rows(samples) if isinstance(find_part(row, "passed"), bool)]
 
 
 def _number(value: Json) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return float(value) if is_number(value) else None

@@ -16,10 +16,11 @@ import msgspec
 
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.json_values import encode_strangers, write_as_text, write_document
+from proctor.model.numbers import to_whole_number, to_whole_numbers
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
-from proctor.report.json_text import encode_strangers, write_document
 from proctor.report.mcplab_html import report_page
 from proctor.report.mcplab_trace import ArtifactRow, find_end, find_error, find_outcome, trace_text
 from proctor.report.mcplab_words import explain_failure, find_type
@@ -50,7 +51,7 @@ def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeW
     rows = {row.case: row for row in made_with.rows}
     results = write_results(run, kept, made_with)
     return {
-        "results.json": write_document(_shorten_numbers(results)).decode(),
+        "results.json": write_document(to_whole_numbers(results)).decode(),
         "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
         # As JavaScript writes half a character where it cannot be escaped.
         "summary.md": _HALVES.sub("\ufffd", write_summary_text(results)),
@@ -198,23 +199,10 @@ def _count_histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for entry in entries:
         for name, value in entry.extracted.items():
-            word = value if isinstance(value, str) else encode_strangers(_shorten_number(value)).decode()
+            word = write_as_text(to_whole_number(value))
             counts = found.setdefault(name, {})
             counts[word] = counts.get(word, 0) + 1
     return found
-
-
-def _shorten_numbers(value: Json) -> Json:
-    """Return a document with its numbers as JavaScript writes them."""
-    if isinstance(value, dict):
-        return {key: _shorten_numbers(member) for key, member in value.items()}
-    return [_shorten_numbers(item) for item in value] if isinstance(value, (list, tuple)) else _shorten_number(value)
-
-
-def _shorten_number(value: Json) -> Json:
-    """Return `3.0` as `3`, as JavaScript shows it."""
-    # Beyond 2**53 a float does not name one integer any more, and stays as it is.
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
 def write_summary_text(results: Mapping[str, Json]) -> str:

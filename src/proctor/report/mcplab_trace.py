@@ -14,9 +14,10 @@ import msgspec
 
 from proctor.model.cuts import RESULT_LIMIT, cut_text
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
+from proctor.model.json_values import encode_strangers
 from proctor.model.run import RunEntry
+from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
-from proctor.report.json_text import encode_strangers
 
 TRACE_VERSION: Final = 3
 """The version of MCPLab's trace that is written."""
@@ -64,7 +65,7 @@ def _move_moment(moment: str, milliseconds: float) -> str:
         start = datetime.fromisoformat(moment)
     except ValueError:
         return moment
-    return (start + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return stamp_moment(start + timedelta(milliseconds=milliseconds))
 
 
 def trace_text(run_id: str, started_at: str, entries: Iterable[RunEntry], rows: Mapping[str, ArtifactRow]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proctor.report.catalogue import Catalogue, speak
 from proctor.report.csv_text import write_csv
-from proctor.report.elements import Element, make, write_markup
+from proctor.report.elements import Element, make, make_table_head, write_markup
 from proctor.report.html_text import write_label
 from proctor.report.markdown_text import write_plain
 from proctor.report.neutral import to_one_line
@@ -77,9 +77,7 @@ def write_pivot_html(pivot: Pivot, words: Catalogue) -> str:
     names = len(pivot.row_axes)
     title = words.say("report.pivot", axes=write_label(", ".join((*pivot.row_axes, pivot.column_axis)), 200))
     lines = [make("tr", "", [_make_cell(text, at < names) for at, text in enumerate(row)]) for row in rows]
-    table = make(
-        "table", "", make("thead", "", make("tr", "", [make("th", "", text, scope="col") for text in head])), make("tbody", "", lines)
-    )
+    table = make("table", "", make_table_head(head), make("tbody", "", lines))
     return write_markup(make("section", "pivot", make("h2", "", title), table))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from proctor.model.account import PART_NAMES, Part
+from proctor.model.account import CALL_PARTS, PART_NAMES, Part
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
 from proctor.report.catalogue import Catalogue, speak
 
-_CALL_PARTS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
-_HELPED: tuple[Part, ...] = (*_CALL_PARTS, "usage")
+_HELPED: tuple[Part, ...] = (*CALL_PARTS, "usage")
 _CALLS = '"tool_calls": [{"name": ..., "arguments": {...}, "result": ...}]'
 _USAGE = '"usage": {"input_tokens": ..., "output_tokens": ...}'
 
@@ -62,7 +61,7 @@ def tell_how(part: Part, kind: str, reader: str, words: Catalogue | None = None)
     """Return what records a part of an exchange with a target of this kind, whose evidence this reader read; None where nobody knows."""
     if part not in _HELPED:
         return None
-    found = (_FOR_CALLS if part in _CALL_PARTS else _FOR_USAGE).get(kind)
+    found = (_FOR_CALLS if part in CALL_PARTS else _FOR_USAGE).get(kind)
     return _tell_of_framework(kind, reader, words) or (None if found is None else speak(words).say(found[0], **found[1]))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from datetime import datetime
 
 from proctor.service.counters import COUNTED
 from proctor.service.hub import Hub
@@ -60,17 +59,15 @@ async def write_page(hub: Hub, metrics: Metrics) -> str:
     async with hub.database.reading() as connection:
         queue = await count_queue(connection)
     now = hub.clock()
-    trace_wait = 0.0 if queue.first_due is None else now - queue.first_due
-    run_wait = now - datetime.fromisoformat(queue.first_queued).timestamp() if queue.first_queued else 0.0
     lines += _write_head("proctor_queue_depth", "gauge", f"Traces that wait to be evaluated, up to {MOST_COUNTED}.")
     lines.append(f"proctor_queue_depth {queue.traces}")
     lines += _write_head("proctor_queue_wait_seconds", "gauge", "How long the trace that has waited longest could have been evaluated.")
-    lines.append(f"proctor_queue_wait_seconds {max(0.0, trace_wait):.3f}")
+    lines.append(f"proctor_queue_wait_seconds {queue.measure_trace_wait(now):.3f}")
     lines += _write_head("proctor_runs", "gauge", "Runs that are not finished, by status.")
     counted = (("queued", queue.runs_queued), ("running", queue.runs_running))
     lines += [f"proctor_runs{_write_labels(status=status)} {count}" for status, count in counted]
     lines += _write_head("proctor_run_wait_seconds", "gauge", "How long the run that has waited longest has been in the queue.")
-    lines.append(f"proctor_run_wait_seconds {max(0.0, run_wait):.3f}")
+    lines.append(f"proctor_run_wait_seconds {queue.measure_run_wait(now):.3f}")
     return "\n".join(lines) + "\n"
 
 

@@ -6,14 +6,26 @@ A stream costs a connection and a look into the database every half a second for
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from proctor.model.evidence import Json
 from proctor.service.refusals import Refusal
 
 _RETRY_AFTER_S = 5.0
+
+
+STILL_HERE = b": still here\n\n"
+"""A comment, which readers pass over: proxies close a connection on which nothing comes for long."""
+
+
+def write_event(event: Mapping[str, Json]) -> bytes:
+    """Return an event as a stream carries it."""
+    return f"id: {event['id']}\nevent: {event['kind']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
 
 
 class Streams:
@@ -42,7 +54,8 @@ class CountedStream(StreamingResponse):
     """An event stream that is counted until it ends, however it ends."""
 
     def __init__(self, streams: Streams, who: str, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, media_type="text/event-stream", **named)
+        # nginx would hold events back until its buffer is full.
+        super().__init__(*arguments, media_type="text/event-stream", headers={"x-accel-buffering": "no"}, **named)
         streams.enter(who)
         self._streams = streams
         self._who = who

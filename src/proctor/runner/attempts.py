@@ -14,6 +14,7 @@ from proctor.decide.prepare import PreparedCase
 from proctor.errors import TargetError
 from proctor.model.attempt import Attempt, Speaker
 from proctor.model.evidence import Evidence
+from proctor.model.numbers import is_number
 from proctor.model.result import CaseResult
 from proctor.model.show import exception_text
 from proctor.model.typed import make_json_decoder
@@ -195,4 +196,4 @@ def _get_asked_pause_s(evidence: Evidence) -> float | None:
         return None
     asked = evidence.metadata.get("retry_after_s")
     # A 429 that names no pause is still one: 0.0, and not None.
-    return float(asked) if isinstance(asked, (int, float)) and not isinstance(asked, bool) else 0.0
+    return float(asked) if is_number(asked) else 0.0

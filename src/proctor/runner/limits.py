@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.errors import InputError
 from proctor.model.evidence import Cost
-from proctor.model.numbers import is_finite
+from proctor.model.numbers import is_finite, is_number
 
 MOST_AT_ONCE = 1_000
 """How many attempts one run may have under way."""
@@ -32,7 +32,7 @@ def require_whole(name: str, value: object, least: int, most: int | None = None)
 
 def require_seconds(name: str, value: object) -> None:
     """Raise `InputError` unless a number is a time one can wait for."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value) or not 0 < value <= LONGEST_S:
+    if not is_number(value) or not is_finite(value) or not 0 < value <= LONGEST_S:
         raise InputError(f"{name}: expected seconds above 0, at most {LONGEST_S:,.0f} (a week), found {value!r:.40}")
 
 

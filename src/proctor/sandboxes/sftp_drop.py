@@ -56,6 +56,11 @@ class _Tree:
                 self.folders.add(name)
                 name = posixpath.dirname(name)
 
+    def refuse_folder(self, name: str) -> None:
+        """Raise `SFTPFailure` for a path that is a folder."""
+        if name in self.folders and name not in self.files:
+            raise SFTPFailure(f"{show('/' + name)} is a folder")
+
     def describe(self, name: str) -> SFTPAttrs:
         """Return what SFTP tells about a path."""
         if name in self.files:
@@ -83,8 +88,7 @@ class Drop:
         if len(self._open) >= MOST_FILES:
             raise SFTPFailure(f"at most {MOST_FILES} files are open at once: close some first")
         tree = self._load()
-        if name in tree.folders and name not in tree.files:
-            raise SFTPFailure(f"{show('/' + name)} is a folder")
+        tree.refuse_folder(name)
         is_new = name not in tree.files
         if flags & _WRITE and is_new:
             self._require_room(name, tree, flags)
@@ -186,8 +190,7 @@ class Drop:
         """Remove a file; its folder stays."""
         name = self._read_path(path)
         tree = self._load()
-        if name in tree.folders and name not in tree.files:
-            raise SFTPFailure(f"{show('/' + name)} is a folder")
+        tree.refuse_folder(name)
         self._ask("DELETE", name)
         self._keep_folder(name)
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from proctor.model.stamps import stamp_moment
 from proctor.service.access.agent_cache import AgentCache
 from proctor.service.access.key_cache import KeyCache
 from proctor.service.access.secret_box import SecretBox
@@ -69,7 +70,7 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
 
 def stamp(seconds: float) -> str:
     """Return a time as ISO 8601 in UTC with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return stamp_moment(datetime.fromtimestamp(seconds, UTC))
 
 
 def new_id(prefix: str) -> str:

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from proctor.cassettes.scrub import REDACTED, Scrubber
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 
 _ENDINGS = (
     "authorization", "cookie", "setcookie", "password", "passwd", "passphrase",
@@ -68,7 +69,8 @@ def redact(value: Json) -> Json:
                     continue
                 holder[name] = copied = member.copy()
                 waiting.append((copied, name == "properties"))
-            elif _is_number(member) and names_a_secret(name) and not _is_counter(name):
+            # A flag (`has_password: true`) tells nothing.
+            elif is_number(member) and names_a_secret(name) and not _is_counter(name):
                 holder[name] = REDACTED
     return root[0]
 
@@ -133,11 +135,6 @@ def _redact_pair(holder: dict[str, Json]) -> bool:
 
 def _is_schema(member: Json) -> bool:
     return isinstance(member, dict) and any(word in member for word in _SCHEMA_WORDS)
-
-
-def _is_number(member: Json) -> bool:
-    # A flag (`has_password: true`) tells nothing.
-    return isinstance(member, (int, float)) and not isinstance(member, bool)
 
 
 def _is_counter(name: str) -> bool:

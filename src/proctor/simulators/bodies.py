@@ -8,6 +8,7 @@ import msgspec
 
 from proctor.codecs.query import decode_percent, decode_query
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 from proctor.simulators.exchange import Refused, Request, refuse
 
@@ -43,17 +44,29 @@ def read_form(request: Request) -> dict[str, str]:
     return dict(decode_query(request.body.decode("utf-8", "replace")))
 
 
+def read_json(request: Request) -> Json:
+    """Return the JSON value that is the body."""
+    try:
+        return msgspec.json.decode(request.body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise refuse(400, "bad_json", f"the body is no JSON: {error}") from None
+
+
 def read_object(request: Request) -> dict[str, Json]:
     """Return the JSON object that is the body, or the fields of a form."""
     if is_form(request):
         return dict(read_form(request))
-    try:
-        value = msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise refuse(400, "bad_json", f"the body is no JSON: {error}") from None
+    value = read_json(request)
     if not isinstance(value, dict):
         raise refuse(422, "wrong_body", f"expected an object, found {kind_of(value)}")
     return cast("dict[str, Json]", value)
+
+
+def read_payload(request: Request) -> tuple[str, bool]:
+    """Return the message that a body is, or that its JSON has under `payload`; and whether it is JSON."""
+    # What is no JSON is taken for the message itself, whatever it says it is: many clients say nothing.
+    is_json = "json" in request.headers.get("content-type", "") or request.body.lstrip().startswith(b"{")
+    return take_text(read_object(request), "payload", default="") if is_json else read_text(request), is_json
 
 
 def take_text(given: dict[str, Json], name: str, *, default: str | None = None) -> str:
@@ -61,7 +74,7 @@ def take_text(given: dict[str, Json], name: str, *, default: str | None = None) 
     value = given.get(name)
     if value is None and default is not None:
         return default
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if is_number(value):
         return str(value)
     if not isinstance(value, str) or (default is None and not value.strip()):
         raise refuse(422, "wrong_value", f"{name}: expected text, found {'nothing' if value is None else show(value)}")

@@ -44,14 +44,14 @@ def _read_line(value: Json, at: str) -> Line:
 
 def find_answer(script: Script, heard: str, said: int) -> tuple[str | None, int]:
     """Return what a person answers, or None, and how many of the plain lines have been said then; `said` is how many were before."""
-    words = _fold(heard)
+    words = fold_words(heard)
     for line in script:
-        if line.when and all(_fold(phrase) in words for phrase in line.when):
+        if line.when and all(fold_words(phrase) in words for phrase in line.when):
             return line.say, said
     plain = [line.say for line in script if not line.when]
     return (plain[said], said + 1) if said < len(plain) else (None, said)
 
 
-def _fold(text: str) -> str:
+def fold_words(text: str) -> str:
     """Return the words of a text, each between blanks."""
     return f" {' '.join(_WORDS.findall(text.casefold()))} "

@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
+from proctor.model.numbers import read_digits
 from proctor.model.show import nearest, show
 from proctor.paths.dotted import find_dotted
 from proctor.simulators.exchange import refuse
@@ -41,10 +42,10 @@ def select_rows(rows: Sequence[Row], query: Sequence[tuple[str, str]]) -> tuple[
 def _read_number(name: str, values: list[str] | None, default: int) -> int:
     if values is None:
         return default
-    text = values[-1]
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise refuse(400, "wrong_parameter", f"{name}: expected a whole number, found {show(text)}")
-    return int(text)
+    number = read_digits(values[-1], 9)
+    if number is None:
+        raise refuse(400, "wrong_parameter", f"{name}: expected a whole number, found {show(values[-1])}")
+    return number
 
 
 def _fits(row: Row, name: str, values: list[str]) -> bool:

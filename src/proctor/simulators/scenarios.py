@@ -16,7 +16,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite
+from proctor.model.numbers import is_finite, is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.system import LONGEST_S
 from proctor.simulators.registry import find_simulator, list_kinds
@@ -66,7 +66,7 @@ def _read_step(value: Json, place: str) -> ScenarioStep:
     step, simulator, after_s = given.get("step"), given.get("simulator"), given.get("after_s", 0)
     if not isinstance(step, str):
         raise SpecError("expected the name of a step", field=f"{place}.step")
-    if isinstance(after_s, bool) or not isinstance(after_s, (int, float)) or not is_finite(after_s) or not 0 <= after_s <= LONGEST_S:
+    if not is_number(after_s) or not is_finite(after_s) or not 0 <= after_s <= LONGEST_S:
         raise SpecError(f"expected seconds from 0 to {LONGEST_S:g}, got {show(after_s, 40)}", field=f"{place}.after_s")
     kind = _find_kind_of_step(step, place) if simulator is None else _find_simulator(simulator, f"{place}.simulator")
     _check_step(kind, step, place)

@@ -7,6 +7,7 @@ from typing import cast
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, nearest, show
 
 _ALIKE = 0.85
@@ -60,7 +61,7 @@ def read_word(value: Json, at: str, *, default: str | None = None, among: Iterab
     """Return text, or a number as text."""
     if value is None and default is not None:
         return default
-    text = str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    text = str(value) if is_number(value) else value
     if not isinstance(text, str) or (default is None and not text.strip()):
         raise SpecError(f"expected text, found {'nothing' if value is None else show(value)}", field=at)
     words = tuple(among)

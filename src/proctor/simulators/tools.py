@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.json_values import write_as_text
 from proctor.model.show import kind_of, nearest, show
 from proctor.simulators.exchange import Request, Response
 from proctor.simulators.ports import Simulator, Tool
@@ -58,7 +59,7 @@ def _read_argument(value: Json, schema: Mapping[str, Json], name: str) -> Json:
     if not isinstance(wanted, str):
         return value
     if wanted == "string" and isinstance(value, (int, float)):
-        return write_value(value)
+        return write_as_text(value)
     if wanted in ("object", "array") and isinstance(value, str):
         value = _decode_text(value)
     if not isinstance(value, _TYPES[wanted]) or (wanted == "integer" and isinstance(value, bool)):
@@ -73,17 +74,12 @@ def _decode_text(text: str) -> Json:
         return text
 
 
-def write_value(value: Json) -> str:
-    """Return a value as a query writes it: `true`, not `True`."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
 def make_query(given: Mapping[str, Json]) -> tuple[tuple[str, str], ...]:
     """Return names and values of a query; a list is a name that comes several times, null one that does not come."""
     found: list[tuple[str, str]] = []
     for name, value in given.items():
         several = cast("list[Json]", value) if isinstance(value, list) else [value]
-        found += [(name, write_value(one)) for one in several if one is not None]
+        found += [(name, write_as_text(one)) for one in several if one is not None]
     return tuple(found)
 
 

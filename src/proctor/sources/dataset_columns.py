@@ -17,7 +17,7 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.span_tables import find_columns, find_table_beside
-from proctor.model.evidence import Json
+from proctor.model.json_values import drop_nulls
 from proctor.model.show import nearest
 from proctor.sources.arrow_values import CANNOT_HOLD, list_values
 from proctor.sources.cells import make_json
@@ -230,15 +230,9 @@ _NESTED = frozenset(
 
 def _write_value(value: Any) -> Cell:
     try:
-        return _encode(_drop_nulls(make_json(value)))
+        return _encode(drop_nulls(make_json(value)))
     except (ValueError, RecursionError) as error:
         return EvidenceError(f"the record cannot be written as JSON: {error}")
-
-
-def _drop_nulls(value: Json) -> Json:
-    if isinstance(value, dict):
-        return {key: _drop_nulls(member) for key, member in value.items() if member is not None}
-    return [_drop_nulls(member) for member in value] if isinstance(value, list) else value
 
 
 def _require_record(field: Any, name: str) -> None:

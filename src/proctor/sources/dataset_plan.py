@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
+from proctor.report.wording import count_noun
 from proctor.sources.dataset_columns import NoSpansHere, choose_columns
 from proctor.sources.dataset_files import DataFile, import_arrow, open_file
 from proctor.sources.dataset_rows import require_names
@@ -108,7 +109,7 @@ def plan_shares(sources: Sequence[Partition], partition_bytes: int, count: int |
     files = {(source.file.root, source.file.path): source.file for source in sources}
     size = sum(file.size * _GROWTH["parquet" if file.kind == "parquet" else file.codec or ""] for file in files.values())
     count = count or max(1, min(MOST_SHARES, -(-size // max(partition_bytes, _LEAST_SHARE))))
-    about = f"{len(files):,} {'file' if len(files) == 1 else 'files'} of spans"
+    about = f"{count_noun(len(files), 'file')} of spans"
     ids = [source.id for source in sources]
     shares: list[Partition] = []
     for number in range(count):

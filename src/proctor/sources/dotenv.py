@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from proctor.errors import InputError
+from proctor.sources.texts import read_bounded
 
 DOTENV_FILE: Final = ".env"
 LARGEST: Final = 1_000_000
@@ -41,12 +42,8 @@ def with_dotenv(environment: Mapping[str, str], files: Iterable[Path]) -> dict[s
     """Return the environment with what `.env` files say beside it: nothing that is set is changed, and an earlier file wins."""
     known = dict(environment)
     for file in dict.fromkeys(each.resolve() for each in files):
-        try:
-            with file.open("rb") as opened:
-                data = opened.read(LARGEST + 1)
-        except OSError as error:
-            raise InputError(f"cannot read {str(file)!r}: {error.strerror}") from error
-        if len(data) > LARGEST:
+        data = read_bounded(file, LARGEST)
+        if data is None:
             raise InputError(f"{file}: larger than {LARGEST // 1_000_000} MB, which no file of variables is")
         for name, value in parse_variables(data.decode("utf-8-sig", errors="replace")).items():
             known.setdefault(name, value)

@@ -17,6 +17,7 @@ from proctor.model.evidence import Json
 from proctor.model.labelled import LabelledAnswer
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
+from proctor.sources.texts import read_bounded
 
 MAX_LABELS_BYTES = 64 * 1024 * 1024
 """The largest file of labels that is read."""
@@ -181,12 +182,8 @@ def _require_lines(path: Path, text: str) -> None:
 
 
 def _read_file(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_LABELS_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    if len(data) > MAX_LABELS_BYTES:
+    data = read_bounded(path, MAX_LABELS_BYTES)
+    if data is None:
         raise InputError(f"{path}: more than {MAX_LABELS_BYTES // 2**20} MB is too large for a file of labels")
     if data[:2] == b"\x1f\x8b":
         raise InputError(f"{path}: this is a gzip file; unpack it first")

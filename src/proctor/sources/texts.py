@@ -21,19 +21,28 @@ def check_path(path: Path) -> None:
         raise InputError(f"cannot look for {show(str(path))}: {error.strerror}") from error
 
 
+def read_bounded(path: Path, most: int) -> bytes | None:
+    """Return the bytes of a file, or None where they are more than `most`; raises `InputError` where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    return data if len(data) <= most else None
+
+
 def read_suite_text(path: Path) -> str:
     """Return the text of a suite file; raises `InputError` where it cannot be one."""
     try:
         size = path.stat().st_size
         if size > MAX_SUITE_BYTES:
             raise _too_large(str(path), size)
-        # A device or a pipe tells no size, and may have no end.
-        with path.open("rb") as file:
-            data = file.read(MAX_SUITE_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    if len(data) > MAX_SUITE_BYTES:
-        raise _too_large(str(path), len(data))
+    # A device or a pipe tells no size, and may have no end.
+    data = read_bounded(path, MAX_SUITE_BYTES)
+    if data is None:
+        raise _too_large(str(path), MAX_SUITE_BYTES + 1)
     return _decode(data, str(path))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,13 +22,8 @@ async def count_outcomes(
     case_id: str | None = None,
 ) -> list[tuple[str, str | None, int]]:
     """Return how many results there are since a time, by outcome and code."""
-    query = sa.select(results.c.outcome, results.c.code, sa.func.count()).where(
-        results.c.organization_id == organization_id, results.c.project_id == project_id, results.c.created_at >= since
-    )
-    if agent_id is not None:
-        query = query.where(results.c.agent_id == agent_id)
-    if case_id is not None:
-        query = query.where(results.c.case_id == case_id)
+    query = sa.select(results.c.outcome, results.c.code, sa.func.count())
+    query = query.where(*_watch_results(organization_id, project_id, since, agent_id, case_id))
     return [
         (outcome, code, count)
         for outcome, code, count in (await connection.execute(query.group_by(results.c.outcome, results.c.code))).all()
@@ -46,15 +41,23 @@ async def list_outcomes(
     case_id: str | None = None,
 ) -> list[tuple[str, str, str | None]]:
     """Return when results came since a time, with outcome and code, the newest first and no more than `limit`."""
-    query = sa.select(results.c.created_at, results.c.outcome, results.c.code).where(
-        results.c.organization_id == organization_id, results.c.project_id == project_id, results.c.created_at >= since
-    )
-    if agent_id is not None:
-        query = query.where(results.c.agent_id == agent_id)
-    if case_id is not None:
-        query = query.where(results.c.case_id == case_id)
+    query = sa.select(results.c.created_at, results.c.outcome, results.c.code)
+    query = query.where(*_watch_results(organization_id, project_id, since, agent_id, case_id))
     query = query.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(limit)
     return [(at, outcome, code) for at, outcome, code in (await connection.execute(query)).all()]
+
+
+def _watch_results(
+    organization_id: str, project_id: str, since: str, agent_id: str | None, case_id: str | None
+) -> Iterator[sa.ColumnElement[bool]]:
+    """Yield the conditions of the results that a rule is about."""
+    yield results.c.organization_id == organization_id
+    yield results.c.project_id == project_id
+    yield results.c.created_at >= since
+    if agent_id is not None:
+        yield results.c.agent_id == agent_id
+    if case_id is not None:
+        yield results.c.case_id == case_id
 
 
 async def list_active_rules(connection: AsyncConnection) -> list[Row]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import StoreError
+from proctor.model.json_values import write_document
 from proctor.model.typed import decode_json
 
 BASELINE_FILE = "baseline.json"
@@ -54,7 +55,7 @@ class Baselines:
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(msgspec.json.format(msgspec.json.encode(_Kept(runs)), indent=2) + b"\n")
+            partial.write_bytes(write_document(_Kept(runs)))
             # In one step, so that whoever reads meanwhile finds the old one or the new one.
             os.replace(partial, self._path)
         except OSError as error:

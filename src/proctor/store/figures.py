@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -25,6 +27,14 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
     """When the run that waits longest was queued."""
     deliveries: int
     """Messages of alerts to be sent; up to `MOST_COUNTED`."""
+
+    def measure_trace_wait(self, now: float) -> float:
+        """Return for how many seconds the trace that waits longest could have been evaluated."""
+        return 0.0 if self.first_due is None else max(0.0, now - self.first_due)
+
+    def measure_run_wait(self, now: float) -> float:
+        """Return for how many seconds the run that waits longest has been in the queue."""
+        return max(0.0, now - datetime.fromisoformat(self.first_queued).timestamp()) if self.first_queued else 0.0
 
 
 async def count_queue(connection: AsyncConnection) -> Queue:

@@ -47,8 +47,7 @@ def _create_first_tables(connection: sa.Connection) -> None:
 def _count_trace_attempts(connection: sa.Connection) -> None:
     """Let traces count how often work on them broke off, and be taken agent by agent."""
     # The first step made them already where it ran as it is now.
-    if "attempts" not in {column["name"] for column in sa.inspect(connection).get_columns("traces")}:
-        connection.execute(sa.text("ALTER TABLE traces ADD COLUMN attempts BIGINT NOT NULL DEFAULT 0"))
+    _add_column(connection, "traces", "attempts", "BIGINT NOT NULL DEFAULT 0")
     connection.execute(sa.text("DROP INDEX IF EXISTS traces_due"))
     for index in traces.indexes:
         index.create(connection, checkfirst=True)
@@ -62,14 +61,19 @@ def _index_records_by_age(connection: sa.Connection) -> None:
 
 def _add_no_run_of_traces(connection: sa.Connection) -> None:
     """Let traces say why they are no run of an agent."""
-    if "no_run" not in {column["name"] for column in sa.inspect(connection).get_columns("traces")}:
-        connection.execute(sa.text("ALTER TABLE traces ADD COLUMN no_run TEXT"))
+    _add_column(connection, "traces", "no_run", "TEXT")
 
 
 def _add_list_indices(connection: sa.Connection) -> None:
     """Let lists be found by an index, whatever they are narrowed by."""
     for table in (agents, alert_rules, audit, cases, keys, results, run_entries, runs, traces):
         _create_indices(connection, table)
+
+
+def _add_column(connection: sa.Connection, table: str, name: str, kind: str) -> None:
+    """Add a column, unless the first step made it already."""
+    if name not in {column["name"] for column in sa.inspect(connection).get_columns(table)}:
+        connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {name} {kind}"))
 
 
 def _create_indices(connection: sa.Connection, table: sa.Table) -> None:
@@ -82,10 +86,8 @@ def _create_indices(connection: sa.Connection, table: sa.Table) -> None:
 
 def _name_runs(connection: sa.Connection) -> None:
     """Let runs have names and tags."""
-    known = {column["name"] for column in sa.inspect(connection).get_columns("runs")}
     for name in ("name", "tags"):
-        if name not in known:
-            connection.execute(sa.text(f"ALTER TABLE runs ADD COLUMN {name} TEXT"))
+        _add_column(connection, "runs", name, "TEXT")
     _create_indices(connection, runs)
 
 
@@ -101,39 +103,31 @@ def _add_annotations(connection: sa.Connection) -> None:
 
 def _add_entry_digests(connection: sa.Connection) -> None:
     """Let lists and comparisons read attempts without their bodies."""
-    if "digest" not in {column["name"] for column in sa.inspect(connection).get_columns("run_entries")}:
-        kind = sa.LargeBinary().compile(dialect=connection.dialect)
-        connection.execute(sa.text(f"ALTER TABLE run_entries ADD COLUMN digest {kind}"))
+    _add_column(connection, "run_entries", "digest", sa.LargeBinary().compile(dialect=connection.dialect))
 
 
 def _add_project_retention(connection: sa.Connection) -> None:
     """Let projects say how long what is theirs stays."""
-    known = {column["name"] for column in sa.inspect(connection).get_columns("projects")}
     for name in ("trace_days", "run_days"):
-        if name not in known:
-            connection.execute(sa.text(f"ALTER TABLE projects ADD COLUMN {name} BIGINT"))
+        _add_column(connection, "projects", name, "BIGINT")
 
 
 def _add_entry_texts(connection: sa.Connection) -> None:
     """Let attempts be found by what was asked, answered and decided."""
-    if "search_text" not in {column["name"] for column in sa.inspect(connection).get_columns("run_entries")}:
-        connection.execute(sa.text("ALTER TABLE run_entries ADD COLUMN search_text TEXT"))
+    _add_column(connection, "run_entries", "search_text", "TEXT")
 
 
 def _add_sandboxes(connection: sa.Connection) -> None:
     """Let simulated systems be kept, and keys be for one of them."""
     for table in (sandboxes, sandbox_events):
         table.create(connection, checkfirst=True)
-    if "sandbox_id" not in {column["name"] for column in sa.inspect(connection).get_columns("keys")}:
-        connection.execute(sa.text("ALTER TABLE keys ADD COLUMN sandbox_id TEXT"))
+    _add_column(connection, "keys", "sandbox_id", "TEXT")
     _create_indices(connection, keys)
 
 
 def _add_shown_entries(connection: sa.Connection) -> None:
     """Let pages show attempts with very long texts without their bodies."""
-    if "shown" not in {column["name"] for column in sa.inspect(connection).get_columns("run_entries")}:
-        kind = sa.LargeBinary().compile(dialect=connection.dialect)
-        connection.execute(sa.text(f"ALTER TABLE run_entries ADD COLUMN shown {kind}"))
+    _add_column(connection, "run_entries", "shown", sa.LargeBinary().compile(dialect=connection.dialect))
 
 
 def _count_by_index(connection: sa.Connection) -> None:

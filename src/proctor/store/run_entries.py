@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import StoreError
-from proctor.model.run import RunEntry
+from proctor.model.run import EntryDigest, RunEntry
 from proctor.model.typed import make_json_decoder
 
 _ENTRY = make_json_decoder(RunEntry)
@@ -31,13 +31,13 @@ class EntryHead(msgspec.Struct, frozen=True):
     code: str | None = None
     verdicts: tuple[_Code, ...] = ()
 
-    @property
-    def left_nothing(self) -> bool:
-        """Whether the agent could not be driven, so that every assertion ended as the attempt did."""
-        return self.outcome in ("error", "skip") and self.code is not None and all(told.code == self.code for told in self.verdicts)
-
 
 _HEAD = make_json_decoder(EntryHead)
+
+
+def left_nothing(entry: RunEntry | EntryDigest | EntryHead) -> bool:
+    """Whether the agent could not be driven, so that every assertion ended as the attempt did; evidence may not have been loaded."""
+    return entry.outcome in ("error", "skip") and entry.code is not None and all(told.code == entry.code for told in entry.verdicts)
 
 
 class EntryFile:

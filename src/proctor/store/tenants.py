@@ -27,11 +27,12 @@ async def find_row(connection: AsyncConnection, table: sa.Table, organization_id
     return None if found is None else dict(found)
 
 
-async def lock_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str) -> Row | None:
+async def lock_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, **equal: object) -> Row | None:
     """Return one row of an organization that is changed by what it says: until the transaction ends, nobody else changes it."""
     # PostgreSQL: whoever changes it at the moment is waited for. SQLite has one writer, and leaves this out. A key is never changed, so
     # rows that only refer to this one are not held up.
-    found = (await connection.execute(query_owned(table, organization_id, id=id).with_for_update(key_share=True))).mappings().first()
+    query = query_owned(table, organization_id, id=id, **equal).with_for_update(key_share=True)
+    found = (await connection.execute(query)).mappings().first()
     return None if found is None else dict(found)
 
 

@@ -187,23 +187,24 @@ async def _write_lease(
 
 async def renew_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str], until: float) -> None:
     """Extend the leases of what is still worked on."""
-    # By owner: a worker that stalled beyond its lease must not extend the lease of whoever has taken over.
-    mine = sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
-    await connection.execute(mine.values(leased_until=until))
+    await connection.execute(_update_mine(owner, ids).values(leased_until=until))
+
+
+def _update_mine(owner: str, ids: Sequence[str]) -> sa.Update:
+    # By owner: a worker that stalled beyond its lease must not touch the lease of whoever has taken over.
+    return sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
 
 
 async def return_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
     """Leave traces to others at once, as they were."""
     # `due_at` and `attempts` stay: the trace keeps its place in the queue, and giving it back is no fault of it.
-    mine = sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
-    await connection.execute(mine.values(leased_until=None, lease_owner=None))
+    await connection.execute(_update_mine(owner, ids).values(leased_until=None, lease_owner=None))
 
 
 async def abandon_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
     """Leave traces to others as if their worker had died, so that it is counted: it did."""
-    mine = sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
     # Zero is a lease that ran out long ago: `lease_abandoned` finds it, and counts the attempt.
-    await connection.execute(mine.values(leased_until=0.0, lease_owner=None))
+    await connection.execute(_update_mine(owner, ids).values(leased_until=0.0, lease_owner=None))
 
 
 async def finish_traces(connection: AsyncConnection, *, owner: str, done: Sequence[FinishedTrace], found: Sequence[dict[str, Any]]) -> int:

@@ -22,6 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.store.bodies import from_json, to_json
 from proctor.store.columns import METADATA
 from proctor.store.migrations import STEPS
@@ -174,7 +175,7 @@ def _read_value(number: int, column: sa.Column[Any], value: Json) -> object:
     elif isinstance(kind, sa.Boolean):
         fits = isinstance(value, bool)
     elif isinstance(kind, sa.Float):
-        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits = is_number(value)
     elif isinstance(kind, sa.Integer):
         fits = isinstance(value, int) and not isinstance(value, bool) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER
     elif not isinstance(kind, sa.JSON):

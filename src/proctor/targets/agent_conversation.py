@@ -37,6 +37,7 @@ from proctor.model.account import Account
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
 from proctor.model.show import nearest, show
+from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
 from proctor.targets.direct_calls import DirectCall
 from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
@@ -199,7 +200,7 @@ class AgentConversation:
 
     def _say(self, message: ChatMessage, usage: Usage | None = None) -> None:
         """Add a message to the conversation, with the time of day."""
-        about: dict[str, Json] = {"ts": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+        about: dict[str, Json] = {"ts": stamp_moment(datetime.now(UTC))}
         if usage is not None:
             about["usage"] = msgspec.to_builtins(usage)
         self._about[len(self._messages)] = about

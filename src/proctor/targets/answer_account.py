@@ -44,6 +44,14 @@ def doubt_silence(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={"answer": SAID_NOTHING, **account.unknown}))
 
 
+def name_reader(evidence: Evidence, reader: str) -> Evidence:
+    """Return evidence with the name of who read it, unless a format of its own was read."""
+    account = evidence.account or Account()
+    if account.reader not in ("", "plain"):
+        return evidence
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, reader=reader))
+
+
 def with_account(
     evidence: Evidence, answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None, status_claimed: bool = False
 ) -> Evidence:

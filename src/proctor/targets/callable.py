@@ -35,7 +35,8 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest
-from proctor.targets.answer_account import doubt_silence, said_nothing
+from proctor.processes.threads import run_in_thread
+from proctor.targets.answer_account import doubt_silence, name_reader, said_nothing
 from proctor.targets.capturing import Capture, check_capture, observe_call, prepare_capture
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
@@ -136,7 +137,7 @@ class CallableTarget:
                 watch = Stopwatch()
                 returned = await self._call(message, history, watch)
                 passed = watch.read_ms()
-                evidence = keep_this_exchange(_with_reader(self._read_evidence(returned)), message)
+                evidence = keep_this_exchange(name_reader(self._read_evidence(returned), READER), message)
                 return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
             evidence = await observe_call(answer, capture=self._capture, name=f"proctor {attempt.case.id}")
@@ -192,7 +193,8 @@ class CallableTarget:
             given_up.set()
 
     async def _run_blocking(self, work: Callable[[], object]) -> Any:
-        answer, raised = await _run_in_thread(work)
+        # The thread sees the context variables of its caller, as a function that is awaited would.
+        answer, raised = await run_in_thread(work, contextvars.copy_context(), "proctor-callable")
         if isinstance(raised, Unreadable):
             raise raised
         if raised is not None:
@@ -356,41 +358,3 @@ def _doubt_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
         return evidence
     unknown = {"tool_calls": f"$.turns[{message.turn}] shows text, and no calls", **account.unknown}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
-
-
-def _with_reader(evidence: Evidence) -> Evidence:
-    account = evidence.account or Account()
-    if account.reader not in ("", "plain"):
-        return evidence
-    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, reader=READER))
-
-
-async def _run_in_thread(work: Callable[[], object]) -> tuple[Any, BaseException | None]:
-    """Run `work` in a thread and return what it returns and what it raises; nobody waits for the thread once the time is up.
-
-    What it raises is handed over as a value: an exception that ends generators or programs would end more than this call on its way.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
-    # The thread sees the context variables of its caller, as a function that is awaited would.
-    context = contextvars.copy_context()
-
-    def settle(answer: object, error: BaseException | None) -> None:
-        # The time may be up by now, and the future cancelled with it.
-        if not done.done():
-            done.set_result((answer, error))
-
-    def body() -> None:
-        answer, failure = None, None
-        try:
-            answer = context.run(work)
-        except BaseException as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(settle, answer, failure)
-        except RuntimeError:
-            pass  # the run is over and its loop closed; nobody waits for this answer
-
-    # The threads of an executor are waited for when the loop ends; a function that hangs would hold up everything.
-    threading.Thread(target=body, name="proctor-callable", daemon=True).start()
-    return await done

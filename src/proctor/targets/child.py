@@ -7,19 +7,15 @@ twice to end), its guard does the same (`processes/guard.py`).
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from proctor.processes.groups import TAIL_BYTES, read_tail, release_pipes, signal_group
 from proctor.processes.guard import GUARD
 
-STDERR_TAIL_BYTES = 2_000
-"""How much of standard error is kept: the reason of a failure stands at its end."""
 _GRACE_S = 2.0
 """How long a program may take to end after SIGTERM, and its pipes to end after it."""
 _POLL_S = 0.01
@@ -71,30 +67,23 @@ class _Child:
 
     def read_last_words(self) -> str:
         """Return the last lines of standard error."""
-        text = bytes(self._errors).decode("utf-8", "replace")
-        if len(self._errors) == STDERR_TAIL_BYTES:
-            text = text.partition("\n")[2] or text  # the first line is only the end of one
-        return text.strip()
+        return read_tail(self._errors)
 
     async def end(self) -> None:
         """End the process and what it started in its group; bounded in time."""
         process = self._process
         if process.returncode is None:
-            self._signal_group("SIGTERM")
+            signal_group(process, "SIGTERM")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GRACE_S):
                     await self._wait_for_exit(None)
         # Also where the program has ended by itself: what it started in its group may go on.
-        self._signal_group("SIGKILL")
+        signal_group(process, "SIGKILL")
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 await self._wait_for_exit(None)
         GUARD.forget_group(process.pid)
-        # A process that left the group can hold a pipe open; asyncio offers no public way to let go of it.
-        transport: Any = getattr(process, "_transport", None)
-        if transport is not None:
-            with suppress(PermissionError):
-                transport.close()
+        release_pipes(process)
 
     async def _wait_for_exit(self, output: asyncio.Task[None] | None) -> None:
         # Not `wait()`: that also waits for pipes that a grandchild may hold open.
@@ -114,7 +103,7 @@ class _Child:
         assert self._process.stderr is not None
         # Read to its end although only the tail is kept: a program whose pipe is full stops and waits.
         while chunk := await self._process.stderr.read(_CHUNK):
-            self._errors = (self._errors + chunk)[-STDERR_TAIL_BYTES:]
+            self._errors = (self._errors + chunk)[-TAIL_BYTES:]
 
     async def _write(self, given: bytes) -> None:
         stdin = self._process.stdin
@@ -126,14 +115,6 @@ class _Child:
         with suppress(ConnectionError):
             stdin.close()
             await stdin.wait_closed()
-
-    def _signal_group(self, name: str) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            # Windows has no process groups of this kind: there only the program itself can be ended.
-            if hasattr(os, "killpg"):
-                os.killpg(self._process.pid, getattr(signal, name))
-            elif self._process.returncode is None:
-                self._process.kill()
 
 
 async def run_child(command: Sequence[str], given: bytes, *, env: Mapping[str, str], cwd: Path | None, limit_bytes: int) -> Finished:

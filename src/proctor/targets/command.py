@@ -31,15 +31,15 @@ from proctor.evidence.json_bytes import decode_embedded
 from proctor.evidence.plain import CARRYING, read_plain
 from proctor.evidence.reading import read_document
 from proctor.evidence.text import HTTP_KEYS
-from proctor.model.account import Account
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
+from proctor.model.json_values import write_as_text
 from proctor.model.missing import MISSING
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
 from proctor.model.system import list_variables
-from proctor.targets.answer_account import describe_choice, doubt_silence, said_nothing
+from proctor.targets.answer_account import describe_choice, doubt_silence, name_reader, said_nothing
 from proctor.targets.child import Finished, TooLarge, run_child
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
@@ -144,11 +144,11 @@ class CommandTarget:
         evidence = self._read(text)
         if said_nothing(evidence):
             raise TargetFault("empty_answer", f"{self.describe()} printed an answer with nothing in it", evidence=evidence)
-        evidence = doubt_silence(_with_reader(evidence))
+        evidence = doubt_silence(name_reader(evidence, READER))
         return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
     async def _run_program(self, message: Message) -> Finished:
-        said = message.said if isinstance(message.said, str) else msgspec.json.encode(message.said).decode()
+        said = write_as_text(message.said)
         # Half a surrogate stays what it is: `msgspec` refuses it.
         told = json.dumps(message.list_messages(), ensure_ascii=False) if self._tells_all else ""
         filled = {"input": said, "messages": told, "session_id": message.session_id}
@@ -242,13 +242,6 @@ def _read_body(document: Any) -> Evidence:
     """Return an object of the agent's own as evidence, its answer not known where two of the usual keys hold different texts."""
     evidence, choice = read_plain({"body": document}), describe_choice(document)
     return evidence if choice is None else add_doubt(evidence, ("answer",), f'{choice}: print it as "text"')
-
-
-def _with_reader(evidence: Evidence) -> Evidence:
-    account = evidence.account or Account()
-    if account.reader not in ("", "plain"):
-        return evidence
-    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, reader=READER))
 
 
 def _name_systems(case: Case) -> dict[str, str]:

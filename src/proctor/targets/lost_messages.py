@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from proctor.evidence.messages_gaps import NO_BEGINNING
-from proctor.model.account import Account, Part
+from proctor.model.account import CALL_PARTS, Account, Part
 from proctor.model.evidence import Evidence
 
 NO_MESSAGE = f"{NO_BEGINNING}: return all messages of the run"
@@ -19,8 +19,7 @@ NO_ANSWER = "the messages end with what was said to the agent, and what it did t
 LONE_ANSWER = (
     "one answer shows what the agent said last, not the tools that it called itself before: have it answer with all messages of the run"
 )
-_CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
-_BEFORE: tuple[Part, ...] = (*_CALLS, "usage")
+_BEFORE: tuple[Part, ...] = (*CALL_PARTS, "usage")
 _AFTER: tuple[Part, ...] = (*_BEFORE, "answer")
 
 
@@ -36,7 +35,7 @@ def doubt_lost_messages(evidence: Evidence) -> Evidence:
 
 def doubt_lone_answer(evidence: Evidence) -> Evidence:
     """Return evidence of an agent's answer over the wire, in which calls are not known where only the last message came."""
-    return add_doubt(evidence, _CALLS, LONE_ANSWER) if evidence.input is None and _begins_late(evidence) else evidence
+    return add_doubt(evidence, CALL_PARTS, LONE_ANSWER) if evidence.input is None and _begins_late(evidence) else evidence
 
 
 def _begins_late(evidence: Evidence) -> bool:

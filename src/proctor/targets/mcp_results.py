@@ -14,6 +14,7 @@ import msgspec
 
 from proctor.evidence.text import parse_json
 from proctor.model.evidence import Json
+from proctor.model.json_values import join_surrogates
 
 ResultForm = Literal["whole", "text"]
 RESULT_LIMIT = 100_000
@@ -83,8 +84,7 @@ def mend_texts(value: Json) -> Json:
     if can_be_written(value):
         return value
     if isinstance(value, str):
-        # By way of UTF-16: two halves that stand side by side become their one character, and only a lone half is replaced.
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return join_surrogates(value)
     if isinstance(value, list):
         return [mend_texts(item) for item in value]
     if isinstance(value, dict):

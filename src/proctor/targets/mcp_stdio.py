@@ -13,12 +13,9 @@ tells neither the exit code nor what the server said on standard error, which is
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Awaitable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -28,12 +25,11 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
 from proctor.evidence.json_bytes import mend_surrogates
 from proctor.model.show import shorten
+from proctor.processes.groups import TAIL_BYTES, read_tail, release_pipes, signal_group
 from proctor.processes.guard import GUARD
 
 MOST_LINE_BYTES = 256_000_000
 """The longest message that is read; a server that sends more would fill the memory."""
-STDERR_TAIL_BYTES = 2_000
-"""How much of standard error is kept: the reason of a failed start stands at its end."""
 GRACE_S = 2.0
 """How long a server may take to end by itself, and again after SIGTERM."""
 _POLL_S = 0.01
@@ -86,11 +82,11 @@ class ChildServer:
         except asyncio.CancelledError:
             await asyncio.wait({spawning})
             if not spawning.cancelled() and spawning.exception() is None:
-                self._process = spawning.result()
-                self._signal_group("SIGKILL")
+                self._process = process = spawning.result()
+                signal_group(process, "SIGKILL")
                 await self._wait_for_exit(GRACE_S)
-                GUARD.forget_group(self._process.pid)
-                self._close_pipes(self._process)
+                GUARD.forget_group(process.pid)
+                release_pipes(process)
                 self._process = None
             raise
 
@@ -119,10 +115,7 @@ class ChildServer:
 
     def stderr_tail(self) -> str:
         """Return the last lines that the server wrote on standard error."""
-        text = bytes(self._stderr).decode("utf-8", "replace")
-        if len(self._stderr) == STDERR_TAIL_BYTES:
-            text = text.partition("\n")[2] or text  # the first line is only the end of one
-        return text.strip()
+        return read_tail(self._stderr)
 
     async def wait_for_last_words(self) -> None:
         """Wait a moment for the exit code and the rest of standard error of a server whose output has ended."""
@@ -182,7 +175,7 @@ class ChildServer:
         assert self._process is not None and self._process.stderr is not None
         # Read to its end although only the tail is kept: a server whose pipe is full stops and waits.
         while chunk := await self._process.stderr.read(_CHUNK):
-            self._stderr = (self._stderr + chunk)[-STDERR_TAIL_BYTES:]
+            self._stderr = (self._stderr + chunk)[-TAIL_BYTES:]
 
     async def _watch_exit(self) -> None:
         """Notice that the server ended although something it started still holds its output open."""
@@ -201,9 +194,9 @@ class ChildServer:
             await self._end_kindly(process)
         finally:
             # Also when the server itself is gone, since what it started may not be; and when there is no time left to be kind.
-            self._signal_group("SIGKILL")
+            signal_group(process, "SIGKILL")
             GUARD.forget_group(process.pid)
-            self._close_pipes(process)
+            release_pipes(process)
 
     async def _end_kindly(self, process: asyncio.subprocess.Process) -> None:
         self._closing = True
@@ -214,9 +207,9 @@ class ChildServer:
         if process.stdin is not None:
             process.stdin.close()
         if not await self._wait_for_exit(GRACE_S):
-            self._signal_group("SIGTERM")
+            signal_group(process, "SIGTERM")
             await self._wait_for_exit(GRACE_S)
-        self._signal_group("SIGKILL")
+        signal_group(process, "SIGKILL")
         await self._wait_for_exit(GRACE_S)
         await asyncio.wait(self._tasks, timeout=0.2)
         for task in self._tasks:
@@ -234,23 +227,6 @@ class ChildServer:
                 return False
             await asyncio.sleep(_POLL_S)
         return True
-
-    def _signal_group(self, name: str) -> None:
-        assert self._process is not None
-        with suppress(ProcessLookupError, PermissionError):
-            # Windows has no process groups of this kind: there only the server itself can be ended.
-            if hasattr(os, "killpg"):
-                os.killpg(self._process.pid, getattr(signal, name))
-            elif self.exit_code is None:
-                self._process.kill()
-
-    @staticmethod
-    def _close_pipes(process: asyncio.subprocess.Process) -> None:
-        # A process that left the group can hold a pipe open; asyncio offers no public way to let go of it.
-        transport: Any = getattr(process, "_transport", None)
-        if transport is not None:
-            with suppress(PermissionError):
-                transport.close()
 
 
 async def finish_despite_cancel(work: Awaitable[None]) -> None:

@@ -11,7 +11,7 @@ from proctor.evidence.messages_ai_sdk_steps import complete_last_step, is_result
 from proctor.evidence.plain import CARRYING, read_plain
 from proctor.evidence.reading import read_document
 from proctor.evidence.shape import dict_or_empty
-from proctor.model.account import Part
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json
 from proctor.targets.frameworks.providers import unpack_answers
 from proctor.targets.frameworks.simplify import Budget
@@ -20,7 +20,7 @@ from proctor.targets.returned import plain_value
 from proctor.targets.told_messages import name_provider
 from proctor.targets.told_text import lay_text, read_answer_body, split_messages
 
-_CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "usage")
+_CALLS: tuple[Part, ...] = (*CALL_PARTS, "usage")
 _ONE_ANSWER = "one answer of a provider shows the last step only: return the messages of the whole loop, or what the framework returned"
 _ONE_MESSAGE = "one message was returned, which shows the last step only: return all messages of the run, or what the framework returned"
 _NOT_WHOLE = "the mapping that `to_dict()` gives has the last message only, and no calls: return the `AgentResult` itself"

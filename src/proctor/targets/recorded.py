@@ -20,7 +20,7 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
-from proctor.model.show import nearest
+from proctor.model.show import nearest, tell_more
 from proctor.sources.records import Record, read_records
 from proctor.targets.faults import TargetFault
 
@@ -144,7 +144,7 @@ class RecordedTarget:
         if not records:
             return
         listed = "\n  ".join(_describe_record(record) for record in records[:_SHOWN])
-        more = f"\n  and {len(records) - _SHOWN} more" if len(records) > _SHOWN else ""
+        more = tell_more(len(records), _SHOWN, "\n  and")
         raise TargetFault("no_recording", f"{self._name}: {what}:\n  {listed}{more}")
 
 

@@ -15,6 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span, SpanEvent
 from proctor.model.evidence import Json
+from proctor.model.json_values import join_surrogates
 
 _DEEPEST = 32
 """Levels of values inside each other."""
@@ -31,13 +32,13 @@ def convert_span(span: ReadableSpan, *, root_id: int | None = None) -> Span:
         trace_id=f"{context.trace_id:032x}" if context is not None else "",
         id=f"{context.span_id:016x}" if context is not None else "",
         parent_id=None if parent is None or parent.span_id == root_id else f"{parent.span_id:016x}",
-        name=_mend_text(span.name),
+        name=join_surrogates(span.name),
         start_ns=span.start_time or 0,
         end_ns=span.end_time or 0,
         attributes=convert_attributes(span.attributes),
         failed=span.status.status_code is StatusCode.ERROR,
-        message=_mend_text(span.status.description) if span.status.description else None,
-        events=tuple([SpanEvent(_mend_text(event.name), convert_attributes(event.attributes)) for event in events]),
+        message=join_surrogates(span.status.description) if span.status.description else None,
+        events=tuple([SpanEvent(join_surrogates(event.name), convert_attributes(event.attributes)) for event in events]),
         resource=convert_attributes({key: value for key, value in span.resource.attributes.items() if key == "service.name"}),
         scope=span.instrumentation_scope.name if span.instrumentation_scope is not None else "",
         is_remote=span.kind is SpanKind.CLIENT,
@@ -50,7 +51,7 @@ def convert_attributes(attributes: Mapping[str, Any] | None) -> dict[str, Json]:
     """Return attributes as a plain object."""
     found: dict[str, Json] = {}
     for key, value in (attributes or {}).items():
-        name = _mend_text(str(key))
+        name = join_surrogates(str(key))
         plain = _convert_value(value, 0)
         if plain is _UNREADABLE:
             found[name], found[NOT_UNDERSTOOD] = type(value).__name__, name
@@ -61,7 +62,7 @@ def convert_attributes(attributes: Mapping[str, Any] | None) -> dict[str, Json]:
 
 def _convert_value(value: object, depth: int) -> Json:
     if isinstance(value, str):
-        return _mend_text(value)
+        return join_surrogates(value)
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -76,16 +77,9 @@ def _convert_value(value: object, depth: int) -> Json:
         return _UNREADABLE
     if isinstance(value, Mapping):
         members = cast("Mapping[object, object]", value)
-        inner = {_mend_text(str(key)): _convert_value(member, depth + 1) for key, member in members.items()}
+        inner = {join_surrogates(str(key)): _convert_value(member, depth + 1) for key, member in members.items()}
         return _UNREADABLE if any(member is _UNREADABLE for member in inner.values()) else inner
     if isinstance(value, Sequence):
         items = [_convert_value(item, depth + 1) for item in cast("Sequence[object]", value)]
         return _UNREADABLE if any(item is _UNREADABLE for item in items) else items
     return _UNREADABLE
-
-
-def _mend_text(text: str) -> str:
-    """Return a text with halves of surrogate pairs replaced, which no document could carry."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

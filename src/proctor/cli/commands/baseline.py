@@ -4,14 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
-import msgspec
-
 from proctor.actions.history import find_home
 from proctor.cli.choosing import RUN_HELP
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
 from proctor.errors import InputError
+from proctor.model.json_values import write_document
 from proctor.model.run import RunHeader
 from proctor.report.neutral import to_one_line
 from proctor.store.baselines import Baselines
@@ -65,7 +64,7 @@ def _run_show(home: Path, options: argparse.Namespace) -> int:
     known = Baselines(home).read()
     with Output(None) as output:
         if options.format == "json":
-            output.write(msgspec.json.format(msgspec.json.encode(known), indent=2) + b"\n")
+            output.write(write_document(known))
             return Exit.PASSED
         if not known:
             output.write_text("there is no baseline yet; `proctor baseline set RUN` chooses one\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -16,13 +15,16 @@ from proctor.batches.progress_line import ProgressLine
 from proctor.batches.run import open_batch, run_batch
 from proctor.batches.slicer import read_groupings
 from proctor.cli.exits import Exit
+from proctor.cli.judge_flags import open_judge
 from proctor.cli.language import VARIABLE, read_words
+from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
 from proctor.cli.parser import add_prices_flag, add_trust_flag, make_parser, parse_positive
 from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
 from proctor.model.case import Suite
+from proctor.model.json_values import write_document
 from proctor.processes.dask_executor import TlsFiles
 from proctor.report.catalogue import DEFAULT, LANGUAGES
 from proctor.runner.ports import Judge
@@ -64,10 +66,7 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
     if options.suite == STANDARD_INPUT:
         raise InputError("a batch keeps its suite for a second run; name the file of the suite")
     if options.now is not None:
-        from proctor.expressions.moments import read_moment  # most batches have the clocks of their traces
-
-        if read_moment(options.now) is None:
-            raise InputError(f"--now {options.now!r} is no date or time; expected ISO 8601, for example 2026-11-15T09:00:00Z")
+        require_moment(options.now)
     suite = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
     wanted = BatchOptions(
         places=tuple(options.dataset),
@@ -97,14 +96,8 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
 def _open_judge(suite: Suite, options: argparse.Namespace, memory: Path) -> Judge | None:
     from proctor.actions.history import find_home  # most suites have nothing to judge
     from proctor.actions.judge_settings import JudgeOptions
-    from proctor.actions.judges import open_suite_judge
-    from proctor.actions.trust import trust_for
-    from proctor.actions.variables import read_variables
 
-    home = find_home(None)
-    trust = trust_for("reading", granted=options.trust, home=home)
-    variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
-    opened = open_suite_judge(suite, home, variables, JudgeOptions(model=options.judge_model, memory=memory), trust)
+    opened = open_judge(suite, find_home(None), options, JudgeOptions(model=options.judge_model, memory=memory))
     return None if opened is None else opened.judge
 
 
@@ -123,11 +116,9 @@ def _read_tls(options: argparse.Namespace) -> TlsFiles | None:
 def _show_summary(summary: BatchSummary, options: argparse.Namespace) -> None:
     with Output(options.report) as output:
         if options.format == "json":
-            from proctor.report.batch_json import render_batch_json  # one format at a time
-
-            output.write(render_batch_json(summary))
+            output.write(write_document(summary))
         elif options.format == "markdown":
-            from proctor.report.batch_markdown import render_batch_markdown
+            from proctor.report.batch_markdown import render_batch_markdown  # one format at a time
 
             output.write_text(render_batch_markdown(summary))
         elif options.format == "html":
@@ -176,7 +167,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--resume", action="store_true", help="go on with a batch that was not finished")
     parser.add_argument("-j", "--workers", type=parse_positive, metavar="N", help="processes at work (default: one for each core)")
     _add_engine_flags(parser)
-    parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
+    add_now_flag(parser)
     parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
     _add_judge_flags(parser)
     add_prices_flag(parser)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -14,8 +13,9 @@ from proctor.actions.prices import with_prices
 from proctor.actions.suites import STANDARD_INPUT, load_suite
 from proctor.cli.exits import Exit
 from proctor.cli.gates import add_gate_flags, open_gate
-from proctor.cli.judge_flags import add_judge_flags, read_judge_options
+from proctor.cli.judge_flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.language import add_language_flag, read_words
+from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
 from proctor.cli.parser import add_output_flags, add_prices_flag, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.progress import Progress
@@ -84,7 +84,7 @@ def run(arguments: list[str]) -> int:
 
 def _refuse_senseless(options: argparse.Namespace) -> None:
     if options.now is not None:
-        _require_moment(options.now)
+        require_moment(options.now)
     if options.record is not None and not options.explain:
         raise InputError("--record says which record to explain; it goes with --explain")
     if options.suite == STANDARD_INPUT and STANDARD_INPUT in options.evidence:
@@ -118,14 +118,8 @@ def _read_records(stream: CheckStream, options: argparse.Namespace, output: Outp
 
 def _open_judge(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
     from proctor.actions.history import find_home  # most suites have nothing to judge
-    from proctor.actions.judges import open_suite_judge
-    from proctor.actions.trust import trust_for
-    from proctor.actions.variables import read_variables
 
-    home = find_home(options.home)
-    trust = trust_for("reading", granted=options.trust, home=home)
-    variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
-    return open_suite_judge(stream.suite, home, variables, read_judge_options(options), trust)
+    return open_judge(stream.suite, find_home(options.home), options, read_judge_options(options))
 
 
 def _judge_records(
@@ -176,13 +170,6 @@ def _tune_collector() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
-def _require_moment(text: str) -> None:
-    from proctor.expressions.moments import read_moment  # most runs have a clock of their own
-
-    if read_moment(text) is None:
-        raise InputError(f"--now {text!r} is no date or time; expected ISO 8601, for example 2026-11-15T09:00:00Z")
-
-
 def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "check",
@@ -201,7 +188,7 @@ def _make_parser() -> argparse.ArgumentParser:
     add_language_flag(parser)
     add_suite_flags(parser)
     add_selection_flags(parser)
-    parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
+    add_now_flag(parser)
     add_strict_flag(parser)
     add_prices_flag(parser)
     add_gate_flags(parser)

@@ -3,8 +3,6 @@
 import argparse
 import sys
 
-import msgspec
-
 from proctor.actions.compare import RunComparison, compare, compare_axis
 from proctor.actions.gating import OF_TWO_RUNS, hold_against, read_reasons, tell_missing
 from proctor.actions.history import find_home
@@ -19,6 +17,7 @@ from proctor.cli.parser import make_parser
 from proctor.cli.renderers import wants_colour
 from proctor.cli.step_summary import append_summary
 from proctor.errors import InputError
+from proctor.model.json_values import write_document
 from proctor.report.neutral import to_one_line
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.store.run_references import LATEST
@@ -115,7 +114,7 @@ def _decide(found: RunComparison, reasons: tuple[str, ...]) -> Exit:
 
 def _write(found: RunComparison, format: str, output: Output, *, colour: bool, language: str | None) -> None:
     if format == "json":
-        output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        output.write(write_document(found))
     elif format == "markdown":
         output.write_text(write_comparison(found))
     elif format == "html":

@@ -10,13 +10,12 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-import msgspec
-
 from proctor.cli.databases import add_database_flags, use_hub
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
 from proctor.errors import InputError
+from proctor.model.json_values import write_document
 from proctor.report.wording import count_noun
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def _run_status(options: argparse.Namespace) -> int:
     status = use_hub(options, use, migrating=False)
     with Output(None) as output:
         if options.format == "json":
-            output.write(msgspec.json.format(msgspec.json.encode(status), indent=2) + b"\n")
+            output.write(write_document(status))
         else:
             output.write_text(_describe_status(status))
     return Exit.USAGE if status.unknown else Exit.PASSED

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import textwrap
 
-import msgspec
-
 from proctor.actions.describe import ASSERTION_KEYS_NOTE, KINDS, Description, describe
 from proctor.actions.own_checks import find_registry
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
 from proctor.errors import InputError
+from proctor.model.json_values import write_document
 
 WIDTH = 100
 
@@ -33,10 +32,10 @@ def run(arguments: list[str]) -> int:
         elif options.kind == "schema":
             from proctor.formats.native_schema import build_native_schema  # only here
 
-            output.write(_write_json(build_native_schema(find_registry())))
+            output.write(write_document(build_native_schema(find_registry())))
         else:
             found = describe(options.kind, options.name, registry=find_registry() if options.kind.startswith("check") else None)
-            output.write(_write_json(found)) if as_json else output.write_text(_write_found(found, options.kind, options.name))
+            output.write(write_document(found)) if as_json else output.write_text(_write_found(found, options.kind, options.name))
     return Exit.PASSED
 
 
@@ -61,10 +60,6 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
     parser.add_argument("--evidence-format", metavar="NAME", help="with trace: how to read the evidence (default: recognised by shape)")
     return parser
-
-
-def _write_json(value: object) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def _write_kinds() -> str:

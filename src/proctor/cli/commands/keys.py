@@ -6,12 +6,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from proctor.cli.databases import add_database_flags, use_hub
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
+from proctor.model.json_values import write_document
 from proctor.report.neutral import to_one_line
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def _run_create(options: argparse.Namespace) -> int:
     row, plain, is_open = use_hub(options, use)
     with Output(None) as output:
         if options.format == "json":
-            output.write(msgspec.json.format(msgspec.json.encode({**row, "key": plain}), indent=2) + b"\n")
+            output.write(write_document({**row, "key": plain}))
         else:
             output.write_text(f"{plain}\n")
     print(f"{row['id']}: keep it now, it is not shown again", file=sys.stderr)
@@ -128,7 +127,7 @@ def _run_list(options: argparse.Namespace) -> int:
     found = use_hub(options, use)
     with Output(None) as output:
         if options.format == "json":
-            output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+            output.write(write_document(found))
             return Exit.PASSED
         for key in found:
             scope = " ".join(

@@ -1,13 +1,12 @@
 """`proctor list`"""
 
-import msgspec
-
 from proctor.actions.history import KeptRun, find_home, list_runs
 from proctor.cli.choosing import RUN_HELP
 from proctor.cli.exits import Exit
 from proctor.cli.language import add_language_flag, read_words
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
+from proctor.model.json_values import write_document
 from proctor.report.catalogue import Catalogue
 from proctor.report.neutral import to_one_line
 
@@ -28,7 +27,7 @@ def run(arguments: list[str]) -> int:
     runs = list(list_runs(home, options.run))
     with Output(None) as output:
         if options.format == "json":
-            output.write(msgspec.json.format(msgspec.json.encode(runs), indent=2) + b"\n")
+            output.write(write_document(runs))
             return Exit.PASSED
         words = read_words(options.language)
         if not runs:

@@ -2,20 +2,17 @@
 
 import argparse
 import asyncio
-import os
 import sys
 from pathlib import Path
 
 from proctor.actions.history import find_home, open_run
-from proctor.actions.judges import OpenedJudge, open_suite_judge
+from proctor.actions.judges import OpenedJudge
 from proctor.actions.prices import with_prices
 from proctor.actions.recheck import recheck, recheck_judged, suite_to_recheck
 from proctor.actions.suites import load_suite
-from proctor.actions.trust import trust_for
-from proctor.actions.variables import read_variables
 from proctor.cli.choosing import RUN_HELP, choose_run
 from proctor.cli.exits import Exit
-from proctor.cli.judge_flags import add_judge_flags, read_judge_options
+from proctor.cli.judge_flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.language import add_language_flag
 from proctor.cli.parser import add_output_flags, add_prices_flag, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.renderers import FORMATS
@@ -53,9 +50,7 @@ def run(arguments: list[str]) -> int:
     if not chosen.cases:
         print(f"nothing selected: no case fits -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
         return Exit.NOTHING
-    trust = trust_for("reading", granted=options.trust, home=home)
-    variables = read_variables(os.environ, home, trust, lambda text: None if options.quiet else print(text, file=sys.stderr))
-    opened = None if options.no_judge else open_suite_judge(chosen, home, variables, read_judge_options(options), trust)
+    opened = None if options.no_judge else open_judge(chosen, home, options, read_judge_options(options))
     result = recheck(home, options.run, chosen) if opened is None else asyncio.run(_recheck_with_judge(home, options, opened, chosen))
     if options.format == "terminal":
         result = drop_exchanges(result)

@@ -13,6 +13,7 @@ from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import make_parser
 from proctor.errors import InputError
+from proctor.model.json_values import write_document
 from proctor.report.neutral import to_one_line
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def run(arguments: list[str]) -> int:
     found = use_hub(options, use)
     with Output(None) as output:
         if options.format == "json":
-            output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+            output.write(write_document(found))
         else:
             several = options.what.startswith(_PLAYGROUND)
             output.write_text("".join(f"{line}\n" for line in _describe(options.verb, found, several=several)))

@@ -8,12 +8,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.pages.desk import Desk, find_in_project, open_desk
+from proctor.pages.desk import Desk, find_in_project, open_desk, read_if_allowed
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.case_edit import read_object
-from proctor.pages.words import quote_part
+from proctor.pages.words import find_project_address
 from proctor.service.access import agents
 from proctor.service.access.agents import AgentKind
 from proctor.service.refusals import Refusal
@@ -101,7 +101,7 @@ async def delete_agent(request: Request, source: Source) -> Response:
     if form.get("sure") != "yes":
         return redirect(_find_address(project["id"], agent["id"]) + "#delete")
     await agents.delete_agent(desk.hub, desk.caller, agent["id"])
-    return redirect(f"/ui/p/{quote_part(project['id'])}/agents")
+    return redirect(find_project_address(project["id"], "agents"))
 
 
 async def _find_agent(request: Request, source: Source, *, to_write: bool = False) -> tuple[Desk, Record, Record]:
@@ -120,17 +120,12 @@ async def _look_at(desk: Desk, agent: Record, *, traces: int) -> Record:
 
 async def _list_runs(source: Source, agent: Record) -> list[Record] | None:
     """Return the newest runs against a target of the agent's name; None where the reader's key does not read runs."""
-    try:
-        page = await source.list_runs(agent["project_id"], limit=_COUNTED)
-    except Refusal as refusal:
-        if refusal.code != "FORBIDDEN":
-            raise
-        return None
-    return [run for run in page["data"] if run["target"] == agent["name"]][:_LATEST]
+    page = await read_if_allowed(source.list_runs(agent["project_id"], limit=_COUNTED))
+    return None if page is None else [run for run in page["data"] if run["target"] == agent["name"]][:_LATEST]
 
 
 def _find_address(project_id: str, agent_id: str) -> str:
-    return f"/ui/p/{quote_part(project_id)}/agents/{quote_part(agent_id)}"
+    return find_project_address(project_id, "agents", agent_id)
 
 
 def _read_agent(form: Record) -> Record:

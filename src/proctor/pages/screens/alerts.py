@@ -17,7 +17,7 @@ from proctor.pages.inputs import read_inputs, write_record
 from proctor.pages.pictures import draw_preview
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
-from proctor.pages.words import quote_part
+from proctor.pages.words import find_project_address, quote_part
 from proctor.service.access.agents import list_agents
 from proctor.service.access.permissions import require_writer
 from proctor.service.notify import alerts
@@ -101,7 +101,7 @@ async def create_alert(request: Request, source: Source) -> Response:
         if not (is_mended_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
         return show_form(request, source, form, sent, _move_problems(refusal))
-    back = f"{_find_address(project)}/{quote_part(str(made['id']))}"
+    back = _find_address(project, str(made["id"]))
     return render_page(
         request, "once.html", {"source": source, "project": project, "shown": made["secret"], "back": back, "name": made["name"]}
     )
@@ -130,7 +130,7 @@ async def change_alert(request: Request, source: Source) -> Response:
         if not (is_mended_in_form(refusal) or refusal.code == "NOT_FOUND"):
             raise
         return show_form(request, source, form, sent, _move_problems(refusal))
-    return redirect(f"{_find_address(project)}/{quote_part(rule['id'])}")
+    return redirect(_find_address(project, rule["id"]))
 
 
 async def switch_alert(request: Request, source: Source) -> Response:
@@ -138,7 +138,7 @@ async def switch_alert(request: Request, source: Source) -> Response:
     await read_form(request)
     project, rule = await _find_rule(request, source)
     await alerts.update_rule(get_hub(request), get_caller(request), rule["id"], {"active": not rule["active"]})
-    return redirect(f"{_find_address(project)}/{quote_part(rule['id'])}")
+    return redirect(_find_address(project, rule["id"]))
 
 
 async def test_alert(request: Request, source: Source) -> Response:
@@ -146,14 +146,14 @@ async def test_alert(request: Request, source: Source) -> Response:
     await read_form(request)
     project, rule = await _find_rule(request, source)
     await alerts.send_test(get_hub(request), get_caller(request), rule["id"])
-    return redirect(f"{_find_address(project)}/{quote_part(rule['id'])}#sent")
+    return redirect(f"{_find_address(project, rule['id'])}#sent")
 
 
 async def ask_delete(request: Request, source: Source) -> Response:
     """Ask before a rule is deleted."""
     project, rule = await _find_rule(request, source)
     catalogue = find_catalogue(request)
-    here = f"{_find_address(project)}/{quote_part(rule['id'])}"
+    here = _find_address(project, rule["id"])
     question = Question(
         title=catalogue.say("form.delete_sure", name=rule["name"]),
         about=catalogue.say("alerts.delete_about"),
@@ -284,8 +284,8 @@ def _find_kind(word: str) -> AlertKind:
     raise Refusal("BAD_REQUEST", f"there are no rules of this kind; there are {', '.join(KINDS)}")
 
 
-def _find_address(project: Record) -> str:
-    return f"/ui/p/{quote_part(project['id'])}/alerts"
+def _find_address(project: Record, *parts: str) -> str:
+    return find_project_address(project["id"], "alerts", *parts)
 
 
 def _list_ways(request: Request, project: Record) -> list[tuple[str, str]]:

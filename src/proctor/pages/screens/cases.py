@@ -7,13 +7,14 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.pages.desk import Desk, find_in_project, open_desk
+from proctor.model.numbers import read_digits
+from proctor.pages.desk import Desk, find_in_project, open_desk, read_if_allowed
 from proctor.pages.document_diff import compare_documents
 from proctor.pages.forms import read_form
 from proctor.pages.pictures import draw_history
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
-from proctor.pages.words import quote_part, show_share
+from proctor.pages.words import find_project_address, show_share
 from proctor.report.catalogue import Catalogue
 from proctor.service.access.agents import list_agents
 from proctor.service.refusals import Refusal
@@ -92,11 +93,12 @@ async def start_backtest(request: Request, source: Source) -> Response:
     """Have a case decided on kept traces, and show the run."""
     form = await read_form(request)
     desk, project, case = await find_case(request, source, to_write=True)
-    limit = form.get("limit", "").strip()
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 7):
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"limit": [f"expected a number, found {limit[:80]!r}"]})
-    run = await backtests.start_backtest(desk.hub, desk.caller, case["id"], backtests.BacktestSpec(limit=int(limit)))
-    return redirect(f"/ui/p/{quote_part(project['id'])}/runs/{quote_part(str(run['id']))}")
+    given = form.get("limit", "").strip()
+    limit = read_digits(given, 6)
+    if limit is None:
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"limit": [f"expected a number, found {given[:80]!r}"]})
+    run = await backtests.start_backtest(desk.hub, desk.caller, case["id"], backtests.BacktestSpec(limit=limit))
+    return redirect(find_project_address(project["id"], "runs", str(run["id"])))
 
 
 async def delete_case(request: Request, source: Source) -> Response:
@@ -106,7 +108,7 @@ async def delete_case(request: Request, source: Source) -> Response:
     if form.get("sure") != "yes":
         return redirect(find_case_address(project["id"], case["id"]) + "#delete")
     await cases.delete_case(desk.hub, desk.caller, case["id"])
-    return redirect(f"/ui/p/{quote_part(project['id'])}/cases")
+    return redirect(find_project_address(project["id"], "cases"))
 
 
 async def find_case(request: Request, source: Source, *, to_write: bool = False) -> tuple[Desk, Record, Record]:
@@ -116,7 +118,7 @@ async def find_case(request: Request, source: Source, *, to_write: bool = False)
 
 def find_case_address(project_id: str, case_id: str) -> str:
     """Return the address of a case."""
-    return f"/ui/p/{quote_part(project_id)}/cases/{quote_part(case_id)}"
+    return find_project_address(project_id, "cases", case_id)
 
 
 async def list_project_agents(desk: Desk, project_id: str) -> list[Record]:
@@ -127,12 +129,8 @@ async def list_project_agents(desk: Desk, project_id: str) -> list[Record]:
 
 async def _read_run_history(desk: Desk, id: str, key: str | None, cursor: str | None) -> Page | None:
     """Return the history over runs; None where the reader's key does not read runs."""
-    try:
-        return await case_history.list_run_history(desk.hub, desk.caller, id, key=key, limit=_HISTORY, cursor=cursor)
-    except Refusal as refusal:
-        if refusal.code != "FORBIDDEN":
-            raise
-        return None
+    history = case_history.list_run_history(desk.hub, desk.caller, id, key=key, limit=_HISTORY, cursor=cursor)
+    return await read_if_allowed(history)
 
 
 async def _read_change(desk: Desk, case: Record, before: str | None, after: str | None) -> Record | None:

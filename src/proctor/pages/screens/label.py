@@ -14,7 +14,7 @@ from proctor.pages.forms import read_form
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.screens.labels import find_label_address, find_subject_address, write_claim
-from proctor.pages.words import quote_part
+from proctor.pages.words import find_project_address
 from proctor.report.html_text import write_block
 from proctor.service.labels import annotations
 from proctor.service.labels.annotations import LONGEST_NOTE, Label
@@ -110,7 +110,7 @@ async def delete_label(request: Request, source: Source) -> Response:
     await read_form(request)
     desk, project, label = await _find_label(request, source, to_write=True)
     await annotations.delete_annotation(desk.hub, desk.caller, label["id"])
-    return redirect(f"/ui/p/{quote_part(project['id'])}/labels/all")
+    return redirect(find_project_address(project["id"], "labels", "all"))
 
 
 async def _find_label(request: Request, source: Source, *, to_write: bool = False) -> tuple[Desk, Record, Record]:
@@ -122,7 +122,7 @@ def _find_subject(project: Record, label: Record) -> str:
 
 
 def _list_ways(request: Request, project: Record) -> list[tuple[str, str]]:
-    here = f"/ui/p/{quote_part(project['id'])}"
+    here = find_project_address(project["id"])
     return [(here, project["name"]), (f"{here}/labels", find_catalogue(request).say("labels.title"))]
 
 

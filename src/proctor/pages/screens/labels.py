@@ -12,7 +12,7 @@ from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.trace_source import TraceSource
-from proctor.pages.words import quote_part, show_share
+from proctor.pages.words import find_project_address, show_share
 from proctor.report.calibration_chart import WORDS, draw_interval_bar, draw_sweep_chart
 from proctor.report.catalogue import Catalogue
 from proctor.report.html_text import write_block, write_pretty
@@ -70,7 +70,7 @@ async def save_label(request: Request, source: Source) -> Response:
     kind = require_kind(form.get("subject", ""))
     spoken = NewAnnotation(subject=kind, subject_id=form.get("id", ""), claim=claim, label=label, note=form.get("note", "").strip())
     await seen.annotate(spoken)
-    return redirect(f"/ui/p/{quote_part(project['id'])}/labels")
+    return redirect(find_project_address(project["id"], "labels"))
 
 
 async def export_labels(request: Request, source: Source) -> Response:
@@ -141,12 +141,11 @@ def _draw_curve(found: Agreement, catalogue: Catalogue) -> Markup | None:
 
 def find_label_address(project_id: str, id: str) -> str:
     """Return the address of one label."""
-    return f"/ui/p/{quote_part(project_id)}/labels/{quote_part(id)}"
+    return find_project_address(project_id, "labels", id)
 
 
 def find_subject_address(project_id: str, kind: str, parent_id: str, id: str, claim: int | None) -> str:
     """Return the address of what a label is about: an assertion of an attempt, the attempt, or the trace."""
-    place = f"/ui/p/{quote_part(project_id)}"
     if kind != "attempt":
-        return f"{place}/traces/{quote_part(parent_id)}"
-    return f"{place}/runs/{quote_part(parent_id)}/r/{quote_part(id)}" + ("" if claim is None else f"#a{claim + 1}")
+        return find_project_address(project_id, "traces", parent_id)
+    return find_project_address(project_id, "runs", parent_id, "r", id) + ("" if claim is None else f"#a{claim + 1}")

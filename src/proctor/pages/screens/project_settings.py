@@ -15,7 +15,7 @@ from proctor.pages.inputs import make_inputs, read_inputs, write_record
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.screens.retention import FIELDS as RETENTION_FIELDS
-from proctor.pages.words import quote_part
+from proctor.pages.words import find_project_address
 from proctor.service.access import projects, secrets
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
@@ -94,7 +94,7 @@ async def create_project(request: Request, source: Source) -> Response:
         if not is_mended_in_form(refusal):
             raise
         return show_form(request, source, _make_form(request, None), sent, refusal)
-    return redirect(f"/ui/p/{quote_part(str(made['id']))}")
+    return redirect(find_project_address(str(made["id"])))
 
 
 async def pause_project(request: Request, source: Source) -> Response:
@@ -203,7 +203,7 @@ async def _find_changeable(request: Request, source: Source) -> Record:
 
 
 def _find_address(project: Record) -> str:
-    return f"/ui/p/{quote_part(project['id'])}"
+    return find_project_address(project["id"])
 
 
 def _list_ways(request: Request, project: Record) -> list[tuple[str, str]]:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.actions.overview import Overview, TrendPoint
+from proctor.actions.overview import TrendPoint
+from proctor.pages.desk import read_if_allowed
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
+from proctor.pages.words import find_project_address
 from proctor.service.refusals import Refusal
 
 _LATEST = 10
@@ -20,7 +22,7 @@ async def show_projects(request: Request, source: Source) -> Response:
     """Show every project with how its latest runs went."""
     page = await source.list_projects(request.query_params.get("cursor"))
     if source.is_local and len(page["data"]) == 1:
-        return redirect(f"/ui/p/{page['data'][0]['id']}")
+        return redirect(find_project_address(page["data"][0]["id"]))
     rows = [await _look_at(source, project) for project in page["data"]]
     return render_page(request, "projects.html", {"rows": rows, "page": page, "source": source})
 
@@ -28,7 +30,7 @@ async def show_projects(request: Request, source: Source) -> Response:
 async def show_project(request: Request, source: Source) -> Response:
     """Show one project: its trend, its alerts, what has changed since yesterday, its latest runs."""
     project = await source.get_project(request.path_params["project"])
-    overview = await _read_overview(source, project, request.query_params.get("since") or None)
+    overview = await read_if_allowed(source.read_overview(project["id"], request.query_params.get("since") or None))
     runs = None if overview is None else (await source.list_runs(project["id"], limit=_LATEST))["data"]
     values = {
         "project": project,
@@ -54,15 +56,6 @@ async def _look_at(source: Source, project: Record) -> Record:
             raise
         return {"about": project, "runs": None, "rates": [], "alerts": alerts}
     return {"about": project, "runs": runs, "rates": [point.rate for point in trend], "alerts": alerts}
-
-
-async def _read_overview(source: Source, project: Record, since: str | None) -> Overview | None:
-    try:
-        return await source.read_overview(project["id"], since)
-    except Refusal as refusal:
-        if refusal.code != "FORBIDDEN":
-            raise
-        return None
 
 
 def _list_rates(trend: Sequence[TrendPoint]) -> list[tuple[float, float, float] | None]:

@@ -7,12 +7,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from proctor.model.numbers import read_digits
 from proctor.pages.desk import Desk, open_desk
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.cases import list_project_agents
-from proctor.pages.words import quote_part
+from proctor.pages.words import find_project_address
 from proctor.service.refusals import Refusal
 from proctor.service.traces.cases import list_cases
 from proctor.service.traces.reevaluation import MOST_TRACES, ReevaluationRequest, request_reevaluation
@@ -28,7 +29,7 @@ async def show_reevaluation(request: Request, source: Source) -> Response:
     desk = open_desk(request, source, to_write=True)
     project = await source.get_project(request.path_params["project"])
     form = {name: request.query_params.get(name, "")[:_LONGEST] for name in _NAMES}
-    return await _show_form(request, source, desk, project, form, done=_read_count(request.query_params.get("done", "")))
+    return await _show_form(request, source, desk, project, form, done=read_digits(request.query_params.get("done"), 11))
 
 
 async def send_reevaluation(request: Request, source: Source) -> Response:
@@ -42,7 +43,7 @@ async def send_reevaluation(request: Request, source: Source) -> Response:
         asked = await request_reevaluation(desk.hub, desk.caller, _read_request(project["id"], form))
     except Refusal as refusal:
         return await _show_form(request, source, desk, project, form, refusal=refusal, status=refusal.status)
-    return redirect(f"/ui/p/{quote_part(project['id'])}/traces/reevaluate?done={asked['traces']}")
+    return redirect(f"{find_project_address(project['id'], 'traces', 'reevaluate')}?done={asked['traces']}")
 
 
 def _read_request(project_id: str, form: Record) -> ReevaluationRequest:
@@ -55,10 +56,6 @@ def _read_request(project_id: str, form: Record) -> ReevaluationRequest:
         since=form.get("since", "").strip() or None,
         until=form.get("until", "").strip() or None,
     )
-
-
-def _read_count(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else None
 
 
 async def _show_form(

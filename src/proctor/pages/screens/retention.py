@@ -14,7 +14,7 @@ from proctor.pages.forms import read_form
 from proctor.pages.inputs import make_inputs, read_inputs, write_record
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import redirect, render_page
-from proctor.pages.words import quote_part
+from proctor.pages.words import find_project_address
 from proctor.service.access.permissions import require_writer
 from proctor.service.refusals import Refusal
 from proctor.service.upkeep.project_retention import LONGEST_DAYS, Retention, get_retention, preview_retention, set_retention
@@ -46,7 +46,7 @@ async def send_retention(request: Request, source: Source) -> Response:
         # Looked at again where somebody typed something else behind the preview.
         if sent.get("previewed") == _name(wanted):
             await set_retention(hub, caller, project["id"], wanted)
-            return redirect(f"/ui/p/{quote_part(project['id'])}/settings#retention")
+            return redirect(f"{find_project_address(project['id'], 'settings')}#retention")
         preview = await preview_retention(hub, caller, project["id"], wanted)
     except Refusal as refusal:
         if not is_mended_in_form(refusal):

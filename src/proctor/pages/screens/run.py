@@ -13,7 +13,7 @@ from proctor.actions.failures import Failures
 from proctor.pages.forms import read_form
 from proctor.pages.ports import FIRST, Place, Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
-from proctor.pages.words import OUTCOMES, quote_part, read_number
+from proctor.pages.words import OUTCOMES, find_project_address, read_number
 from proctor.report.catalogue import Catalogue
 from proctor.report.html_text import duration_words
 from proctor.service.refusals import Refusal, not_found
@@ -73,7 +73,7 @@ async def show_rows(request: Request, source: Source) -> Response:
     """Show some rows of the list of attempts by themselves, for the window over a long one."""
     project, run = await find_run(request, source)
     page = await source.list_results(run["id"], _read_filter(request), place=_read_place(request))
-    here = f"/ui/p/{quote_part(project['id'])}/runs/{quote_part(run['id'])}"
+    here = find_project_address(project["id"], "runs", run["id"])
     return render_page(request, "run_rows.html", {"project": project, "source": source, "run": run, "page": page, "here": here})
 
 
@@ -102,7 +102,7 @@ async def cancel_run(request: Request, source: Source) -> Response:
         raise Refusal("FORBIDDEN", "runs of this folder are ended where they were started")
     project, run = await find_run(request, source)
     await source.cancel_run(run["id"])
-    return redirect(f"/ui/p/{project['id']}/runs/{run['id']}")
+    return redirect(find_project_address(project["id"], "runs", run["id"]))
 
 
 async def find_run(request: Request, source: Source) -> tuple[Record, Record]:

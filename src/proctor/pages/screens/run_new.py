@@ -13,7 +13,7 @@ from proctor.pages.forms import read_form
 from proctor.pages.ports import Page, Record, Source
 from proctor.pages.rendering import redirect, render_page
 from proctor.pages.screens.case_edit import LARGEST_FORM, read_object
-from proctor.pages.words import quote_part, read_typed_number
+from proctor.pages.words import find_project_address, read_typed_number
 from proctor.service.refusals import Refusal
 from proctor.service.runs.dry_run import plan_run
 from proctor.service.runs.requests import MOST_AT_ONCE, MOST_CASES, RunSpec, start_run
@@ -48,7 +48,7 @@ async def send_new_run(request: Request, source: Source) -> Response:
         run = await start_run(desk.hub, desk.caller, spec)
     except Refusal as refusal:
         return await _show_form(request, source, desk, project, form, refusal=refusal, status=refusal.status)
-    return redirect(f"/ui/p/{quote_part(project['id'])}/runs/{quote_part(run['id'])}")
+    return redirect(find_project_address(project["id"], "runs", run["id"]))
 
 
 def read_spec(project_id: str, form: Record) -> RunSpec:

@@ -7,13 +7,12 @@ from starlette.responses import Response
 
 from proctor import __version__
 from proctor.pages import nouns
-from proctor.pages.desk import get_caller, get_hub
+from proctor.pages.desk import get_caller, get_hub, read_if_allowed
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import render_page
-from proctor.pages.words import quote_part
+from proctor.pages.words import find_project_address
 from proctor.service.access.audit import list_notes
 from proctor.service.access.everywhere import search_everywhere
-from proctor.service.refusals import Refusal
 from proctor.service.upkeep.figures import read_figures
 from proctor.service.upkeep.health import find_watch
 
@@ -43,11 +42,7 @@ async def show_health(request: Request, source: Source) -> Response:
     found = await find_watch(request.app.state, get_hub(request)).get_health()
     figures: Record | None = None
     if found.database == "reachable":
-        try:
-            figures = await read_figures(get_hub(request), get_caller(request))
-        except Refusal as refusal:
-            if refusal.code != "FORBIDDEN":
-                raise
+        figures = await read_if_allowed(read_figures(get_hub(request), get_caller(request)))
     values = {"source": source, "health": found, "figures": figures, "service_version": __version__}
     return render_page(request, "health.html", values)
 
@@ -62,18 +57,11 @@ async def show_search(request: Request, source: Source) -> Response:
 
 def find_address(kind: str, id: str, project_id: str | None = None) -> str | None:
     """Return the page of something by its kind and id; None where it has none."""
-    within = f"/ui/p/{quote_part(project_id)}" if project_id else None
     match kind:
         case "project":
-            return f"/ui/p/{quote_part(id)}"
-        case "run" if within:
-            return f"{within}/runs/{quote_part(id)}"
-        case "case" if within:
-            return f"{within}/cases/{quote_part(id)}"
-        case "trace" if within:
-            return f"{within}/traces/{quote_part(id)}"
-        case "agent" if within:
-            return f"{within}/agents/{quote_part(id)}"
+            return find_project_address(id)
+        case "run" | "case" | "trace" | "agent" if project_id:
+            return find_project_address(project_id, f"{kind}s", id)
         case "key":
             return "/ui/keys"
         case _:

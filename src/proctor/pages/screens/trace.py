@@ -17,11 +17,12 @@ from starlette.responses import Response
 from proctor.evidence.span_rows import SpanRow
 from proctor.evidence.spans import Span
 from proctor.model.evidence import Json
+from proctor.model.numbers import read_digits
 from proctor.pages.forms import read_form
 from proctor.pages.ports import Record, Source
 from proctor.pages.rendering import find_catalogue, redirect, render_page
 from proctor.pages.trace_source import TraceSource
-from proctor.pages.words import quote_part
+from proctor.pages.words import find_project_address
 from proctor.report.html_text import write_pretty
 from proctor.report.html_timeline import build_timeline
 from proctor.service.labels.annotations import LONGEST_NOTE, NewAnnotation
@@ -83,7 +84,7 @@ async def label_trace(request: Request, source: Source) -> Response:
     if label not in (None, "pass", "fail"):
         raise Refusal("BAD_REQUEST", "a label is pass or fail")
     await seen.annotate(NewAnnotation(subject="trace", subject_id=trace["id"], label=label, note=form.get("note", "").strip()))
-    return redirect(f"/ui/p/{quote_part(project['id'])}/traces/{quote_part(trace['id'])}#said")
+    return redirect(f"{find_project_address(project['id'], 'traces', trace['id'])}#said")
 
 
 async def _find_trace(request: Request, source: Source, seen: TraceSource) -> tuple[Record, Record]:
@@ -151,7 +152,8 @@ def _write_address(kept: Record, **more: str | None) -> str:
 
 
 def _read_number(text: str | None, otherwise: int) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 9 else otherwise
+    found = read_digits(text, 8)
+    return otherwise if found is None else found
 
 
 def _write_span(span: Span, row: SpanRow, tree: SpanTree) -> Record:

@@ -11,9 +11,10 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from proctor.actions.run_names import LONGEST
+from proctor.model.numbers import read_digits
 from proctor.report.catalogue import Language, choose_language
 from proctor.rest.route_parts import Body, PageMeta, PageOf, TheCaller, TheHub, ThePaging, make_router
-from proctor.rest.streams import CountedStream
+from proctor.rest.streams import STILL_HERE, CountedStream, write_event
 from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.hub import Hub
 from proctor.service.runs import comparisons
@@ -354,25 +355,17 @@ async def run_stream(
     last_event_id: Annotated[str | None, Header(description="what a browser sends when it comes back; wins over `after`")] = None,
 ) -> Response:
     """Follow a run: server-sent events with ids, from the beginning or from where a reader was, until the run has ended."""
-    number = (
-        # `isdigit` alone is also true of `²`, which `int` refuses.
-        int(last_event_id) if last_event_id and last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) < 16 else after
-    )
+    last = read_digits(last_event_id, 15)
+    number = after if last is None else last
     followed = await run_events.find_followed_run(hub, caller, run_id, number)
     if followed is None:
         # After 204 an `EventSource` does not connect again, as it does after every other end of a stream.
         return Response(status_code=204)
-    # nginx would hold events back until its buffer is full.
-    headers = {"x-accel-buffering": "no"}
-    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, number), headers=headers)
+    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, number))
 
 
 async def _stream_events(request: Request, hub: Hub, run_id: str, after: int) -> AsyncIterator[bytes]:
     stopping = request.app.state.stopping
     yield b"retry: 1000\n\n"
     async for event in run_events.events(hub, run_id, after, stopping=stopping.is_set):
-        if event is None:
-            yield b": still here\n\n"
-            continue
-        number, kind = event["id"], event["kind"]
-        yield f"id: {number}\nevent: {kind}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
+        yield STILL_HERE if event is None else write_event(event)

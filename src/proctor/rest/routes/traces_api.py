@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, make_router
 from proctor.rest.routes.results import ResultSummary, read_trace_filter
-from proctor.rest.streams import CountedStream
+from proctor.rest.streams import STILL_HERE, CountedStream, write_event
 from proctor.service.hub import Hub
 from proctor.service.traces import facets, feed, search
 from proctor.service.traces.search import TraceFilter, TraceSearch
@@ -124,9 +124,7 @@ async def follow_traces(
     Told is what was written two seconds ago or before, and nothing twice. A case that is decided again on the same trace is not told of.
     """
     followed = await feed.find_followed_traces(hub, caller, project_id, agent_id=agent_id, after=last_event_id or after)
-    # nginx would hold events back until its buffer is full.
-    headers = {"x-accel-buffering": "no"}
-    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, follow), headers=headers)
+    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, followed, follow))
 
 
 async def _stream_events(request: Request, hub: Hub, followed: feed.Followed, follow: bool) -> AsyncIterator[bytes]:
@@ -134,11 +132,7 @@ async def _stream_events(request: Request, hub: Hub, followed: feed.Followed, fo
     # The place comes first: who is cut off before the first event goes on from where it began.
     yield f"retry: 1000\nid: {followed.place.write()}\n\n".encode()
     async for event in feed.follow_traces(hub, followed, stopping=stopping.is_set, follow=follow):
-        if event is None:
-            # A comment, which readers pass over: proxies close a connection on which nothing comes for long.
-            yield b": still here\n\n"
-            continue
-        yield f"id: {event['id']}\nevent: {event['kind']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
+        yield STILL_HERE if event is None else write_event(event)
 
 
 @router.get("/api/traces/{trace_id}", response_model=Trace)

@@ -17,10 +17,11 @@ from proctor.service.changes import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.store.clearing import delete_agents_of, delete_traces_of
 from proctor.store.pages import Row
 from proctor.store.tables import agents, projects
-from proctor.store.tenants import insert_row, lock_row, query_owned
+from proctor.store.tenants import insert_row, query_owned
 
 AgentKind = Literal["http", "n8n", "flowise", "otlp", "custom"]
 _CHANGEABLE = ("name", "kind", "service_name", "external_ref", "paused", "settings")
@@ -90,9 +91,7 @@ async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, 
     check_fields(values, names=_NAMES)
     async with hub.database.writing() as connection:
         # Before the project: who deletes one takes its agents first, and two must not wait for each other.
-        before = await lock_row(connection, agents, caller.organization_id, id)
-        if before is None:
-            raise not_found("agent", id)
+        before = await require_row(connection, agents, caller.organization_id, "agent", id, locked=True)
         await _check_unique(connection, caller, before["project_id"], id, values)
         row = await change_place(connection, hub, caller, agents, "agent", id, values, action)
     # After the commit: whoever read them before it would remember the agents as they were.
@@ -117,8 +116,8 @@ async def _check_unique(connection: AsyncConnection, caller: Caller, project_id:
     """Refuse a value that another agent of the project has: traces find their agent by it."""
     unique = {field: values[field] for field in ("service_name", "external_ref") if values.get(field) is not None}
     # Of two who give the same name at once the second finds the agent of the first.
-    if unique and await lock_row(connection, projects, caller.organization_id, project_id) is None:
-        raise not_found("project", project_id)
+    if unique:
+        await require_row(connection, projects, caller.organization_id, "project", project_id, locked=True)
     for field, value in unique.items():
         query = query_owned(agents, caller.organization_id, project_id=project_id, **{field: value}).with_only_columns(agents.c.id)
         if id is not None:

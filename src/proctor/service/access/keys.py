@@ -6,7 +6,6 @@ slower is needed, and looking up a hash tells nothing about how much of a guess 
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,17 +18,18 @@ from proctor.errors import StoreError
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, LOCAL, Caller, CallerKind
+from proctor.service.access.tokens import hash_token
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.store import keys as rows
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import agents, keys, projects, records
-from proctor.store.tenants import ensure_organization, find_organization, find_row
+from proctor.store.tenants import ensure_organization, find_organization
 
 PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_", "sandbox": "vrl_sbx_"}
-_LONGEST_KEY = 200
 _LONGEST_NAME = 200
 _NOTE_USE_EVERY_S = 60.0
 """How exact `last_used_at` is: a key is used with every request, and each note is a write."""
@@ -81,7 +81,7 @@ async def issue_key(connection: AsyncConnection, hub: Hub, caller: Caller, spec:
             "name": spec.name,
             "prefix": prefix,
             "suffix": plain[-4:],
-            "hash": _hash_key(plain),
+            "hash": hash_token(plain),
             "project_id": spec.project_id,
             "agent_ids": list(spec.agent_ids) if spec.agent_ids else None,
             "solver_id": spec.solver_id,
@@ -121,9 +121,7 @@ async def get_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "keys are read with an organization key")
     async with hub.database.reading() as connection:
-        row = await find_row(connection, keys, caller.organization_id, id)
-    if row is None:
-        raise not_found("key", id)
+        row = await require_row(connection, keys, caller.organization_id, "key", id)
     return show_key(row)
 
 
@@ -144,7 +142,7 @@ async def revoke_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 async def authenticate(hub: Hub, presented: str) -> Caller | None:
     """Return the caller who presents this key; None when it is no key, was revoked, or has expired."""
     # Everything is hashed, whatever it looks like, so that what is wrong with a key does not show in the time this takes.
-    hash = _hash_key(presented[:_LONGEST_KEY])
+    hash = hash_token(presented)
     row = await _find_row(hub, hash)
     caller = None if row is None else make_caller(hub, row)
     if row is not None and caller is not None:
@@ -231,10 +229,6 @@ async def _note_use(hub: Hub, row: Row) -> None:
         pass
 
 
-def _hash_key(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).hexdigest()
-
-
 def _check_shape(spec: KeySpec) -> None:
     kind, name = spec.kind, spec.name
     fields: dict[str, list[str]] = {}
@@ -274,14 +268,13 @@ def _read_expiry(hub: Hub, expires_at: str | None) -> str | None:
 async def _check_references(connection: AsyncConnection, organization_id: str, spec: KeySpec) -> None:
     """Refuse a key for what another organization has, or nobody: as if it were not there."""
     project_id, run_id = spec.project_id, spec.benchmark_run_id
-    if project_id is not None and await find_row(connection, projects, organization_id, project_id) is None:
-        raise not_found("project", project_id)
+    if project_id is not None:
+        await require_row(connection, projects, organization_id, "project", project_id)
     for agent_id in spec.agent_ids or ():
-        if await find_row(connection, agents, organization_id, agent_id, project_id=project_id) is None:
-            raise not_found("agent", agent_id)
-    if spec.solver_id is not None and await find_row(connection, records, organization_id, spec.solver_id, kind="solver") is None:
-        raise not_found("solver", spec.solver_id)
-    if run_id is not None and await find_row(connection, records, organization_id, run_id, kind="benchmark_run") is None:
-        raise not_found("benchmark run", run_id)
-    if spec.sandbox_id is not None and await find_row(connection, records, organization_id, spec.sandbox_id, kind="sandbox") is None:
-        raise not_found("sandbox", spec.sandbox_id)
+        await require_row(connection, agents, organization_id, "agent", agent_id, project_id=project_id)
+    if spec.solver_id is not None:
+        await require_row(connection, records, organization_id, "solver", spec.solver_id, kind="solver")
+    if run_id is not None:
+        await require_row(connection, records, organization_id, "benchmark run", run_id, kind="benchmark_run")
+    if spec.sandbox_id is not None:
+        await require_row(connection, records, organization_id, "sandbox", spec.sandbox_id, kind="sandbox")

@@ -15,10 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.store.list_queries import ListQuery, list_query
 from proctor.store.pages import Row
 from proctor.store.tables import agents, projects
-from proctor.store.tenants import find_organization, find_row, has_several_organizations, query_owned
+from proctor.store.tenants import find_organization, has_several_organizations, query_owned
 
 
 def require_writer(caller: Caller, what: str) -> None:
@@ -115,7 +116,6 @@ async def find_seen(
 
 async def check_place(connection: AsyncConnection, caller: Caller, project_id: str, agent_id: str | None = None) -> None:
     """Refuse a project, or an agent in it, that is not there or not the caller's."""
-    if await find_row(connection, projects, caller.organization_id, project_id) is None:
-        raise not_found("project", project_id)
-    if agent_id is not None and await find_row(connection, agents, caller.organization_id, agent_id, project_id=project_id) is None:
-        raise not_found("agent", agent_id)
+    await require_row(connection, projects, caller.organization_id, "project", project_id)
+    if agent_id is not None:
+        await require_row(connection, agents, caller.organization_id, "agent", agent_id, project_id=project_id)

@@ -12,8 +12,9 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
+from proctor.service.rows import require_row
 from proctor.store.pages import Row
-from proctor.store.tenants import change_row, find_row
+from proctor.store.tenants import change_row
 
 
 async def change_place(
@@ -35,8 +36,7 @@ async def empty_place(
     `step` deletes some and says how many. Who is interrupted here asks again.
     """
     async with hub.database.reading() as connection:
-        if await find_row(connection, table, caller.organization_id, id) is None:
-            raise not_found(what, id)
+        await require_row(connection, table, caller.organization_id, what, id)
     gone = 1
     while gone:
         async with hub.database.writing() as connection:

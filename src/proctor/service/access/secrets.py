@@ -15,10 +15,10 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.store import secrets as rows
 from proctor.store.pages import Row
 from proctor.store.tables import alert_rules, projects, records, secrets
-from proctor.store.tenants import find_row
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _LONGEST_VALUE = 64_000
@@ -42,8 +42,7 @@ async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value
     # Outside of the transaction: the first use stretches the key, which takes a while, and SQLite has one writer.
     locked = make_box(hub).lock(value)
     async with hub.database.writing() as connection:
-        if await find_row(connection, projects, caller.organization_id, project_id) is None:
-            raise not_found("project", project_id)
+        await require_row(connection, projects, caller.organization_id, "project", project_id)
         now = hub.now()
         values: dict[str, object] = {"organization_id": caller.organization_id, "project_id": project_id, "name": name, "value": locked}
         row = await rows.put_secret(connection, {"id": new_id("sec"), **values, "created_at": now, "updated_at": now})
@@ -55,8 +54,7 @@ async def list_secrets(hub: Hub, caller: Caller, project_id: str) -> list[dict[s
     """Return the names of a project's secrets."""
     _require_organization(caller)
     async with hub.database.reading() as connection:
-        if await find_row(connection, projects, caller.organization_id, project_id) is None:
-            raise not_found("project", project_id)
+        await require_row(connection, projects, caller.organization_id, "project", project_id)
         return [_show_secret(row) for row in await rows.list_secrets(connection, caller.organization_id, project_id)]
 
 

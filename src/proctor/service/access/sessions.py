@@ -6,12 +6,12 @@ over, when its key is revoked or expires, and when many later ones were opened w
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import authenticate, make_caller
+from proctor.service.access.tokens import hash_token
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal
 from proctor.store import sessions as rows
@@ -20,7 +20,6 @@ SESSION_S = 12 * 60 * 60
 """How long a session lasts: a working day."""
 MOST_SESSIONS = 100
 """Sessions of one key: a team that shares it, each on several machines. Whoever has a key could otherwise fill the database with them."""
-_LONGEST_TOKEN = 200
 
 
 async def open_session(hub: Hub, key: str) -> tuple[Caller, str]:
@@ -49,7 +48,7 @@ async def open_session(hub: Hub, key: str) -> tuple[Caller, str]:
 async def find_session_caller(hub: Hub, token: str) -> Caller | None:
     """Return the caller whose session this is; None when it is over, or its key was revoked or has expired."""
     async with hub.database.reading() as connection:
-        row = await rows.find_key_of_session(connection, hash_token(token[:_LONGEST_TOKEN]), hub.now())
+        row = await rows.find_key_of_session(connection, hash_token(token), hub.now())
     # By the key as it is now: a session can do no more than its key, and ends with it.
     return None if row is None else make_caller(hub, row)
 
@@ -57,10 +56,5 @@ async def find_session_caller(hub: Hub, token: str) -> Caller | None:
 async def close_session(hub: Hub, caller: Caller, token: str) -> None:
     """End a session at once. One that is over already is left as it is."""
     async with hub.database.writing() as connection:
-        if await rows.delete_session(connection, hash_token(token[:_LONGEST_TOKEN])):
+        if await rows.delete_session(connection, hash_token(token)):
             await note(connection, hub, caller, "close", "session", caller.actor)
-
-
-def hash_token(token: str) -> str:
-    """Return the hash under which a session is kept."""
-    return hashlib.sha256(token.encode("utf-8", errors="surrogatepass")).hexdigest()

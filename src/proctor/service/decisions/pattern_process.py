@@ -24,6 +24,7 @@ from proctor.model.show import show
 from proctor.patterns import script_engine
 from proctor.patterns.faults import PatternError
 from proctor.patterns.script_engine import Found
+from proctor.processes.ending import end_process
 
 ANSWER_S = 10.0
 """How long the engine may take to answer, its start included; a search itself takes far less."""
@@ -122,14 +123,8 @@ class PatternProcess:
 
     def _end_process(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        if process is not None:
+            end_process(process)
 
 
 @contextlib.contextmanager

@@ -19,11 +19,12 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.labels.claims import Subject, SubjectKind, find_subject, read_claims
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.store.annotations import find_own_annotation
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
 from proctor.store.tables import annotation_rows
-from proctor.store.tenants import change_row, delete_row, insert_row, lock_row
+from proctor.store.tenants import change_row, delete_row, insert_row
 
 Label = Literal["pass", "fail", "skip"]
 LONGEST_NOTE = 4_000
@@ -101,9 +102,7 @@ async def change_annotation(hub: Hub, caller: Caller, id: str, sent: dict[str, J
     require_writer(caller, "labels are changed")
     _check_said(sent)
     async with hub.database.writing() as connection:
-        row = await lock_row(connection, annotation_rows, caller.organization_id, id)
-        if row is None:
-            raise not_found("annotation", id)
+        row = await require_row(connection, annotation_rows, caller.organization_id, "annotation", id, locked=True)
         after = {**row, **sent}
         if after["label"] is None and not str(after["note"]).strip():
             raise Refusal("VALIDATION_ERROR", "nothing would be left of it", fields={"label": ["expected a label, a note, or both"]})

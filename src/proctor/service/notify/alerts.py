@@ -17,6 +17,7 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.network.addresses import AddressRefused
 from proctor.network.guard import Guard
 from proctor.service.access.audit import note
@@ -27,11 +28,12 @@ from proctor.service.changes import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.store import alerts as rows
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import alert_deliveries, alert_rules, cases
-from proctor.store.tenants import change_row, delete_row, find_row, insert_row, lock_row
+from proctor.store.tenants import change_row, delete_row, insert_row
 
 AlertKind = Literal["pass_rate", "failing_case", "missing_evidence"]
 DEFAULTS: dict[str, dict[str, Json]] = {
@@ -134,9 +136,7 @@ async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
         _check_secret(changes["secret"])
         values["secret"] = make_box(hub).lock(changes["secret"])
     async with hub.database.writing() as connection:
-        before = await lock_row(connection, alert_rules, caller.organization_id, id)
-        if before is None:
-            raise not_found("alert", id)
+        before = await require_row(connection, alert_rules, caller.organization_id, "alert", id, locked=True)
         if "settings" in changes:
             values["settings"] = read_settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
             await check_case(connection, caller, values["settings"])
@@ -243,17 +243,14 @@ async def _queue_delivery(connection: AsyncConnection, hub: Hub, rule: Row, even
 
 
 async def _find_rule(connection: AsyncConnection, caller: Caller, id: str) -> Row:
-    row = await find_row(connection, alert_rules, caller.organization_id, id)
-    if row is None:
-        raise not_found("alert", id)
-    return row
+    return await require_row(connection, alert_rules, caller.organization_id, "alert", id)
 
 
 async def check_case(connection: AsyncConnection, caller: Caller, settings: Mapping[str, Json]) -> None:
     """Refuse settings that name a case which is not there."""
     case_id = settings.get("case_id")
-    if case_id is not None and await find_row(connection, cases, caller.organization_id, case_id) is None:
-        raise not_found("case", case_id)
+    if case_id is not None:
+        await require_row(connection, cases, caller.organization_id, "case", case_id)
 
 
 def _check_url(hub: Hub, url: str) -> None:
@@ -287,7 +284,7 @@ def read_settings(kind: str, given: Mapping[str, Json]) -> dict[str, Json]:
 def _explain_wrong(name: str, value: Any) -> str | None:
     if name == "case_id":
         return None if value is None or isinstance(value, str) else "expected the id of a case"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         return "expected a number"
     least, most = {"window_s": (1, LONGEST_WINDOW_S), "minimum": (1, 1_000_000), "times": (1, 1_000_000)}.get(name, (0, 1))
     return None if least <= value <= most else f"expected a number from {least} to {most}"

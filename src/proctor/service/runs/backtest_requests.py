@@ -16,7 +16,8 @@ from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, require_writer
 from proctor.service.hub import Hub
-from proctor.service.refusals import Refusal, not_found
+from proctor.service.refusals import Refusal
+from proctor.service.rows import require_row
 from proctor.service.run_signals import QUEUED
 from proctor.service.runs.backtest import STORED_TRACES, Backtest, count_traces
 from proctor.service.runs.backtest_runner import build_backtest
@@ -26,7 +27,6 @@ from proctor.service.suites.documents import read_sent_suite
 from proctor.service.traces.search import read_moment
 from proctor.store.pages import Row
 from proctor.store.tables import cases
-from proctor.store.tenants import find_row
 
 MOST_TRACES = 10_000
 """Traces of one backtest."""
@@ -54,9 +54,7 @@ async def start_backtest(hub: Hub, caller: Caller, case_id: str, spec: BacktestS
     """Put a backtest of a case in the queue; paused cases can be tried, too. Raises `Refusal`."""
     require_writer(caller, "backtests are started")
     async with hub.database.reading() as connection:
-        case = await find_row(connection, cases, caller.organization_id, case_id)
-    if case is None:
-        raise not_found("case", case_id)
+        case = await require_row(connection, cases, caller.organization_id, "case", case_id)
     project = await find_startable_project(hub, caller, case["project_id"])
     suite, text = await read_sent_suite(
         case["document"], dialect=case["dialect"], name=case["name"], field="case", library=library_for(project)

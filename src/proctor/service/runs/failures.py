@@ -11,8 +11,7 @@ from proctor.actions.failures import MOST_LOOKED_AT, Failures, group_failures
 from proctor.model.run import RunEntry
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.runs.figures import read_facts
-from proctor.service.runs.finished import find_finished_key
+from proctor.service.runs.finished import find_fact
 from proctor.service.runs.requests import find_run
 from proctor.service.runs.results import suite_of_run
 from proctor.store.entry_digests import DIGEST, read_digest
@@ -22,18 +21,12 @@ from proctor.store.tables import run_entries
 
 async def group_run_failures(hub: Hub, caller: Caller, id: str) -> Failures:
     """Return what went wrong in a run so far; of very many failures the newest."""
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id, document=False)
-        key = ("failures", find_finished_key(run))
-        known: Failures | None = None if key[1] is None else hub.run_facts.get(key)
-        if known is not None:
-            return known
-        kept = None if key[1] is None else await read_facts(connection, run["id"])
+
+    async def work_out(connection: AsyncConnection, run: Row) -> Failures:
         # Only now with the suite, which may be megabytes.
-        grouped = kept.failures if kept is not None else await find_failures(connection, await find_run(connection, caller, run["id"]))
-    if key[1] is not None:
-        hub.run_facts.put(key, grouped, 1)
-    return grouped
+        return await find_failures(connection, await find_run(connection, caller, run["id"]))
+
+    return await find_fact(hub, caller, id, "failures", work_out)
 
 
 async def find_failures(connection: AsyncConnection, run: Row) -> Failures:

@@ -15,9 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.actions.latency import Latency, describe_latency, find_ms
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.runs.figures import read_facts
-from proctor.service.runs.finished import find_finished_key
-from proctor.service.runs.requests import find_run
+from proctor.service.runs.finished import find_fact
 from proctor.store.entry_digests import DIGEST, read_digest
 from proctor.store.pages import Row
 from proctor.store.tables import run_entries
@@ -30,17 +28,11 @@ _STRETCHES = 16
 
 async def measure_latency(hub: Hub, caller: Caller, id: str) -> Latency:
     """Return how long the attempts of a run took; of a long one those of some stretches of it."""
-    async with hub.database.reading() as connection:
-        run = await find_run(connection, caller, id, document=False)
-        key = ("latency", find_finished_key(run))
-        known: Latency | None = None if key[1] is None else hub.run_facts.get(key)
-        if known is not None:
-            return known
-        kept = None if key[1] is None else await read_facts(connection, run["id"])
-        found = kept.latency if kept is not None else await find_latency(connection, run["id"], sum((run["counts"] or {}).values()))
-    if key[1] is not None:
-        hub.run_facts.put(key, found, 1)
-    return found
+
+    async def work_out(connection: AsyncConnection, run: Row) -> Latency:
+        return await find_latency(connection, run["id"], sum((run["counts"] or {}).values()))
+
+    return await find_fact(hub, caller, id, "latency", work_out)
 
 
 async def find_latency(connection: AsyncConnection, run_id: str, total: int) -> Latency:

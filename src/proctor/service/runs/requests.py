@@ -29,6 +29,7 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.service.run_signals import QUEUED
 from proctor.service.runs.backtest import show_backtest
 from proctor.service.runs.building import Asked, asked_of, build_project_run, fill_what_is_unsaid, library_for
@@ -278,9 +279,7 @@ def _read_driving(spec: RunSpec) -> Asked:
 async def find_startable_project(hub: Hub, caller: Caller, project_id: str) -> Row:
     """Return the project of a run to be started. Raises `Refusal` for one that is not there, or is paused."""
     async with hub.database.reading() as connection:
-        project = await find_row(connection, projects, caller.organization_id, project_id)
-    if project is None:
-        raise not_found("project", project_id)
+        project = await require_row(connection, projects, caller.organization_id, "project", project_id)
     if project["paused"]:
         raise Refusal("CONFLICT", "the project is paused: it starts no runs", hint=f"resume it: POST /api/projects/{project_id}/resume")
     return project
@@ -308,9 +307,7 @@ async def _join_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *,
     renamed: dict[str, dict[str, str]] = {}
     for id in dict.fromkeys(ids):
         async with hub.database.reading() as connection:
-            row = await find_row(connection, cases, caller.organization_id, id, project_id=project["id"])
-        if row is None:
-            raise not_found("case", id)
+            row = await require_row(connection, cases, caller.organization_id, "case", id, project_id=project["id"])
         suite, text = await read_sent_suite(
             row["document"], dialect=row["dialect"], name=row["name"], field="cases", library=library_for(project)
         )

@@ -19,7 +19,8 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.scoring.intervals import Counts, wilson
+from proctor.scoring.intervals import wilson
+from proctor.scoring.statistics import count_outcomes
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_run_reader
 from proctor.service.hub import Hub
@@ -110,7 +111,7 @@ def describe_counts(by_case: Iterable[Mapping[str, int]]) -> dict[str, Json]:
     """Return what the attempts of some cases came to: counts, pass rate with its interval, and whether one of the cases is flaky."""
     each = list(by_case)
     counts = {outcome: sum(found.get(outcome, 0) for found in each) for outcome in _OUTCOMES}
-    decided = _count_decided(counts)
+    decided = count_outcomes(counts)
     bounds = wilson(decided)
     return {
         "counts": counts,
@@ -119,13 +120,8 @@ def describe_counts(by_case: Iterable[Mapping[str, int]]) -> dict[str, Json]:
         "pass_rate": decided.rate if decided.runs else None,
         "low": bounds.low if decided.runs else None,
         "high": bounds.high if decided.runs else None,
-        "flaky": any(_count_decided(found).flaky for found in each),
+        "flaky": any(count_outcomes(found).flaky for found in each),
     }
-
-
-def _count_decided(counts: Mapping[str, int]) -> Counts:
-    passes = counts.get("pass", 0)
-    return Counts(passes + counts.get("fail", 0) + counts.get("error", 0), passes)
 
 
 def _show_run(row: Row, by_case: Mapping[str, Mapping[str, int]]) -> dict[str, Json]:

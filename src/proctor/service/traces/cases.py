@@ -24,11 +24,12 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.plain_secrets import refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.rows import require_row
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.store.clearing import delete_cases
 from proctor.store.pages import Row, clamp_limit
 from proctor.store.tables import case_versions, cases
-from proctor.store.tenants import change_row, find_row, insert_row, lock_row
+from proctor.store.tenants import change_row, insert_row
 from proctor.store.text_search import contains_text
 
 Document = str | dict[str, Json] | list[Json]
@@ -124,9 +125,7 @@ async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
     refuse_emptying(changes, "name", "document", "active", "sample")
     _check_values(changes.get("name"), changes.get("when"), changes.get("sample", 1.0))
     async with hub.database.reading() as connection:
-        before = await find_row(connection, cases, caller.organization_id, id)
-    if before is None:
-        raise not_found("case", id)
+        before = await require_row(connection, cases, caller.organization_id, "case", id)
     expected: int | None = changes.get("expected_version")
     _check_version(before, expected)
     values: dict[str, Json] = {name: changes[name] for name in ("name", "agent_id", "active", "sample") if name in changes}
@@ -147,9 +146,7 @@ async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
 async def _write_case(hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str, expected: int | None) -> Row:
     now = hub.now()
     async with hub.database.writing() as connection:
-        before = await lock_row(connection, cases, caller.organization_id, id)
-        if before is None:
-            raise not_found("case", id)
+        before = await require_row(connection, cases, caller.organization_id, "case", id, locked=True)
         # Once more with what is there now: while the document was read, somebody else may have changed the case.
         _check_version(before, expected)
         if values.get("agent_id") is not None:

@@ -21,6 +21,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.otlp_groups import Received
 from proctor.evidence.spans import Span, SpanGroup, read_span
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import kind_of
 from proctor.service.access.callers import Caller
 from proctor.service.agent import Agent
@@ -226,7 +227,7 @@ def read_quiet_period_s(settings: Mapping[str, Json]) -> float | None:
     """Return the quiet period that an agent's settings ask for, or None where they ask for none that can be kept."""
     own = settings.get("quiet_period_s")
     # In Python `True` is an `int`, and would be a period of one second.
-    return float(own) if isinstance(own, (int, float)) and not isinstance(own, bool) and 0 <= own <= 86_400 else None
+    return float(own) if is_number(own) and 0 <= own <= 86_400 else None
 
 
 def redact_spans(spans: list[Span]) -> list[Span]:

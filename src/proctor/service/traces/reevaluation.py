@@ -11,10 +11,10 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import require_writer
 from proctor.service.hub import Hub
-from proctor.service.refusals import Refusal, not_found
+from proctor.service.refusals import Refusal
+from proctor.service.rows import require_row
 from proctor.service.traces.search import read_moment
 from proctor.store.tables import agents, cases, projects, traces
-from proctor.store.tenants import find_row
 
 MOST_TRACES = 1_000
 """Traces that can be named one by one in a request."""
@@ -58,17 +58,13 @@ async def request_reevaluation(hub: Hub, caller: Caller, wanted: ReevaluationReq
 async def _match_places(connection: AsyncConnection, caller: Caller, wanted: ReevaluationRequest) -> list[sa.ColumnElement[bool]]:
     places: list[sa.ColumnElement[bool]] = []
     if wanted.project_id is not None:
-        if await find_row(connection, projects, caller.organization_id, wanted.project_id) is None:
-            raise not_found("project", wanted.project_id)
+        await require_row(connection, projects, caller.organization_id, "project", wanted.project_id)
         places.append(traces.c.project_id == wanted.project_id)
     if wanted.agent_id is not None:
-        if await find_row(connection, agents, caller.organization_id, wanted.agent_id) is None:
-            raise not_found("agent", wanted.agent_id)
+        await require_row(connection, agents, caller.organization_id, "agent", wanted.agent_id)
         places.append(traces.c.agent_id == wanted.agent_id)
     if wanted.case_id is not None:
-        case = await find_row(connection, cases, caller.organization_id, wanted.case_id)
-        if case is None:
-            raise not_found("case", wanted.case_id)
+        case = await require_row(connection, cases, caller.organization_id, "case", wanted.case_id)
         places.append(traces.c.project_id == case["project_id"])
         if case["agent_id"] is not None:
             places.append(traces.c.agent_id == case["agent_id"])

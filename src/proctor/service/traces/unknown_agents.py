@@ -19,12 +19,13 @@ from proctor.service.access.projects import add_project
 from proctor.service.agent import Agent
 from proctor.service.changes import LONGEST_NAME
 from proctor.service.hub import Hub
-from proctor.service.refusals import Refusal, not_found
+from proctor.service.refusals import Refusal
+from proctor.service.rows import require_row
 from proctor.service.traces.routing import Address, NoAgentFound, require_agent
 from proctor.store.many import clean_text
 from proctor.store.pages import Row
 from proctor.store.tables import agents, organizations, projects
-from proctor.store.tenants import ensure_organization, find_row, query_owned
+from proctor.store.tenants import ensure_organization, query_owned
 
 MOST_MADE = 100
 """How many agents of an organization may come into being this way."""
@@ -84,9 +85,7 @@ async def _lock_organization(connection: AsyncConnection, hub: Hub, caller: Call
 async def _find_project(connection: AsyncConnection, hub: Hub, caller: Caller) -> Row:
     """Return the project that an agent is made in."""
     if caller.project_id is not None:
-        own = await find_row(connection, projects, caller.organization_id, caller.project_id)
-        if own is None:
-            raise not_found("project", caller.project_id)
+        own = await require_row(connection, projects, caller.organization_id, "project", caller.project_id)
         return _refuse_paused(own)
     query = query_owned(projects, caller.organization_id).order_by(projects.c.created_at, projects.c.id)
     several = (await connection.execute(query.limit(2))).mappings().all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from datetime import datetime
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
@@ -19,14 +18,13 @@ async def read_figures(hub: Hub, caller: Caller) -> dict[str, Json]:
     async with hub.database.reading() as connection:
         queue = await count_queue(connection)
     now = hub.clock()
-    run_wait = now - datetime.fromisoformat(queue.first_queued).timestamp() if queue.first_queued else 0.0
     return {
         "queue": {
             "traces": queue.traces,
-            "trace_wait_s": 0.0 if queue.first_due is None else max(0.0, now - queue.first_due),
+            "trace_wait_s": queue.measure_trace_wait(now),
             "runs_queued": queue.runs_queued,
             "runs_running": queue.runs_running,
-            "run_wait_s": max(0.0, run_wait),
+            "run_wait_s": queue.measure_run_wait(now),
             "deliveries": queue.deliveries,
         },
         "storage": await asyncio.to_thread(_measure_storage, hub),

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar, cast
 
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_finite
+from proctor.model.numbers import is_finite, is_number
 from proctor.model.show import kind_of, nearest, show
 from proctor.service.plain_secrets import list_plain_secrets
 from proctor.service.refusals import Refusal
@@ -197,7 +197,7 @@ def number(*, above: float = 0.0, most: float = 1e9) -> Kind:
     """A number above a bound."""
 
     def read(value: Json) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not is_number(value):
             raise ValueError(f"expected a number, got {kind_of(value)}")
         if not is_finite(value) or not above < value <= most:
             raise ValueError(f"expected a number above {above:g} and at most {most:g}, got {show(value, 40)}")
@@ -211,7 +211,7 @@ def whole(*, least: int = 1, most: int = 1_000) -> Kind:
 
     def read(value: Json) -> int:
         # `int` raises for infinity and for what is no number, so these are told apart first.
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e15 or int(value) != value:
+        if not is_number(value) or value != value or abs(value) > 1e15 or int(value) != value:
             raise ValueError(f"expected a whole number, got {show(value, 40)}")
         if not least <= value <= most:
             raise ValueError(f"expected {least} to {most}, got {int(value)}")

@@ -15,6 +15,7 @@ from typing import cast
 
 from proctor.cassettes.scrub import REDACTED
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import show
 from proctor.service.redaction import redact
 
@@ -170,7 +171,7 @@ def _list_leaves(value: Json) -> list[Json]:
             if entry.lstrip()[:1] in ("{", "[") and depth < _DEEPEST:
                 inner = _read_json(entry)
                 waiting.extend([(inner, depth + 1)] if inner is not None else [])
-        elif isinstance(entry, (int, float)) and not isinstance(entry, bool):
+        elif is_number(entry):
             found.append(entry)
     return found
 

@@ -17,6 +17,7 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.verification.declaration import Resource
 from proctor.service.verification.playgrounds import close_playground, open_playground
 from proctor.service.verification.resources import require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
@@ -45,23 +46,18 @@ async def add_run(
     if not tasks:
         raise Refusal("CONFLICT", "the benchmark has no tasks")
     now = hub.now()
+    body = RUN.fill(
+        scored=scored,
+        agent=agent,
+        solver_id=None if solver is None else solver["id"],
+        solver=None if solver is None else _show_solver(solver),
+        unlisted=unlisted,
+        benchmark={name: snapshot[name] for name in ("slug", "version", "name")},
+        threshold=snapshot.get("threshold"),
+    )
     run = await add_record(
         connection,
-        NewRecord(
-            id=new_id(RUN.prefix),
-            organization_id=caller.organization_id,
-            kind=RUN.kind,
-            parent_id=snapshot["id"],
-            body=RUN.fill(
-                scored=scored,
-                agent=agent,
-                solver_id=None if solver is None else solver["id"],
-                solver=None if solver is None else _show_solver(solver),
-                unlisted=unlisted,
-                benchmark={name: snapshot[name] for name in ("slug", "version", "name")},
-                threshold=snapshot.get("threshold"),
-            ),
-        ),
+        _make_record(RUN, caller, snapshot["id"], body),
         now=now,
     )
     rows = [await _add_task_run(connection, hub, caller, run, snapshot, number) for number in range(len(tasks))]
@@ -87,18 +83,12 @@ async def _add_task_run(
         playground_id = (await open_playground(connection, hub, caller, environment_id, run["id"]))["id"]
     timeout = task.get("timeout") or snapshot.get("timeout")
     body = TASK_RUN.fill(task_id=task["id"], name=task["name"], playground_id=playground_id, timeout=timeout, position=position)
-    return await add_record(
-        connection,
-        NewRecord(
-            id=new_id(TASK_RUN.prefix),
-            organization_id=caller.organization_id,
-            kind=TASK_RUN.kind,
-            parent_id=run["id"],
-            body=body,
-            blob=pack(task),
-        ),
-        now=run["created_at"],
-    )
+    return await add_record(connection, _make_record(TASK_RUN, caller, run["id"], body, pack(task)), now=run["created_at"])
+
+
+def _make_record(resource: Resource, caller: Caller, parent_id: str, body: dict[str, Json], blob: bytes | None = None) -> NewRecord:
+    owner, kind = caller.organization_id, resource.kind
+    return NewRecord(id=new_id(resource.prefix), organization_id=owner, kind=kind, parent_id=parent_id, body=body, blob=blob)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------
@@ -190,20 +180,10 @@ async def keep_verified(
 ) -> tuple[Row, list[Row]]:
     """Write down what came of verifying a task run: the run and one criterion run per criterion."""
     now = hub.now()
-    criterion_runs = [
-        await add_record(
-            connection,
-            NewRecord(
-                id=new_id(CRITERION_RUN.prefix),
-                organization_id=caller.organization_id,
-                kind=CRITERION_RUN.kind,
-                parent_id=row["id"],
-                body={**criterion, "started_at": started_at, "completed_at": now, "position": position},
-            ),
-            now=now,
-        )
-        for position, criterion in enumerate(verified.criteria)
-    ]
+    criterion_runs: list[Row] = []
+    for position, criterion in enumerate(verified.criteria):
+        body = {**criterion, "started_at": started_at, "completed_at": now, "position": position}
+        criterion_runs.append(await add_record(connection, _make_record(CRITERION_RUN, caller, row["id"], body), now=now))
     fields: dict[str, Json] = {name: getattr(verified, name) for name in ("outcome", "score", "verdict", "axes")}
     fields["started_at"] = row["body"]["started_at"] or started_at
     return await end_task_run(connection, hub, caller, row, "completed", **fields), criterion_runs

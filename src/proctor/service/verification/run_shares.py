@@ -12,7 +12,6 @@ Of a run whose details are withheld from its agent (`scored`) a link shows score
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping
 from typing import Unpack
@@ -21,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
+from proctor.service.access.tokens import hash_token
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
@@ -39,7 +39,6 @@ MOST_LINKS = 100
 """Links of one run."""
 _TOKEN_LINK = "share_token"
 """The link from a share to the hash of its token."""
-_LONGEST_TOKEN = 200
 _VISIBILITY = Field(
     one_of("scores", "criteria", "evidence", exact=True),
     "what it shows: scores, criteria (also what each came to, in a sentence) or evidence (also what was found)",
@@ -129,7 +128,7 @@ async def create_share(hub: Hub, caller: Caller, id: str, given: Mapping[str, Js
             raise Refusal("CONFLICT", f"the run has {MOST_LINKS} links already; revoke one of them")
         body: dict[str, Json] = {"benchmark_run_id": id, "visibility": visibility, "suffix": token[-4:]}
         row = await resources.keep_record(connection, hub, caller, SHARE, body)
-        await link(connection, row["id"], _TOKEN_LINK, _hash_token(token), hub.now())
+        await link(connection, row["id"], _TOKEN_LINK, hash_token(token), hub.now())
     return {**SHARE.show(row), "token": token, "page_path": f"/ui/shared/{token}", "json_path": f"/shared/{token}"}
 
 
@@ -154,7 +153,7 @@ async def revoke_share(hub: Hub, caller: Caller, id: str, share_id: str) -> None
 async def get_shared_run(hub: Hub, token: str) -> dict[str, Json]:
     """Read a run by a link to it, without a key."""
     async with hub.database.reading() as connection:
-        share = await public_record(connection, SHARE.kind, _TOKEN_LINK, _hash_token(token))
+        share = await public_record(connection, SHARE.kind, _TOKEN_LINK, hash_token(token))
         run = None if share is None else await find_record(connection, share["organization_id"], RUN.kind, share["parent_id"])
         if share is None or run is None:
             # The token is not repeated: what was never there and what is there no more reads the same.
@@ -187,8 +186,3 @@ async def _show_task(connection: AsyncConnection, task: Row, visibility: str) ->
         found = CRITERION_RUN.show(row)
         criteria.append({"label": labels.get(found["criterion_id"]), **{name: found[name] for name in told}})
     return {**shown, "criteria": criteria}
-
-
-def _hash_token(token: str) -> str:
-    # It is random, so that nothing slower is needed; and looking up a hash tells nothing about how much of a guess was right.
-    return hashlib.sha256(token[:_LONGEST_TOKEN].encode("utf-8", errors="surrogatepass")).hexdigest()

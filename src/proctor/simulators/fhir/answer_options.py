@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.model.numbers import read_digits
 from proctor.model.show import show
 from proctor.simulators.exchange import Request
 from proctor.simulators.fhir.outcomes import refuse_fhir
@@ -80,9 +81,10 @@ def _choose(name: str, value: str, known: tuple[str, ...]) -> str:
 
 def read_number(name: str, text: str) -> int:
     """Return a whole number that a parameter says. Raises `Refused` with 400 for anything else."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+    number = read_digits(text, 9)
+    if number is None:
         raise refuse_fhir(400, "value", f"{name}: expected a whole number, found {show(text, 80)}")
-    return int(text)
+    return number
 
 
 def shape_resource(resource: Resource, options: AnswerOptions) -> Resource:

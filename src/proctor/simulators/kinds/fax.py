@@ -25,7 +25,7 @@ from proctor.model.show import show
 from proctor.simulators.bodies import read_object, require_method, split_path, take_text, tell_refusal
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.fax.documents import MOST_BYTES, MOST_TEXT, PDF, Document, count_sheets, read_document, write_pdf
-from proctor.simulators.messages.people import is_address
+from proctor.simulators.messages.people import is_address, read_number
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
 from proctor.simulators.seeds import read_items, read_members, read_word
@@ -56,7 +56,7 @@ class FaxSimulator:
         """Read `number`, that of the agent, and `inbox`: faxes that have arrived."""
         given = read_members(seed, self.config_names)
         if given.get("number") is not None:
-            desk.rows.put(_CONFIG, "number", _read_number(given["number"], "number", _NUMBER))
+            desk.rows.put(_CONFIG, "number", read_number(given["number"], "number", "fax", _NUMBER))
         for at, item in read_items(given.get("inbox"), "inbox"):
             self._arrive(item, at, desk)
 
@@ -72,7 +72,7 @@ class FaxSimulator:
         except Refused as refused:
             raise SpecError(tell_refusal(refused), field=at or None) from None
         described = {name: read_word(given.get(name), f"{place}{name}", default="") for name in _DESCRIBED}
-        sender = _read_number(given.get("from"), f"{place}from", "+15550299")
+        sender = read_number(given.get("from"), f"{place}from", "fax", "+15550299")
         _keep(data, known, {"direction": "inbound", "to": _find_own(desk.rows), "from": sender, "status": "received", **described}, desk)
 
     def handle(self, request: Request, desk: Desk) -> Response:
@@ -182,13 +182,6 @@ def _keep(data: bytes, known: Document, told: dict[str, Json], desk: Desk) -> di
     # The bytes are no part of the state: its claims are about pages and words.
     desk.rows.put(_DOCUMENTS, key, base64.b64encode(data).decode())
     return row
-
-
-def _read_number(value: Json, at: str, default: str) -> str:
-    number = read_word(value, at, default=default)
-    if not is_address("sms", number):
-        raise SpecError(f"expected a fax number, found {show(number)}", field=at)
-    return number
 
 
 def _find_own(rows: Draft) -> str:

@@ -18,7 +18,7 @@ from proctor.codecs.hl7 import read_messages
 from proctor.errors import EvidenceError, SpecError
 from proctor.model.evidence import Hl7State, Json, State
 from proctor.model.show import show
-from proctor.simulators.bodies import read_object, read_text, require_method, split_path, take_text
+from proctor.simulators.bodies import read_payload, require_method, split_path
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.hl7.receiving import READ_RULES, Answer, Rules, judge_message, read_rules, write_ack
 from proctor.simulators.ports import Desk, Tool
@@ -94,9 +94,7 @@ class Hl7Simulator:
     def _send(self, request: Request, desk: Desk) -> Response:
         if len(request.body) > MOST_BYTES:
             raise refuse(413, "too_large", f"a message has at most {MOST_BYTES} bytes")
-        # What is no JSON is taken for the message itself, whatever it says it is: many clients say nothing.
-        is_json = "json" in request.headers.get("content-type", "") or request.body.lstrip().startswith(b"{")
-        text = take_text(read_object(request), "payload", default="") if is_json else read_text(request)
+        text, is_json = read_payload(request)
         answer = judge_message(text, self._load_rules(desk.rows))
         ack = write_ack(answer, desk.around.now(), desk.around.new_id())
         if answer.ack == "AA":

@@ -23,7 +23,7 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json, State
 from proctor.model.show import kind_of, nearest, show
 from proctor.model.typed import convert_to
-from proctor.simulators.bodies import tell_refusal
+from proctor.simulators.bodies import read_json, require_method, tell_refusal
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.records_collections import CONFIG, Collection, apply_rules, check_row, read_collection
@@ -93,11 +93,11 @@ class RecordsSimulator:
             return refused.response
 
     def _list_collections(self, request: Request, rows: Draft) -> Response:
-        _require_method(request, "GET")
+        require_method(request, "GET")
         return answer_json(200, {"collections": [{"name": name, "rows": len(rows.list(name))} for name in rows.list(CONFIG)]})
 
     def _handle_all(self, collection: Collection, request: Request, desk: Desk) -> Response:
-        _require_method(request, "GET", "POST")
+        require_method(request, "GET", "POST")
         if request.method == "GET":
             found, total = select_rows(list(desk.rows.list(collection.name).values()), request.query)
             return answer_json(200, {"rows": found, "total": total})
@@ -107,7 +107,7 @@ class RecordsSimulator:
         return answer_json(201, row, headers={"location": f"{request.base}/{collection.name}/{encode_percent(str(row['id']))}"})
 
     def _handle_one(self, collection: Collection, key: str, request: Request, desk: Desk) -> Response:
-        _require_method(request, "GET", "PUT", "PATCH", "DELETE")
+        require_method(request, "GET", "PUT", "PATCH", "DELETE")
         old: Json = desk.rows.get(collection.name, key)
         if old is None and request.method != "PUT":
             raise refuse(404, "not_found", f"there is no row {show(key)} in {collection.name}")
@@ -185,11 +185,6 @@ def _find_collection(name: str, rows: Draft) -> Collection:
     return convert_to(config, Collection)
 
 
-def _require_method(request: Request, *known: str) -> None:
-    if request.method not in known:
-        raise refuse(405, "method_not_allowed", f"{request.path} takes {', '.join(known)}, not {request.method}")
-
-
 def _require_writable(collection: Collection) -> None:
     if collection.read_only:
         raise refuse(409, "read_only", f"{collection.name} can be read only")
@@ -202,10 +197,7 @@ def _check_id(given: Json) -> str | int:
 
 
 def _read_row(request: Request) -> dict[str, Json]:
-    try:
-        row = msgspec.json.decode(request.body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise refuse(400, "bad_json", f"the body is no JSON: {error}") from None
+    row = read_json(request)
     if not isinstance(row, dict):
         raise refuse(422, "wrong_row", f"a row is an object, found {kind_of(row)}")
     return cast("dict[str, Json]", row)

@@ -28,7 +28,7 @@ from proctor.model.evidence import Json, State, VoiceState, VoiceTurn
 from proctor.model.show import show
 from proctor.simulators.bodies import read_object, require_method, split_path, take_text
 from proctor.simulators.exchange import GO_ON, Refused, Request, Response, answer_json, refuse
-from proctor.simulators.messages.people import is_address
+from proctor.simulators.messages.people import is_address, read_number
 from proctor.simulators.messages.twilio import VERSION
 from proctor.simulators.persona import read_script
 from proctor.simulators.ports import Desk, Tool
@@ -74,14 +74,14 @@ class VoiceSimulator:
         """Read `phone`, and `lines`: a `number` each, with `ivr` (menus) or `answers` (a script), `opening`; bare ones are of `phone`."""
         given = read_members(seed, self.config_names)
         if given.get("phone") is not None:
-            set_own_number(_read_number(given["phone"], "phone"), desk.rows)
+            set_own_number(read_number(given["phone"], "phone", "phone"), desk.rows)
         bare = {name: given[name] for name in _LINE_NAMES if name in given}
         if bare:
             add_line(fold_address(find_own_number(desk.rows)), _read_line(bare, ""), desk.rows)
         numbers = [("phone", fold_address(find_own_number(desk.rows)))] if bare else []
         for at, item in read_items(given.get("lines"), "lines"):
             line = read_members(item, ("number", *_LINE_NAMES), at, required=("number",))
-            numbers.append((f"{at}.number", fold_address(_read_number(line["number"], join_place(at, "number")))))
+            numbers.append((f"{at}.number", fold_address(read_number(line["number"], join_place(at, "number"), "phone"))))
             add_line(numbers[-1][1], _read_line(line, at), desk.rows)
         refuse_doubles(numbers, "the number")
 
@@ -89,7 +89,7 @@ class VoiceSimulator:
         """Let somebody call: `{from, opening, answers}`, or with `ivr` in place of the script."""
         line = read_members(given, ("from", *_LINE_NAMES), required=("from",))
         menus = _read_line(line, "")
-        call = make_call("inbound", find_own_number(desk.rows), _read_number(line["from"], "from"), "ringing", desk)
+        call = make_call("inbound", find_own_number(desk.rows), read_number(line["from"], "from", "phone"), "ringing", desk)
         add_line(call["id"], menus, desk.rows)
         keep_call(call, desk)
 
@@ -201,13 +201,6 @@ def _read_line(line: dict[str, Json], at: str) -> Menus:
         return read_menus(line["ivr"], join_place(at, "ivr"))
     opening = read_word(line.get("opening"), join_place(at, "opening"), default="")
     return {START: Menu(say=opening, answers=read_script(line["answers"], join_place(at, "answers")))}
-
-
-def _read_number(value: Json, at: str, default: str | None = None) -> str:
-    number = read_word(value, at, default=default)
-    if not is_address("sms", number):
-        raise SpecError(f"expected a phone number, found {show(number)}", field=at)
-    return number
 
 
 SIMULATOR = VoiceSimulator()

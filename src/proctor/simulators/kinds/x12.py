@@ -17,7 +17,7 @@ import msgspec
 from proctor.codecs.x12 import X12Transaction
 from proctor.model.evidence import Json, State, X12State
 from proctor.model.show import show
-from proctor.simulators.bodies import read_object, read_text, require_method, split_path, take_text
+from proctor.simulators.bodies import read_object, read_payload, require_method, split_path, take_text
 from proctor.simulators.exchange import Refused, Request, Response, answer_json, refuse
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.rows import Draft
@@ -87,8 +87,7 @@ class X12Simulator:
     def _submit(self, request: Request, allowed: tuple[str, ...], desk: Desk) -> Response:
         if len(request.body) > MOST_BYTES:
             raise refuse(413, "too_large", f"an interchange has at most {MOST_BYTES} bytes")
-        is_json = "json" in request.headers.get("content-type", "") or request.body.lstrip().startswith(b"{")
-        text = take_text(read_object(request), "payload", default="") if is_json else read_text(request)
+        text, is_json = read_payload(request)
         row = self._answer(text, allowed, desk)
         if is_json:
             return answer_json(200, row)

@@ -63,6 +63,14 @@ def is_address(channel: str, address: str) -> bool:
     return bool((PHONE if channel == "sms" else _EMAIL).fullmatch(address.strip()))
 
 
+def read_number(value: Json, at: str, what: str, default: str | None = None) -> str:
+    """Return the number of a phone or a fax, as a suite writes it. Raises `SpecError` for what is none."""
+    number = read_word(value, at, default=default)
+    if not is_address("sms", number):
+        raise SpecError(f"expected a {what} number, found {show(number)}", field=at)
+    return number
+
+
 def read_book(given: dict[str, Json], before: Book) -> Book:
     """Return who is who, as a suite writes it, added to who was known before. Raises `SpecError` for what cannot be used."""
     more = [(at, _read_person(item, at)) for at, item in read_items(given.get("people"), "people")]

@@ -17,6 +17,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.portal.wizards import WIZARDS
@@ -86,7 +87,7 @@ def read_setup(given: dict[str, Json], before: Setup) -> Setup:
 def _read_determination(value: Json, at: str, keys: tuple[str, ...]) -> Determination:
     given = read_members(value, (*keys, "status", "reason", "delay_seconds"), at, required=("status",))
     delay = given.get("delay_seconds", 0)
-    if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay <= 1e7:
+    if not is_number(delay) or not 0 <= delay <= 1e7:
         raise SpecError(f"expected seconds, found {show(delay)}", field=join_place(at, "delay_seconds"))
     match = tuple((name, read_word(given[name], join_place(at, name))) for name in keys if given.get(name) is not None)
     if keys and not match:

@@ -24,7 +24,7 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.simulators.persona import Script, find_answer, read_script
+from proctor.simulators.persona import Script, find_answer, fold_words, read_script
 from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word
 
 START = "start"
@@ -128,7 +128,7 @@ def take_turn(menus: Menus, progress: Progress, text: str, *, is_pressed: bool) 
     """Return how far a call is after something was said or pressed, and what is said to that."""
     menu = menus[progress.at]
     for option in menu.options:
-        if option.press == text if is_pressed else any(_fold(phrase) in _fold(text) for phrase in option.hear):
+        if option.press == text if is_pressed else any(fold_words(phrase) in fold_words(text) for phrase in option.hear):
             return enter_menu(menus, progress, option.go)
     if menu.ask:
         value = text.rstrip("#") if is_pressed else text.strip()
@@ -139,10 +139,6 @@ def take_turn(menus: Menus, progress: Progress, text: str, *, is_pressed: bool) 
         answer, said = find_answer(menu.answers, text, progress.said)
         return msgspec.structs.replace(progress, said=said), [] if answer is None else [answer]
     return progress, [part for part in (menu.otherwise, menu.say) if part]
-
-
-def _fold(text: str) -> str:
-    return f" {' '.join(_WORDS.findall(text.casefold()))} "
 
 
 def _squeeze(text: str) -> str:

@@ -8,6 +8,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
 from proctor.simulators.seeds import join_place, read_flag, read_items, read_members, read_word, refuse_doubles
@@ -175,7 +176,7 @@ def _read_determination(value: Json, at: str) -> Determination:
 def _read_amount(value: Json, at: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
+    if not is_number(value) or not 0 <= value < 1e9:
         raise SpecError(f"expected an amount, found {show(value)}", field=at)
     return float(value)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.model.account import CALL_PARTS
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.returned import Unreadable
@@ -48,7 +49,7 @@ def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
     kept = [entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")]
     if len({entry.get("name") for entry in kept} - {None}) < 2:
         found = Found(document=[{key: member for key, member in entry.items() if key != "name"} for entry in kept], format="openai")
-        found.doubt(CALLS, "the chat names nobody who answers")
+        found.doubt(CALL_PARTS, "the chat names nobody who answers")
         return found
     return Found(document=kept, format="ag2")
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.evidence.calls import PROTOCOL_ERROR
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import exception_text
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import ReplyHistory
@@ -34,7 +35,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     found = _read_events(items, budget)
     if not any(exchange["tool_calls"] for exchange in found.document.get("turns", ())):
         # A request is handed on after everything that followed from it, so it stands among the last events as well.
-        found.doubt(CALLS, "these events show no call, so they may be the last ones only: return the `AgentReply`")
+        found.doubt(CALL_PARTS, "these events show no call, so they may be the last ones only: return the `AgentReply`")
     return found
 
 
@@ -46,7 +47,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
     kept = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_TOLD)]
     if not kept or not is_instance_of(kept[0], _PACKAGE, "ModelRequest"):
-        found.doubt(CALLS, "these events do not begin with a request: what was done before them is not known")
+        found.doubt(CALL_PARTS, "these events do not begin with a request: what was done before them is not known")
     for event in kept:
         if is_instance_of(event, _PACKAGE, "ModelRequest") and not is_instance_of(event, _PACKAGE, "DrainedModelRequest"):
             exchanges.append({"input": _join_texts(list_members(event, "parts")), "text": None, "tool_calls": [], "spent": []})
@@ -90,9 +91,9 @@ def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Bu
     elif is_instance_of(event, _PACKAGE, "UsageEvent"):
         exchange["spent"].append(read_member(event, "usage"))
     elif is_instance_of(event, _PACKAGE, "TaskStarted"):
-        found.doubt(CALLS, f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
+        found.doubt(CALL_PARTS, f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
     elif is_instance_of(event, _PACKAGE, "CompactionSummary"):
-        found.doubt(CALLS, "a summary stands for events that were taken away")
+        found.doubt(CALL_PARTS, "a summary stands for events that were taken away")
 
 
 def _add_call(exchange: dict[str, Any], call: object) -> None:

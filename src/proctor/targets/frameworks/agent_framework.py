@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, add_usage
+from proctor.model.account import CALL_PARTS
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage
 from proctor.targets.frameworks.looking import call_member, find_entry, find_package, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.returned import Unreadable, type_name
@@ -50,10 +51,10 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     joined = call_member(kind, "from_updates" if hasattr(kind, "from_updates") else "from_agent_run_response_updates", items)
     found = read(joined, budget)
     if found is not None and not _is_whole(items):
-        found.doubt(CALLS, "these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
+        found.doubt(CALL_PARTS, "these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
     elif found is not None and not any(_has_call(update) for update in items):
         # The last answer of a run with tools looks like the only answer of a run without.
-        found.doubt(CALLS, "these updates show no call, and not whether they begin with the run: return the stream itself")
+        found.doubt(CALL_PARTS, "these updates show no call, and not whether they begin with the run: return the stream itself")
     return found
 
 

@@ -14,9 +14,10 @@ from typing import Any
 from proctor.evidence.calls import CONTENT_ERROR
 from proctor.evidence.messages_agno import is_waiting
 from proctor.evidence.reading import read_document
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, read_last
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
 from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.lost_messages import trust_beginning
@@ -54,7 +55,7 @@ def read(value: object, budget: Budget) -> Found | None:
     has_ended = status is None or status in _ENDED
     if not document["messages"]:
         found = Found(document={"text": content if isinstance(content, str) and has_ended else None})
-        found.doubt(CALLS, "this output of a run keeps no messages")
+        found.doubt(CALL_PARTS, "this output of a run keeps no messages")
     else:
         found = Found(document=document, format="agno")
     if content is not None and not isinstance(content, str) and has_ended:
@@ -90,14 +91,14 @@ def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> 
     """Return the calls of a run inside of another; doubt what is not known of them."""
     inner = read(member, budget)
     if inner is None or inner.format != "agno":
-        found.doubt(CALLS, f"{who} keeps no messages, so its calls are not known")
+        found.doubt(CALL_PARTS, f"{who} keeps no messages, so its calls are not known")
         return []
     evidence = trust_beginning(read_document(inner.document, format="agno")[0])
     for part, why in evidence.account.unknown.items() if evidence.account is not None else ():
-        if part in CALLS:
+        if part in CALL_PARTS:
             found.doubt((part,), f"{who}: {why}")
     for part, why in inner.doubts:
-        if part in CALLS:
+        if part in CALL_PARTS:
             found.doubt((part,), f"{who}: {why}")
     return [*(evidence.tool_calls or ()), *(inner.calls or ())]
 
@@ -123,12 +124,10 @@ def read_events(events: list[object], budget: Budget) -> Found:
     pieces = [read_member(event, "content") for event in events if is_instance_of(event, "agno", *_TOLD)]
     content = read_member(ended[-1], "content") if ended else "".join(piece for piece in pieces if isinstance(piece, str))
     has_events = any(is_instance_of(event, "agno", *_STARTED) for event in events)
-    found = Found(document={"text": content if isinstance(content, str) else None})
-    if content is not None and not isinstance(content, str):
-        found.body = simplify(content, budget, "$.content")
+    found = write_answer(content, budget)
     _weigh_end(events, found)
     if not has_events:
-        found.doubt(CALLS, "this stream tells of content only: ask for `stream_events=True`, or for `yield_run_output=True`")
+        found.doubt(CALL_PARTS, "this stream tells of content only: ask for `stream_events=True`, or for `yield_run_output=True`")
         return found
     # A tool that raised ends twice: with its error, and as any other.
     ended_tools = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_CALLED)]
@@ -140,7 +139,17 @@ def read_events(events: list[object], budget: Budget) -> Found:
     if not ended:
         found.doubt(EVERYTHING, "the run did not come to its end")
     if not done and not begun and not _shows_one_request(events):
-        found.doubt(CALLS, "these events do not show how often the model was asked, so those of tools may be left out: yield all of them")
+        found.doubt(
+            CALL_PARTS, "these events do not show how often the model was asked, so those of tools may be left out: yield all of them"
+        )
+    return found
+
+
+def write_answer(content: object, budget: Budget) -> Found:
+    """Return what was answered: a text, or a value."""
+    found = Found(document={"text": content if isinstance(content, str) else None})
+    if content is not None and not isinstance(content, str):
+        found.body = simplify(content, budget, "$.content")
     return found
 
 

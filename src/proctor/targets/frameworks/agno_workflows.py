@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import ToolCall
 from proctor.model.show import shorten
-from proctor.targets.frameworks.agno import NO_WORDS, read_events, read_inner_calls
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, read_last
+from proctor.targets.frameworks.agno import NO_WORDS, read_events, read_inner_calls, write_answer
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
 from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
-from proctor.targets.frameworks.simplify import Budget, simplify
+from proctor.targets.frameworks.simplify import Budget
 
 _SEEN = ("agent", "team")
 
@@ -26,7 +27,7 @@ def read(value: object, budget: Budget) -> Found | None:
     if not is_instance_of(value, "agno", "WorkflowRunOutput"):
         return None
     content = read_member(value, "content")
-    found = _write_answer(content, budget)
+    found = write_answer(content, budget)
     status = read_member(value, "status")
     word = str(getattr(status, "value", status)).upper()
     if word == "ERROR":
@@ -42,7 +43,7 @@ def read(value: object, budget: Budget) -> Found | None:
         calls.extend(_read_calls(run, found, budget))
     ids = {read_member(run, "run_id") for run in runs}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_run_id") not in ids for step in steps):
-        found.doubt(CALLS, "this output of a workflow does not keep the runs of all its steps")
+        found.doubt(CALL_PARTS, "this output of a workflow does not keep the runs of all its steps")
     found.calls = tuple(calls)
     return found
 
@@ -67,7 +68,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     if ended:
         # What an agent in it met with is an error of that step; the workflow went on.
         _doubt_failure(found)
-        answer = _write_answer(read_member(ended[-1], "content"), budget)
+        answer = write_answer(read_member(ended[-1], "content"), budget)
         found.document["text"], found.body = answer.document["text"], answer.body
     elif broken:
         found.failed = str(read_member(broken[-1], "error") or NO_WORDS)
@@ -84,7 +85,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     _weigh_steps(steps, found)
     begun = {read_member(event, "step_id") for event in events if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_id") not in begun for step in steps):
-        found.doubt(CALLS, "these events do not show the runs of all steps: ask for `stream_events=True`")
+        found.doubt(CALL_PARTS, "these events do not show the runs of all steps: ask for `stream_events=True`")
     return found
 
 
@@ -92,13 +93,6 @@ def _doubt_failure(found: Found) -> None:
     if found.failed is not None:
         found.doubt(EVERYTHING, f"a run in it ended in an error: {shorten(found.failed, 200)}")
         found.failed = None
-
-
-def _write_answer(content: object, budget: Budget) -> Found:
-    found = Found(document={"text": content if isinstance(content, str) else None})
-    if content is not None and not isinstance(content, str):
-        found.body = simplify(content, budget, "$.content")
-    return found
 
 
 def _list_steps(results: list[Any]) -> Iterator[object]:
@@ -119,7 +113,7 @@ def _weigh_steps(steps: list[object], found: Found) -> None:
         elif read_member(step, "is_paused") is True:
             found.doubt(EVERYTHING, f"the step {name!r} is paused")
         if read_member(step, "executor_type") not in _SEEN:
-            found.doubt(CALLS, f"what the step {name!r} does is not seen: it runs no agent and no team, but code of its own")
+            found.doubt(CALL_PARTS, f"what the step {name!r} does is not seen: it runs no agent and no team, but code of its own")
 
 
 def _tell_failed_step(step: object) -> str:

@@ -9,9 +9,10 @@ import re
 
 import msgspec
 
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, read_last
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
 from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
@@ -34,7 +35,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return _read_messages([*list_members(value, "inner_messages"), read_member(value, "chat_message")], budget)
     if is_instance_of(value, "autogen_agentchat", "BaseChatMessage"):
         found = _read_messages([value], budget)
-        found.doubt(CALLS, "one message was returned, which shows the last step only: return the `TaskResult`")
+        found.doubt(CALL_PARTS, "one message was returned, which shows the last step only: return the `TaskResult`")
         return found
     return None
 
@@ -51,7 +52,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     """Read what a stream held without its result: messages and events. Messages alone may have been picked out of them."""
     found = _read_messages(events, budget)
     if not any(is_instance_of(event, "autogen_agentchat", *_CALLING) for event in events):
-        found.doubt(CALLS, "messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
+        found.doubt(CALL_PARTS, "messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
     return found
 
 
@@ -88,7 +89,7 @@ def _is_out_of_iterations(messages: list[object]) -> bool:
 def _read_pieces(chunks: list[object]) -> Found:
     pieces = [read_member(chunk, "content") for chunk in chunks]
     found = Found(document={"text": "".join(piece for piece in pieces if isinstance(piece, str))})
-    found.doubt(CALLS, "pieces of text show no calls: yield every item of `run_stream`")
+    found.doubt(CALL_PARTS, "pieces of text show no calls: yield every item of `run_stream`")
     return found
 
 

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from proctor.evidence.calls import PROTOCOL_ERROR
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, add_usage, read_last
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, read_last
 from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of
 from proctor.targets.frameworks.simplify import Budget, simplify
 
@@ -33,7 +34,7 @@ def read(value: object, budget: Budget) -> Found | None:
     if isinstance(trajectory, Mapping):
         _read_trajectory(simplify(trajectory, budget, "$.trajectory"), found)
     else:
-        found.doubt(CALLS, "a prediction without a trajectory shows no calls")
+        found.doubt(CALL_PARTS, "a prediction without a trajectory shows no calls")
     # Only with `dspy.configure(track_usage=True)`; by model.
     spent = simplify(call_member(value, "get_lm_usage"), budget, "$.usage") if hasattr(value, "get_lm_usage") else None
     if isinstance(spent, dict):
@@ -68,7 +69,7 @@ def _read_trajectory(trajectory: Json, found: Found) -> None:
         calls.append(call)
     found.document["tool_calls"] = calls
     if trajectory and "0" not in steps:
-        found.doubt(CALLS, "the trajectory has lost its first steps")
+        found.doubt(CALL_PARTS, "the trajectory has lost its first steps")
     if steps and trajectory[f"tool_name_{steps[-1]}"] != "finish":
         found.doubt(EVERYTHING, "the agent was stopped before it finished (`max_iters`): its last step is a call, and not `finish`")
 

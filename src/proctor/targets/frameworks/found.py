@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from proctor.evidence.signs import end_of, sign_of_end
-from proctor.model.account import Part
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.targets.frameworks.simplify import Budget
 
-CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
-EVERYTHING: tuple[Part, ...] = (*CALLS, "answer")
+EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer")
 LOOKS_WHOLE = "an answer that was cut at a limit of tokens, or by a filter, looks whole here"
 """What is to be said of a framework that does not keep why its model stopped."""
 
@@ -73,7 +72,7 @@ def read_last(items: Sequence[object], read: Callable[[object, Budget], Found | 
     """Read the last item of a stream or a list as the result; doubt the calls where an earlier one is a result like it."""
     found = read(items[-1], budget) if items else None
     if found is not None and any(type(item) is type(items[-1]) for item in items[:-1]):
-        found.doubt(CALLS, "several results were returned, and only the last of them is read")
+        found.doubt(CALL_PARTS, "several results were returned, and only the last of them is read")
     return found
 
 

@@ -7,8 +7,10 @@ Tried with google-adk 2.13: `tests/frameworks/returns.yaml`.
 
 from __future__ import annotations
 
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.model.json_values import drop_nulls
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import is_instance_of, list_members
 from proctor.targets.frameworks.simplify import Budget, simplify
 
@@ -21,7 +23,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return found
     if is_instance_of(value, "google.adk", "Event"):
         found = Found(document=_write_events([value], budget), format="adk")
-        found.doubt(CALLS, "one event was returned, which shows the last step only: return all events")
+        found.doubt(CALL_PARTS, "one event was returned, which shows the last step only: return all events")
         return found
     return None
 
@@ -34,7 +36,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     _weigh_end(found)
     if not any(_is_from_user(event) or _has_call(event) for event in found.document):
         # The last event of a run with tools looks like the only event of a run without.
-        found.doubt(CALLS, "these events show no call and not the message, so they may be the last ones only: return the session")
+        found.doubt(CALL_PARTS, "these events show no call and not the message, so they may be the last ones only: return the session")
     return found
 
 
@@ -58,14 +60,8 @@ def _has_call(event: Json) -> bool:
 
 
 def _write_events(events: list[object], budget: Budget) -> list[Json]:
-    return [_drop_nulls(simplify(event, budget, f"$[{at}]")) for at, event in enumerate(events)]
-
-
-def _drop_nulls(value: Json) -> Json:
-    """Leave out what an event does not say: its parts have a field for everything that a part can be."""
-    if isinstance(value, dict):
-        return {key: _drop_nulls(member) for key, member in value.items() if member is not None}
-    return [_drop_nulls(member) for member in value] if isinstance(value, list) else value
+    # Without what an event does not say: its parts have a field for everything that a part can be.
+    return [drop_nulls(simplify(event, budget, f"$[{at}]")) for at, event in enumerate(events)]
 
 
 FRAMEWORK = Framework(name="Google ADK", page="google-adk", packages=("google.adk",), read=read, read_stream=read_stream)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.model.account import CALL_PARTS
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.haystack_chunks import is_chunk, read_chunks
 from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
@@ -73,7 +74,7 @@ def _weigh_exit(reason: object, found: Found) -> Found:
 
 def _read_replies(messages: list[Any], budget: Budget) -> Found:
     found = _read_messages(messages, budget)
-    found.doubt(CALLS, _LAST_ONLY)
+    found.doubt(CALL_PARTS, _LAST_ONLY)
     return found
 
 

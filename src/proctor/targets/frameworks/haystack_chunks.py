@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found
+from proctor.targets.frameworks.found import EVERYTHING, Found
 from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
@@ -39,7 +40,7 @@ def read_chunks(chunks: list[object], budget: Budget) -> Found:
     messages.extend(answer.close(found))
     if not any("tool_call" in part or "tool_call_result" in part for message in messages for part in message["content"]):
         # The last answer of a run with tools looks like the only answer of a run without.
-        found.doubt(CALLS, "these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
+        found.doubt(CALL_PARTS, "these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
     if not messages or messages[-1]["role"] == "tool" or any("tool_call" in part for part in messages[-1]["content"]):
         found.doubt(EVERYTHING, "the stream did not come to its end")
     return found if messages else Found(document={"text": ""}, doubts=found.doubts)
@@ -72,9 +73,9 @@ class _Answer:
         """Return the answer as a message; none where no chunk held anything."""
         text = "".join(self._pieces)
         if self.finish is None and (text or self._calls):
-            found.doubt(CALLS, "these chunks are not all that was streamed: an answer has no end (`finish_reason`)")
+            found.doubt(CALL_PARTS, "these chunks are not all that was streamed: an answer has no end (`finish_reason`)")
         elif self.finish == "tool_calls" and not self._calls:
-            found.doubt(CALLS, "these chunks are not all that was streamed: the chunks of calls are missing")
+            found.doubt(CALL_PARTS, "these chunks are not all that was streamed: the chunks of calls are missing")
         content: list[Json] = [{"text": text}] if text else []
         content.extend({"tool_call": call} for call in self._calls.values())
         meta = {"finish_reason": self.finish, "usage": self._usage}

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 from proctor.targets.returned import Unreadable, type_name
@@ -30,7 +31,7 @@ def read(value: object, budget: Budget) -> Found | None:
     """Read a message, a state, a snapshot or the result of an `AgentExecutor`."""
     if is_message(value):
         found = Found(document=[_write_message(value, budget)], format="langchain")
-        found.doubt(CALLS, _LAST_ONLY)
+        found.doubt(CALL_PARTS, _LAST_ONLY)
         return found
     if is_instance_of(value, "langgraph", "GraphOutput"):
         found = _read_state(read_member(value, "value"), budget)
@@ -58,7 +59,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     if states:
         found = _read_state(states[-1], budget)
         if found is not None and _holds_more(items, states[-1]):
-            found.doubt(CALLS, "a subgraph has messages of its own, which the state does not hold")
+            found.doubt(CALL_PARTS, "a subgraph has messages of its own, which the state does not hold")
         return found
     chunks = [_unwrap_chunk(item) for item in items]
     pairs = [_take_pair(chunk) for mode, chunk in chunks if mode in (None, "messages")]
@@ -84,7 +85,7 @@ def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = Fals
     # Chunks of a message have a type of their own.
     kinds = {str(read_member(message, "type")).removesuffix("MessageChunk").lower() for message in messages}
     if not is_whole and kinds == {"ai"} and not any(read_member(message, "tool_calls") for message in messages):
-        found.doubt(CALLS, _LAST_ONLY)
+        found.doubt(CALL_PARTS, _LAST_ONLY)
     return found
 
 
@@ -112,7 +113,7 @@ def _read_state(state: object, budget: Budget) -> Found | None:
         found.doubt(EVERYTHING, _WAITS)
     for key, member in list_fields(state) or ():
         if key not in ("messages", "__interrupt__", "structured_response") and _holds_messages(member):
-            found.doubt(CALLS, f"the state holds further messages under {str(key)!r}, which are not read")
+            found.doubt(CALL_PARTS, f"the state holds further messages under {str(key)!r}, which are not read")
     return found
 
 

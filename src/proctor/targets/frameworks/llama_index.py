@@ -16,8 +16,9 @@ from typing import cast
 import msgspec
 
 from proctor.evidence.calls import CONTENT_ERROR
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
@@ -43,11 +44,11 @@ def read(value: object, budget: Budget) -> Found | None:
     if _is(value, "ChatMessage", "ChatResponse"):
         message = read_member(value, "message") if _is(value, "ChatResponse") else value
         found = Found(document={"text": read_member(message, "content")})
-        found.doubt(CALLS, "one message was returned, which shows the last step only: return what `agent.run` gives")
+        found.doubt(CALL_PARTS, "one message was returned, which shows the last step only: return what `agent.run` gives")
         return found
     if is_instance_of(value, "llama_index", "Response", "PydanticResponse"):
         found = Found(document={"text": str(read_member(value, "response"))})
-        found.doubt(CALLS, "the response of a query engine shows no calls")
+        found.doubt(CALL_PARTS, "the response of a query engine shows no calls")
         return found
     return None
 

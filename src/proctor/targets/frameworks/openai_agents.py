@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import cast
 
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, LOOKS_WHOLE, Found, Framework, add_usage
+from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, add_usage
 from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.returned import Unreadable
@@ -103,7 +104,7 @@ def _read_items(items: list[object], budget: Budget, *, is_whole: bool) -> Found
     written = [_drop_nulls(simplify(call_member(item, "to_input_item"), budget, f"$[{at}]")) for at, item in enumerate(items)]
     found = Found(document=written, format="responses")
     if not is_whole:
-        found.doubt(CALLS, "these are not all events or items of the run: return the result, or all events of `stream_events()`")
+        found.doubt(CALL_PARTS, "these are not all events or items of the run: return the result, or all events of `stream_events()`")
     _doubt_inner_agents(items, found)
     return found
 
@@ -113,7 +114,7 @@ def _doubt_inner_agents(items: list[object], found: Found) -> None:
         origin = read_member(read_member(item, "tool_origin"), "type")
         if getattr(origin, "value", origin) == "agent_as_tool":
             name = read_member(read_member(item, "raw_item"), "name") or "a tool"
-            found.doubt(CALLS, f"{name} runs an agent of its own, whose calls are not in the result")
+            found.doubt(CALL_PARTS, f"{name} runs an agent of its own, whose calls are not in the result")
             found.usage = None
 
 

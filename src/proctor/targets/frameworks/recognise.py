@@ -13,7 +13,7 @@ import msgspec
 from proctor.evidence.calls import CONTENT_ERROR
 from proctor.evidence.conversation import ENDS_WITH_CALL
 from proctor.evidence.reading import read_document
-from proctor.model.account import Account, Part
+from proctor.model.account import CALL_PARTS, Account, Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten
 from proctor.targets.frameworks import (
@@ -36,7 +36,7 @@ from proctor.targets.frameworks import (
     smolagents,
     strands,
 )
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, LOOKS_WHOLE, Found, Framework, read_last
+from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, read_last
 from proctor.targets.frameworks.looking import find_package
 from proctor.targets.frameworks.simplify import Budget
 from proctor.targets.frameworks.stand_ins import doubt_stand_in
@@ -125,7 +125,7 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
         unknown.setdefault(part, why)
     if unknown.get("answer") == ENDS_WITH_CALL and not found.is_over:
         # What was done after the call is as little here as what was said.
-        for part in CALLS:
+        for part in CALL_PARTS:
             unknown.setdefault(part, ENDS_WITH_CALL)
     if found.usage is None and "tool_calls" in unknown:
         # Steps that are not here spent tokens, too.
@@ -137,7 +137,7 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
             given, reader=reader, unknown=unknown, notes=tuple(dict.fromkeys((*given.notes, *found.notes, *told)))
         )
     }
-    if found.doubts and given.seen_tools and any(part in CALLS for part, _ in found.doubts):
+    if found.doubts and given.seen_tools and any(part in CALL_PARTS for part, _ in found.doubts):
         changes["account"] = msgspec.structs.replace(changes["account"], seen_tools=())
     if found.calls is not None:
         changes["tool_calls"] = (*(evidence.tool_calls or ()), *found.calls)

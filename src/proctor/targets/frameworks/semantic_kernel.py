@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from proctor.targets.frameworks.found import CALLS, LOOKS_WHOLE, Found, Framework
+from proctor.model.account import CALL_PARTS
+from proctor.targets.frameworks.found import LOOKS_WHOLE, Found, Framework
 from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget
 from proctor.targets.returned import Unreadable, type_name
@@ -31,7 +32,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return found
     if is_instance_of(value, _PACKAGE, "ChatMessageContent"):
         found = _read_messages([value], budget)
-        found.doubt(CALLS, _LAST_ONLY)
+        found.doubt(CALL_PARTS, _LAST_ONLY)
         return found
     return None
 
@@ -42,7 +43,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return _read_responses(items, budget)
     if items and all(is_instance_of(item, _PACKAGE, "StreamingChatMessageContent") for item in items):
         found = Found(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
-        found.doubt(CALLS, _LAST_ONLY)
+        found.doubt(CALL_PARTS, _LAST_ONLY)
         for item in items:
             found.doubt_end(read_member(item, "finish_reason"))
         return found
@@ -61,7 +62,7 @@ def _read_responses(items: list[object], budget: Budget) -> Found:
     texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
     is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
     found = Found(document={"text": "".join(texts) if is_streamed else texts[-1]})
-    found.doubt(CALLS, "the thread of this agent keeps no history here, so its calls are not known")
+    found.doubt(CALL_PARTS, "the thread of this agent keeps no history here, so its calls are not known")
     return _weigh_pieces(items, found)
 
 
@@ -88,7 +89,7 @@ def _read_messages(messages: list[Any], budget: Budget) -> Found:
     for call in (call for message in written for call in _list_calls(message)):
         if call.get("function_name") is not None and call.get("function_name") == call.get("plugin_name"):
             # An agent that is used as a plugin is a function of its own name in a plugin of its own name.
-            found.doubt(CALLS, f"{call['function_name']} is an agent of its own, whose calls are not in the history")
+            found.doubt(CALL_PARTS, f"{call['function_name']} is an agent of its own, whose calls are not in the history")
     return found
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 
@@ -77,7 +78,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
 def _read_answer(step: object, budget: Budget) -> Found:
     output = simplify(read_member(step, "output"), budget, "$.output")
     found = Found(document={"text": output} if isinstance(output, str) else {"body": output})
-    found.doubt(CALLS, "the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
+    found.doubt(CALL_PARTS, "the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
     return found
 
 
@@ -86,11 +87,11 @@ def _read_steps(steps: list[Any], budget: Budget) -> Found:
     found = Found(document=[step for step in written if step], format="smolagents")
     if not found.document:
         found = Found(document={"text": ""})
-        found.doubt(CALLS, "the result keeps no steps")
+        found.doubt(CALL_PARTS, "the result keeps no steps")
     if not _counts_on(written):
-        found.doubt(CALLS, "the steps are not all of the run: their numbers do not begin with 1, or one is missing")
+        found.doubt(CALL_PARTS, "the steps are not all of the run: their numbers do not begin with 1, or one is missing")
     if any(_MANAGED in str(find_entry(step, "observations") or "") for step in written):
-        found.doubt(CALLS, "a managed agent works out of sight: its calls are not in the steps")
+        found.doubt(CALL_PARTS, "a managed agent works out of sight: its calls are not in the steps")
     return found
 
 

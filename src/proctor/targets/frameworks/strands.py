@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import cast
 
 from proctor.evidence.reading import read_document
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
-from proctor.targets.frameworks.found import CALLS, EVERYTHING, Found, Framework, add_usage, read_last
+from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, read_last
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.lost_messages import trust_beginning
@@ -43,7 +44,7 @@ def _read_result(value: object, budget: Budget) -> Found:
     messages = _list_messages(read_member(value, "metrics"), budget)
     if messages is None:
         found = Found(document=[_clean(last)], format="bedrock")
-        found.doubt(CALLS, _NOT_KEPT)
+        found.doubt(CALL_PARTS, _NOT_KEPT)
     else:
         found = Found(document=messages, format="bedrock")
     structured = read_member(value, "structured_output")
@@ -101,20 +102,20 @@ def _read_several(value: object, budget: Budget) -> Found:
     names = [name for name in order if find_entry(results, cast(str, name)) is not None] or list(results or ())
     found = Found(document={"text": None, "tool_calls": []})
     if len(set(order)) < len(order):
-        found.doubt(CALLS, "a node ran several times, and the result keeps the last of them")
+        found.doubt(CALL_PARTS, "a node ran several times, and the result keeps the last of them")
     calls: list[ToolCall] = []
     for name in dict.fromkeys(names):
         node = find_entry(results, name)
         inner = read(read_member(node, "result"), budget)
         if inner is None or read_member(node, "execution_count") not in (None, 0, 1):
-            found.doubt(CALLS, f"what node {name!r} did is not wholly in the result")
+            found.doubt(CALL_PARTS, f"what node {name!r} did is not wholly in the result")
         if inner is None:
             continue
         evidence = trust_beginning(read_document(inner.document, format=inner.format)[0])
         calls.extend((*(evidence.tool_calls or ()), *(inner.calls or ())))
         found.document["text"] = evidence.text
         for part, why in (*inner.doubts, *(evidence.account.unknown.items() if evidence.account is not None else ())):
-            if part in CALLS:
+            if part in CALL_PARTS:
                 found.doubt((part,), f"node {name!r}: {why}")
     found.calls = tuple(calls)
     status = read_member(value, "status")
