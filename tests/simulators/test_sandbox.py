@@ -221,6 +221,9 @@ def test_what_comes_later_is_there_for_whoever_asks_next_and_is_nobodys_change()
     late.seconds += 45
     assert late.list_files() == ["inbox/a.txt", "inbox/b.txt"]
     late.seconds += 45
+    # A client of SFTP may open a file, or ask for its size, before it lists any.
+    seen = read(asyncio.run(late.sandbox.look("drop", Request(method="GET"))))
+    assert [file["path"] for file in seen["files"]] == ["inbox/a.txt", "inbox/b.txt", "inbox/c.txt"]
     state = asyncio.run(late.sandbox.read_state())
     assert [file.path for file in state.files or ()] == ["inbox/a.txt", "inbox/b.txt", "inbox/c.txt"]
     assert (state.changes, late.sandbox.failed_steps) == ((), [])

@@ -191,6 +191,7 @@ class Sandbox:
 
     async def look(self, system: str, request: Request) -> Response:
         """Return what a system answers at this moment, for whoever serves it; there is no event, and nothing that it writes is kept."""
+        await self._perform_due_steps()
         rows = (await self._store.load(self.name)).rows
         return await self._answer(self._simulators[system], request, Desk(Draft(rows, system), self._around))
 
