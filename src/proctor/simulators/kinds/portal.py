@@ -230,7 +230,7 @@ def _handle_wizard(parts: list[str], request: Request, setup: Setup, desk: Desk)
     address = f"{base}/requests/new/{encode_percent(key)}"
     if step == "submit" and request.method == "POST":
         return _submit_draft(key, draft, wizard, setup, request, desk)
-    if not key or not (step.isascii() and step.isdigit()) or not 1 <= int(step[:4]) <= len(wizard.steps) + 1:
+    if not key or not (step.isascii() and step.isdigit()) or len(step) > 4 or not 1 <= int(step) <= len(wizard.steps) + 1:
         return pages.answer_page("Not found", "<p>There is no such step.</p>", base, payer=setup.payer, status=404)
     index = int(step) - 1
     answers: dict[str, str] = draft["answers"]

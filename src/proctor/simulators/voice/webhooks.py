@@ -11,7 +11,6 @@ that was said gets lost: what was said before a `<Gather>` is heard by it, too, 
 from __future__ import annotations
 
 import datetime
-import posixpath
 import re
 
 import msgspec
@@ -253,7 +252,21 @@ def join_address(base: str, address: str) -> str:
     if address.startswith("?"):
         return f"{scheme}{host}{path}{address}"
     name, mark, query = address.partition("?")
-    return f"{scheme}{host}{posixpath.normpath(posixpath.join(posixpath.dirname(path) or '/', name))}{mark}{query}"
+    whole = name if name.startswith("/") else f"{path.rpartition('/')[0]}/{name}"
+    return f"{scheme}{host}{_remove_dots(whole)}{mark}{query}"
+
+
+def _remove_dots(path: str) -> str:
+    """Return an absolute path without `.` and `..`; a slash at its end and empty parts stay (RFC 3986, 5.2.4)."""
+    parts: list[str] = []
+    for part in path.split("/")[1:]:
+        if part == "..":
+            del parts[-1:]
+        elif part != ".":
+            parts.append(part)
+    if path.rpartition("/")[2] in (".", ".."):
+        parts.append("")
+    return "/" + "/".join(parts)
 
 
 def _describe(call: dict[str, Json], talk: Talk) -> dict[str, str]:
