@@ -81,7 +81,8 @@ def _prepare(spec: Hl7Message) -> tuple[SegmentClaim, Callable[[Evidence], Scope
 
 
 def _read(feed: Hl7State) -> ReadSegments:
-    return read_all(feed.outbound, read_messages, "$.state.hl7.outbound")
+    # Where a message of HL7 ends is not written in it, so that nobody can tell one that broke off.
+    return read_all(feed.outbound, lambda text: (read_messages(text), ""), "$.state.hl7.outbound")
 
 
 def _does_correlate(sought: Sought, message: Segmented, scope: Scope) -> bool:

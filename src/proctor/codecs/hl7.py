@@ -33,6 +33,8 @@ class Hl7Message(msgspec.Struct, frozen=True):
     field_separator: str
     escape: str | None
     segments: tuple[Segment, ...]
+    is_whole: bool = True
+    """Nothing in a message tells that it broke off."""
 
     def value(self, path: SegmentPath) -> str | None:
         """Return the text at a path, or None when it is absent or empty."""
