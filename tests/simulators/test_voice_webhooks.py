@@ -165,11 +165,12 @@ def test_keys_of_the_other_end_are_digits() -> None:
         (twiml("<say>Hello</say>"), "failed", "did you mean <Say>"),
         (twiml("<Redirect>ftp://agent.test/</Redirect>"), "failed", "can be asked"),
         (twiml("<Redirect>/begin</Redirect>"), "failed", "at most 200 webhooks"),
+        (twiml(*["<Say>Good morning to all of you</Say>"] * 500), "failed", "at most 10000 characters"),
         (twiml("<Play>http://agent.test/a.mp3</Play>"), "completed", "sounds are not simulated"),
         (twiml(), "completed", ""),
         ("", "completed", ""),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:80],
 )
 def test_what_cannot_be_performed_ends_the_call_and_is_told(answer: str | int, status: str, told: str) -> None:
     line = Line(lambda path, fields: answer)

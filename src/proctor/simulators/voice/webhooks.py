@@ -28,6 +28,8 @@ from proctor.simulators.voice.twiml import BadTwiml, Verb, read_twiml
 
 MOST_WEBHOOKS = 200
 """Webhooks that one call asks; one that goes on longer goes in a circle."""
+_MOST_KEPT = 5_000
+"""Bytes of a webhook's answer that an event keeps."""
 MOST_LED = 20
 """Calls at once that have something left to do."""
 EVENTS = ("initiated", "ringing", "answered", "completed")
@@ -142,7 +144,10 @@ def go_on(id: str, number: str, request: Request, desk: Desk) -> Response:
     elif call["status"] not in OVER:
         call, talk = _follow(call, talk, fetched, desk)
     told: dict[str, Json] = {"url": job.url, "method": job.method, "sent": job.fields, "answered": fetched.status or None}
-    told["body"] = fetched.problem or fetched.body[:MOST_TEXT].decode("utf-8", "replace")
+    # A part of it would pass for the whole, and with one that is longer the event would not be kept whole.
+    is_kept = len(fetched.body) <= _MOST_KEPT
+    told["body"] = fetched.problem or (fetched.body.decode("utf-8", "replace") if is_kept else None)
+    told.update({} if is_kept else {"body_bytes": len(fetched.body)})
     answer = answer_json(200, {"webhook": told, "status": call["status"], "problems": list(talk.problems)})
     return msgspec.structs.replace(answer, then=keep_talk(call, talk, desk))
 
@@ -183,7 +188,7 @@ def _perform_verbs(verbs: list[Verb], call: dict[str, Json], talk: Talk, desk: D
             continue
         if words and call["status"] not in OVER:
             # What is said without a pause is one turn, and answered once.
-            call, talk = _say(call, talk, " ".join(words)[:MOST_TEXT], desk)
+            call, talk = _say(call, talk, " ".join(words), desk)
         words.clear()
         match verb.kind:
             case "press" if call["status"] not in OVER:
@@ -211,6 +216,9 @@ def _perform_verbs(verbs: list[Verb], call: dict[str, Json], talk: Talk, desk: D
 def _say(call: dict[str, Json], talk: Talk, text: str, desk: Desk, *, is_pressed: bool = False) -> tuple[dict[str, Json], Talk]:
     if len(call["turns"]) >= MOST_TURNS:
         raise BadTwiml(f"a call has at most {MOST_TURNS} turns")
+    if len(text) > MOST_TEXT:
+        # A part of it would pass for all that was said.
+        raise BadTwiml(f"one turn has at most {MOST_TEXT} characters")
     after = take_part(call, text, desk, is_pressed=is_pressed)
     heard = [turn["text"] for turn in after["turns"][len(call["turns"]) + 1 :]]
     return after, msgspec.structs.replace(talk, heard=(*talk.heard, *heard))
