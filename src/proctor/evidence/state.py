@@ -218,6 +218,8 @@ def _read_texts(value: Json, key: str, path: str, doubts: Doubts) -> tuple[str, 
     if isinstance(value, str):
         return (value,)
     texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    if None in texts:
+        doubts.doubt("state", f"{path}[{texts.index(None)}] is null: it is not known what it is")
     return tuple(text for text in texts if text is not None)
 
 
@@ -317,5 +319,7 @@ def _read_voice(value: Json, path: str, doubts: Doubts) -> VoiceState | None:
         text = read_text(find_first(turn, "text", "content"), f"{at}.text")
         if speaker is None or text is None:
             _doubt_strange(turn, _UTTERANCE, at, doubts)
+        if text is None:
+            doubts.doubt("state", f"{at} has no text, so it is not known what was said")
         turns.append(VoiceTurn(speaker=speaker or "", text=text or ""))
     return VoiceState(turns=tuple(turns))
