@@ -55,6 +55,7 @@ class PortalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 _RESULTS = "assertion_results"
+_CONVERTED = "one is equal after conversion, but text never equals a number"
 
 
 def _locate(spec: PortalRecord, evidence: Evidence) -> Iterator[TextRange]:
@@ -111,6 +112,8 @@ def portal_record(spec: PortalRecord) -> Decide:
                 return missing(f"the collection {show(spec.resource)} ({there})")
             if not found and wanted and (misspelt := find_misspelt([spec.key or ""], rows)):
                 return fail_unreadable(what, [misspelt])
+            if not found and _is_converted(spec, rows):
+                return fail_unreadable(what, [_CONVERTED])
             return decide_absence(f"{len(found)}" if found else None, what, pointers=pointers)
         if not found:
             reason = _describe_nothing_found(what, spec, rows, portal)
@@ -133,6 +136,10 @@ def _does_correlate(row: Json, key: str, wanted: Comparison, scope: Scope) -> bo
     return actual is not MISSING and wanted.find_mismatch(actual, scope, key) is None
 
 
+def _is_converted(spec: PortalRecord, rows: list[dict[str, Json]]) -> bool:
+    return any(equal_after_conversion(spec.value, row.get(spec.key or "")) for row in rows)
+
+
 def _describe_others(spec: PortalRecord, portal: dict[str, list[dict[str, Json]]]) -> str:
     near = nearest(spec.resource, portal) or tuple(portal)[:5]
     return f"; there are {', '.join(map(show, near))}" if near else ""
@@ -141,6 +148,5 @@ def _describe_others(spec: PortalRecord, portal: dict[str, list[dict[str, Json]]
 def _describe_nothing_found(what: str, spec: PortalRecord, rows: list[dict[str, Json]], portal: dict[str, list[dict[str, Json]]]) -> str:
     if spec.resource not in portal:
         return f"no {what}: the portal has no {show(spec.resource)}{_describe_others(spec, portal)}"
-    converted = any(equal_after_conversion(spec.value, row.get(spec.key or "")) for row in rows)
-    more = "; one is equal after conversion, but text never equals a number" if converted else ""
+    more = f"; {_CONVERTED}" if _is_converted(spec, rows) else ""
     return f"no {what} ({len(rows)} rows){more}"

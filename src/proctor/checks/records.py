@@ -105,6 +105,8 @@ def records_match(spec: RecordsMatch) -> Decide:
         found = claim.choose(rows, scope)
         if not found and (spec.absent or spec.count == 0) and (misspelt := find_misspelt([path for path, _ in claim.chosen_by], rows)):
             return fail_unreadable(claim.what, [misspelt])
+        if not found and spec.count == 0 and (unclear := claim.find_unclear(rows, scope)):
+            return fail_unreadable(claim.what, [unclear])
         if spec.absent:
             return claim.decide(rows, scope)
         if not found and spec.count != 0:
