@@ -71,7 +71,7 @@ def _prepare(spec: X12Response) -> tuple[SegmentClaim, Callable[[Evidence], Scop
     kind = f"X12 {spec.transaction} response" if spec.transaction is not None else "X12 response"
 
     def fits(transaction: Segmented, scope: Scope) -> bool:
-        if spec.transaction is not None and transaction.value(_KIND) != spec.transaction:
+        if spec.transaction is not None and (transaction.value(_KIND) or "").strip() != spec.transaction:
             return False
         return all(sought.look(transaction, scope).passed for sought in correlation)
 
