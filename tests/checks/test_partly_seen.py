@@ -47,6 +47,25 @@ def test_how_many_and_all_are_certain_only_where_all_was_seen(claim: dict[str, A
     assert outcome(claim, {"text": "done", "state": STATE}, {"state": "a file of it is broken"}) == partly
 
 
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        ({"voice_said": {"not_contains": ["credit card"]}}, "error"),
+        ({"voice_said": {"contains": ["hello"]}}, "pass"),
+        ({"request_made": {"path": "/orders", "at_least": 0, "at_most": 1}}, "error"),
+        ({"request_made": {"path": "/patients", "at_most": 1}}, "pass"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(str(value).translate({ord(sign): None for sign in "{}'[]:,"}).split()),
+)
+def test_what_an_agent_was_not_put_to_is_nothing_that_it_left_undone(claim: dict[str, Any], expected: str) -> None:
+    request = {"system": "shop", "method": "GET", "path": "/patients", "status": 200}
+    record = {"text": "done", "state": {"voice": [{"speaker": "agent", "text": "hello"}], "requests": [request]}}
+    assert outcome(claim, record) == "pass"
+    suite = proctor.parse_suite(json.dumps({"proctor": 1, "cases": [{"id": "a", "expect": [claim]}]}))
+    evidence = msgspec.structs.replace(proctor.read_evidence(record), account=Account(reader="plain", unplayed=("a step did not happen",)))
+    assert proctor.check(suite, [evidence]).cases[0].verdicts[0].outcome == expected
+
+
 def test_a_path_that_is_too_long_for_a_pattern_may_be_the_file_that_should_not_be_there() -> None:
     files = [{"path": "outbound/" + "a" * 2_000, "content": ""}]
     claim = {"file_present": {"path": "outbound/*", "absent": True}}

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -71,6 +72,41 @@ def test_whatever_ends_a_process_ends_its_children(ending: str, stray_stays: boo
             os.kill(stray, signal.SIGKILL)
 
 
+def end_guard(guard: ProcessGuard) -> None:
+    assert guard.pid is not None
+    os.kill(guard.pid, signal.SIGKILL)
+    os.waitpid(guard.pid, 0)
+
+
+def test_a_guard_that_was_ended_is_replaced_and_hears_the_goodbye() -> None:
+    guard = ProcessGuard()
+    stay = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(stay, start_new_session=True, env={**os.environ, **guard.mark_child()}) as stray:
+        try:
+            end_guard(guard)
+            guard.say_goodbye()
+            second = guard.pid
+            guard.drop_after_fork()
+            assert second is not None and os.waitpid(second, 0)[1] == 0
+            assert is_there(stray.pid), "it was meant to stay"
+        finally:
+            stray.kill()
+
+
+def test_a_guard_that_cannot_be_replaced_is_told_nothing_through_a_file_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = ProcessGuard()
+    guard.mark_child()
+    end_guard(guard)
+    with monkeypatch.context() as broken, pytest.raises(OSError, match="too many"):
+        broken.setattr(os, "pipe", lambda: (_ for _ in ()).throw(OSError("too many open files")))
+        guard.forget_group(0)
+    # It takes the number that the pipe to the guard had.
+    with tempfile.TemporaryFile() as file:
+        guard.mark_child()
+        assert file.tell() == file.seek(0, os.SEEK_END) == 0
+    guard.drop_after_fork()
+
+
 def test_a_guard_that_was_ended_is_replaced_and_knows_what_there_is() -> None:
     guard = ProcessGuard()
     stay = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
@@ -78,9 +114,7 @@ def test_a_guard_that_was_ended_is_replaced_and_knows_what_there_is() -> None:
         try:
             guard.watch_group(child.pid)
             first = guard.pid
-            assert first is not None
-            os.kill(first, signal.SIGKILL)
-            os.waitpid(first, 0)
+            end_guard(guard)
             guard.forget_group(0)
             assert guard.pid not in (None, first) and is_there(guard.pid or 0)
             guard.drop_after_fork()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from proctor.processes import local_executor
 from proctor.processes.executor import DoTask, StopWork, Work
 from proctor.processes.local_executor import LocalExecutor
 
@@ -59,6 +61,15 @@ def test_a_task_that_fails_or_kills_is_told_and_the_others_are_done() -> None:
     assert done[0].error is None and done[3].error is None
     assert done[1].error == "RuntimeError: this one"
     assert done[2].error is not None and "2 times: killed" in done[2].error and done[2].deaths == 2
+
+
+def test_a_process_that_ends_before_it_is_prepared_is_told_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_executor, "_COMMAND", (sys.executable, "-S", "-c", "raise SystemExit(3)"))
+    executor = LocalExecutor(1, tries=2)
+    # More than a pipe takes: the process has ended before all of it is written.
+    (done,) = executor.map(make_work(b"x" * 1_000_000), [b"a"])
+    assert done.error == "every process that took it ended, 2 times: exit code 3"
+    assert executor.list_processes() == []
 
 
 @pytest.mark.parametrize(("payload", "task", "told"), [(b"no setup", b"a", "nothing to work with"), (b"", b"stop", "nothing more")])

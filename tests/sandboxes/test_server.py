@@ -111,14 +111,37 @@ def test_bodies_come_in_chunks_too(site: Site) -> None:
         (f"Content-Length: {MOST_BYTES + 1}\r\n\r\n", b"413"),
         ("Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
         (f"Transfer-Encoding: chunked\r\n\r\n{MOST_BYTES + 1:x}\r\n", b"413"),
+        # What breaks off in the middle is half a request.
+        ("Content-Length: 9\r\n\r\nhalf", b"400"),
+        ("Transfer-Encoding: chunked\r\n\r\n9\r\nhalf", b"400"),
+        ("Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", b"400"),
+        ("Transfer-Encoding: chunked\r\n\r\n4\r\nhalf more\r\n0\r\n\r\n", b"400"),
+        (f"Transfer-Encoding: chunked\r\n\r\n4;{'x' * 200}\r\nhalf\r\n0\r\n\r\n", b"400"),
     ],
 )
-def test_a_body_that_cannot_be_read_is_refused(site: Site, headers: str, status: bytes) -> None:
+def test_a_body_that_cannot_be_read_is_refused_and_an_event(site: Site, headers: str, status: bytes) -> None:
     with socket.create_connection(("127.0.0.1", site.address.port or 0), timeout=5) as wire:
         head = f"PUT {site.address.path}/drop/a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.place.token}\r\n"
         wire.sendall((head + headers).encode())
+        wire.shutdown(socket.SHUT_WR)
         assert wire.recv(1_000).split(b" ")[1] == status
     assert asyncio.run(site.sandbox.find_differences()) == ()
+    (event,) = asyncio.run(site.sandbox.read_state()).requests or ()
+    assert (event.method, event.path, event.status, event.cut) == ("PUT", "/a", int(status), ("body",))
+
+
+def test_a_body_that_cannot_be_read_is_no_event_of_who_has_no_token(site: Site) -> None:
+    assert site.ask("PUT", "/drop/a", token="wrong", content_length="x")[0] == 401
+    assert asyncio.run(site.sandbox.read_state()).requests == ()
+
+
+def test_nothing_is_done_in_a_sandbox_that_was_removed_while_a_request_waited(site: Site) -> None:
+    served = site.server._served["s1"]
+    site.server.remove(site.sandbox)
+    # As for a request that had found the sandbox, and waited for its turn while it was removed.
+    site.server._served["s1"] = served
+    assert site.ask("GET", "/clinic/metadata", token="")[0] == 404
+    assert asyncio.run(site.sandbox.read_state()).requests == ()
 
 
 def test_twenty_clients_at_once_lose_no_write(site: Site) -> None:
@@ -153,3 +176,5 @@ def test_closing_leaves_no_thread_behind() -> None:
 def test_a_method_that_no_system_takes_is_refused(site: Site, method: str) -> None:
     status, body, _ = site.ask(method, "/drop/a?to=b")
     assert (status, json.loads(body)["error"]["code"]) == (405, "method_not_allowed")
+    (event,) = asyncio.run(site.sandbox.read_state()).requests or ()
+    assert (event.method, event.path, event.status) == (method, "/a?to=b", 405)

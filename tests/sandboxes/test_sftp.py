@@ -175,6 +175,20 @@ async def test_one_session_too_many_is_told_why(serving: Serving, monkeypatch: p
         assert await client.exists("inbox"), "the first one goes on"
 
 
+async def test_who_never_signs_in_takes_the_place_of_nobody(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sftp, "MOST_SESSIONS", 1)
+    host, _, port = serving.place.find_variables(("drop",))["drop_sftp"].partition(":")
+    silent = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
+    try:
+        for reader, _ in silent:
+            assert (await reader.readline()).startswith(b"SSH-2.0"), "the server knows of the connection"
+        async with serving.connect() as client:
+            assert await client.exists("inbox")
+    finally:
+        for _, writer in silent:
+            writer.close()
+
+
 async def test_an_upload_that_breaks_off_leaves_what_had_come(serving: Serving) -> None:
     async with serving.connect() as client:
         file = await client.open("half", "wb")

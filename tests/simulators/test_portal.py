@@ -116,6 +116,7 @@ def test_the_wizard_makes_the_same_request(portal: Workplace) -> None:
     assert b"PA-000002" in browser.open("/requests?q=W1").body
     assert b"Bob &lt;b&gt;" in browser.open("/patients?q=bob").body
     assert browser.open("/nothing").status == 404 and browser.open("/requests/REQ-9").status == 404
+    assert browser.open("/requests/new/k/00019").status == browser.open(f"/requests/new/k/0001{'9' * 5_000}").status == 404
 
 
 def test_the_other_wizard_asks_for_a_medication() -> None:

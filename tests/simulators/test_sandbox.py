@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from proctor.checks.registry import default_registry
 from proctor.errors import SpecError
-from proctor.model.evidence import FaxState, State, StateChange, StateRequest
+from proctor.model.evidence import Evidence, FaxState, State, StateChange, StateRequest
 from proctor.model.system import Step, System
 from proctor.simulators.exchange import Request
 from proctor.simulators.kinds import records
@@ -51,6 +52,26 @@ def test_bodies_in_events_are_bounded() -> None:
     one, two = shop.state().requests or ()
     assert len(one.body) < MOST_BODY + 50
     assert two.body == "(2 bytes that are no text)"
+    assert (one.cut, two.cut) == (("body",), ("body",))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "state.requests[*].body.amount < 100",
+        'not ("refund" in state.requests[1].body)',
+        'all("refund" not in state.requests[*].body)',
+        "not exists(state.requests[1].body.amount)",
+        "len(state.requests[1].response) < 100",
+    ],
+)
+def test_no_claim_is_decided_on_a_part_of_a_body(claim: str) -> None:
+    shop = Workplace("records", {"orders": []})
+    shop.ask("POST", "/orders", {"amount": 5})
+    shop.ask("POST", "/orders", {"note": "x" * MOST_BODY, "refund": True, "amount": 500})
+    registry = default_registry()
+    verdict = registry.prepare("that", registry.get("that").spec(expression=claim))(Evidence(state=shop.state()))
+    assert (verdict.outcome, verdict.code) == ("error", "missing_evidence"), verdict.reason
 
 
 def test_differences_tell_what_was_added_changed_and_removed() -> None:
@@ -200,6 +221,9 @@ def test_what_comes_later_is_there_for_whoever_asks_next_and_is_nobodys_change()
     late.seconds += 45
     assert late.list_files() == ["inbox/a.txt", "inbox/b.txt"]
     late.seconds += 45
+    # A client of SFTP may open a file, or ask for its size, before it lists any.
+    seen = read(asyncio.run(late.sandbox.look("drop", Request(method="GET"))))
+    assert [file["path"] for file in seen["files"]] == ["inbox/a.txt", "inbox/b.txt", "inbox/c.txt"]
     state = asyncio.run(late.sandbox.read_state())
     assert [file.path for file in state.files or ()] == ["inbox/a.txt", "inbox/b.txt", "inbox/c.txt"]
     assert (state.changes, late.sandbox.failed_steps) == ((), [])

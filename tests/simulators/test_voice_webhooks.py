@@ -165,11 +165,12 @@ def test_keys_of_the_other_end_are_digits() -> None:
         (twiml("<say>Hello</say>"), "failed", "did you mean <Say>"),
         (twiml("<Redirect>ftp://agent.test/</Redirect>"), "failed", "can be asked"),
         (twiml("<Redirect>/begin</Redirect>"), "failed", "at most 200 webhooks"),
+        (twiml(*["<Say>Good morning to all of you</Say>"] * 500), "failed", "at most 10000 characters"),
         (twiml("<Play>http://agent.test/a.mp3</Play>"), "completed", "sounds are not simulated"),
         (twiml(), "completed", ""),
         ("", "completed", ""),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:80],
 )
 def test_what_cannot_be_performed_ends_the_call_and_is_told(answer: str | int, status: str, told: str) -> None:
     line = Line(lambda path, fields: answer)
@@ -272,6 +273,11 @@ def test_a_signature_is_the_one_that_twilio_documents() -> None:
         ("next", "http://a.test:80/voice/next"),
         ("../next?y=/2", "http://a.test:80/next?y=/2"),
         ("/next", "http://a.test:80/next"),
+        ("next/", "http://a.test:80/voice/next/"),
+        ("/next/?y=2", "http://a.test:80/next/?y=2"),
+        ("..", "http://a.test:80/"),
+        ("./../../next/./", "http://a.test:80/next/"),
+        ("a//b", "http://a.test:80/voice/a//b"),
         ("?y=2", "http://a.test:80/voice/begin?y=2"),
         ("//b.test/next", "http://b.test/next"),
         ("https://b.test/next", "https://b.test/next"),

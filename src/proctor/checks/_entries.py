@@ -26,10 +26,11 @@ from proctor.checks._fields import (
 )
 from proctor.checks._json_places import write_pointer
 from proctor.checks._ranges import locate_text
-from proctor.codecs.addresses import fold_address
+from proctor.codecs.addresses import fold_address, list_addresses
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
+from proctor.matchers.mismatch import equal_after_conversion
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import show
@@ -43,6 +44,10 @@ _LONGEST = 2_000
 """Characters of a phrase."""
 UNREAD = "unread"
 """The member by which an entry says what of its text nobody could read."""
+_DIRECTION = "direction"
+_DIRECTIONS = ("outbound", "inbound")
+_COPIES = ("cc", "bcc")
+"""Members with further recipients."""
 _SHOWN = 3
 """Entries that are pointed to where none may be there."""
 
@@ -98,7 +103,7 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         found = self.choose(entries, scope)
         if self.is_absent:
             # An entry that is there decides; what others do not say matters only where none was found.
-            unclear = None if found else self._find_unclear(entries, scope)
+            unclear = None if found else self.find_unclear(entries, scope)
             if unclear is not None:
                 return fail_unreadable(self.what, [unclear])
             pointers = tuple(f"{self.base}[{index}]" for index in found[:_SHOWN])
@@ -172,14 +177,35 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
             for phrase in self.phrases if isinstance(text, str) else ():
                 yield from locate_text(write_pointer(place, (name,)), str(text), phrase.text, ignore_case=True)
 
-    def _find_unclear(self, entries: Sequence[Entry], scope: Scope) -> str | None:
-        """Return why nobody knows whether an entry is meant: it does not say by what it would be chosen."""
+    def find_unclear(self, entries: Sequence[Entry], scope: Scope) -> str | None:
+        """Return why nobody knows whether an entry is meant, where none is for certain; None where all are known not to be."""
         for index, entry in enumerate(entries):
-            lacking = [path for path, _ in self.chosen_by if path in self.needed and self._find(entry, path) is MISSING]
-            rest = ((path, one) for path, one in self.chosen_by if path not in lacking)
-            if lacking and all(self._fits(entry, path, one, scope) for path, one in rest):
-                return f"{self.base}[{index}] does not say {lacking[0]!r}"
+            reasons: list[str] = []
+            for path, one in self.chosen_by:
+                if self._fits(entry, path, one, scope):
+                    continue
+                reasons.append(self._tell_unclear(entry, path, one))
+                # What is another one for certain in one respect is another one.
+                if not reasons[-1]:
+                    break
+            else:
+                if reasons:
+                    return f"{self.base}[{index}] {reasons[0]}"
         return None
+
+    def _tell_unclear(self, entry: Entry, path: str, comparison: Comparison) -> str:
+        """Return why a member that does not fit might be meant all the same; nothing where it is another one."""
+        actual = self._find(entry, path)
+        if actual is MISSING:
+            return f"does not say {path!r}" if path in self.needed else ""
+        several: list[Json] = actual if isinstance(actual, list) else [actual]
+        if path == _DIRECTION and isinstance(comparison.expected, str) and actual not in _DIRECTIONS:
+            return f"has the direction {show(actual, 80)}, which is neither outbound nor inbound"
+        if path in self.folded and any(isinstance(one, (dict, list)) for one in several):
+            return f"has {path!r} {show(actual, 80)}, which is no text"
+        if any(equal_after_conversion(comparison.expected, one) for one in several):
+            return f"has {path!r} {show(actual, 80)}, which is equal after conversion, but text never equals a number"
+        return ""
 
     def _list_recorded(self, entry: Entry) -> PreparedRows:
         return tuple((path, comparison) for path, comparison in self.chosen_by if trace_dotted(entry, path) is not None)
@@ -187,6 +213,9 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
     def _find(self, entry: Entry, path: str) -> Json | Missing:
         # A column may have a dot in its name; then it is not a path.
         found = entry[path] if path in entry else find_dotted(entry, path)
+        if path == _DIRECTION and path in self.defaults and isinstance(found, str):
+            # Providers tell more with it: `outbound-api`.
+            found = found.strip().lower().partition("-")[0]
         return self.defaults.get(path, MISSING) if found is MISSING else found
 
     def _fits(self, entry: Entry, path: str, comparison: Comparison, scope: Scope) -> bool:
@@ -198,7 +227,9 @@ class EntryClaim(msgspec.Struct, frozen=True, kw_only=True):
         several: list[Json] = actual if isinstance(actual, list) else []
         if path in self.folded and isinstance(comparison.expected, str):
             wanted = fold_address(comparison.expected)
-            if any(isinstance(one, str) and fold_address(one) == wanted for one in (actual, *several)):
+            copies = [entry.get(name) for name in _COPIES] if path == "to" else []
+            copies = [one for copy in copies for one in (copy if isinstance(copy, list) else [copy])]
+            if any(isinstance(one, str) and wanted in list_addresses(one) for one in (actual, *several, *copies)):
                 return True
         # The list itself too: what is expected may be a list, or a matcher of one.
         return any(comparison.find_mismatch(one, scope, path) is None for one in (actual, *several))

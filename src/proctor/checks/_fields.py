@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -26,15 +26,18 @@ from proctor.matchers.equal import find_difference, join_path
 from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING, Missing
-from proctor.model.show import show, tell_more
+from proctor.model.show import nearest, show, tell_more
 from proctor.model.verdict import TextRange, Verdict, errored, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
+from proctor.work import spend
 
 # Bounded, since reading a number takes time that grows with the square of its digits, and Python refuses more than 4,300.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
 _BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
 _SHOWN = 3
 """Failures in the reason of a verdict; the details have all of them."""
+_LOOKED_AT = 100
+"""Rows whose members are names that may have been meant."""
 _DEEPEST = 200
 """Levels of an expected value that are looked through for matchers."""
 
@@ -223,6 +226,18 @@ def decide_absence(found: str | None, what: str, *, pointers: tuple[str, ...] = 
 def fail_unreadable(what: str, problems: Sequence[str]) -> Verdict:
     """Return an absence that cannot be claimed, because something could not be read."""
     return errored("unreadable_evidence", f"cannot tell that there is no {what}: {'; '.join(problems[:_SHOWN])}")
+
+
+def find_misspelt(paths: Sequence[str], rows: Sequence[Mapping[str, Json]]) -> str | None:
+    """Return which member that rows are chosen by none of them has, where one of another name is meant in all likelihood."""
+    for path in paths:
+        first = path.partition(".")[0]
+        if not any(first in row or path in row for row in rows):
+            spend(sum(map(len, rows)))
+            near = nearest(first, dict.fromkeys(name for row in rows[:_LOOKED_AT] for name in row))
+            if near:
+                return f"no row has {first!r}; nearest: {', '.join(near)}"
+    return None
 
 
 def build_dotted_pointer(base: str, path: str) -> str:

@@ -26,6 +26,11 @@ class Segmented(Protocol):
         """Its segments, in order."""
         ...
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it was read to its end."""
+        ...
+
     def value(self, path: SegmentPath) -> str | None:
         """Return the text at a path, or None when it is absent or empty."""
         ...
@@ -87,19 +92,29 @@ class ReadSegments(msgspec.Struct, frozen=True):
 
     messages: tuple[tuple[str, Segmented], ...]
     problems: tuple[str, ...]
+    gaps: tuple[str, ...]
+    """What was not whole of texts that could be read."""
 
 
-def read_all(texts: Sequence[str], read: Callable[[str], Sequence[Segmented]], base: str) -> ReadSegments:
+Read = Callable[[str], tuple[Sequence[Segmented], str]]
+"""Reads a text: its messages, and what of it is not whole, if anything."""
+
+
+def read_all(texts: Sequence[str], read: Read, base: str) -> ReadSegments:
     """Read every text; one that cannot be read is noted and left out."""
     messages: list[tuple[str, Segmented]] = []
     problems: list[str] = []
+    gaps: list[str] = []
     for index, text in enumerate(texts):
         place = f"{base}[{index}]"
         try:
-            messages.extend((place, message) for message in read(text))
+            found, gap = read(text)
         except EvidenceError as error:
             problems.append(f"{place}: {error.message}")
-    return ReadSegments(tuple(messages), tuple(problems))
+            continue
+        messages.extend((place, message) for message in found)
+        gaps += [f"{place}: {gap}"] if gap else []
+    return ReadSegments(tuple(messages), tuple(problems), tuple(gaps))
 
 
 class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,15 +149,19 @@ class SegmentClaim(msgspec.Struct, frozen=True, kw_only=True):
         scope = self.find_scope(evidence)
         found = self._find_last(reading, scope)
         if self.is_absent:
-            if found is None and reading.problems:
-                return fail_unreadable(self.what, reading.problems)
+            if found is None and (reading.problems or reading.gaps):
+                return fail_unreadable(self.what, (*reading.problems, *reading.gaps))
             return decide_absence(found[0] if found else None, self.what, pointers=(found[0],) if found else ())
         if found is None:
             seen = f"{len(reading.messages)} read" if reading.messages else "none recorded"
             unread = f"; unreadable: {'; '.join(reading.problems[:3])}" if reading.problems else ""
             return fail_no_match(f"no {self.what} ({seen}{unread})", [(field.path, field.comparison.expected) for field in self.fields])
         place, message = found
-        return decide_fields(self.what, self._look(message, scope), pointers=(place,), matched=place)
+        results = self._look(message, scope)
+        verdict = decide_fields(self.what, results, pointers=(place,), matched=place)
+        if verdict.passed and not message.is_whole and (unseen := next((one for one in results if one.actual is None), None)):
+            return missing(f"{unseen.path} of {place}, which breaks off,")
+        return verdict
 
     def locate(self, evidence: Evidence) -> Iterator[TextRange]:
         """Return where the texts stand that decided."""

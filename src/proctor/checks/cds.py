@@ -53,6 +53,8 @@ def _prepare(spec: CdsCard) -> tuple[EntryClaim, Callable[[Evidence], Scope]]:
         fields=prepare_claimed(spec.fields, phrases, spec.absent),
         phrases=phrases,
         searched=("summary", "detail"),
+        needed=("hook", "service", "indicator", "summary"),
+        folded=("hook", "indicator"),
         is_absent=spec.absent,
     )
     return claim, choose_scope_builder(claim.list_comparisons())

@@ -6,6 +6,7 @@ reported. Content that is not JSON fails and says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -34,6 +35,7 @@ from proctor.paths.dotted import find_dotted, trace_dotted
 from proctor.patterns.globs import LONGEST_PATH, compile_glob, matches_glob
 from proctor.work import spend
 
+_DIVIDERS = re.compile(r"[/\\]+")
 _PER_FILE = 20
 """Steps that looking at one file counts, whatever its size."""
 _PER_FIELD = 10
@@ -55,7 +57,7 @@ def _locate(spec: FilePresent, evidence: Evidence, verdict: Verdict) -> Iterator
     """Find the paths that match, or in the file that decided the values of its fields: all, or those that do not hold."""
     files = evidence.state.files if evidence.state is not None else None
     glob = compile_glob(spec.path)
-    matched = ((index, file) for index, file in enumerate(files or ()) if matches_glob(glob, file.path, spend))
+    matched = ((index, file) for index, file in enumerate(files or ()) if _is_at(file, glob))
     if not spec.fields:
         for index, file in matched:
             yield TextRange(f"$.state.files[{index}].path", 0, len(file.path))
@@ -104,7 +106,7 @@ def file_present(spec: FilePresent) -> Decide:
         files = evidence.state.files if evidence.state is not None else None
         if files is None:
             return missing("files")
-        matched = [(index, file) for index, file in enumerate(files) if matches_glob(glob, file.path, spend)]
+        matched = [(index, file) for index, file in enumerate(files) if _is_at(file, glob)]
         paths = [file.path for _, file in matched]
         if spec.absent:
             # A path that is too long to be held against the pattern may be the one that should not be there.
@@ -120,6 +122,14 @@ def file_present(spec: FilePresent) -> Decide:
         return _choose_best(matched, fields, scope_of(evidence), paths)
 
     return decide
+
+
+def _is_at(file: StateFile, glob: tuple[str, ...]) -> bool:
+    """Return whether the path of a file fits a pattern, as it is or as other systems write it, with two slashes or backslashes."""
+    if matches_glob(glob, file.path, spend):
+        return True
+    plain = _DIVIDERS.sub("/", file.path) if "//" in file.path or "\\" in file.path else file.path
+    return plain != file.path and matches_glob(glob, plain, spend)
 
 
 def _choose_best(matched: list[tuple[int, StateFile]], fields: PreparedRows, scope: Scope, paths: list[str]) -> Verdict:
@@ -150,6 +160,8 @@ def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResu
 
 def _read(file: StateFile) -> tuple[Json] | str:
     """Return the content as JSON, alone in a tuple, or what is wrong with it."""
+    if file.content is None:
+        return "there is no content"
     try:
         # In a tuple, since the document may itself be a text, as a complaint is.
         return (msgspec.json.decode(file.content) if isinstance(file.content, str) else file.content,)

@@ -2,19 +2,20 @@
 
 Of several messages that fit `correlate_by` the last one sent counts. Its keys are HL7 paths (`MSH.9.2`, `PID.3.1`) or the aliases
 `message_type` (MSH.9.1), `trigger_event` (MSH.9.2, else EVN.1) and `control_id` (MSH.10); both types also take the written form
-`ORM^O01`. A message that cannot be read is left out and named; an absence cannot be claimed beside one.
+`ORM^O01`. A message that cannot be read is left out and named; an absence cannot be claimed beside one, nor beside one that
+does not say its type, where that matters, or has lines that are no segments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from proctor.checks._fields import TextField, choose_scope_builder, declare_state_reads, refuse_fields_when_absent
 from proctor.checks._segments import ReadSegments, SegmentClaim, Segmented, Sought, prepare_correlation, prepare_fields, read_all
 from proctor.checks.registry import Decide, check
-from proctor.codecs.hl7 import read_messages
+from proctor.codecs.hl7 import find_gap, read_messages
 from proctor.codecs.segments import compile_segment_path
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json, State
@@ -34,6 +35,7 @@ class Hl7Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _ALIASES = {"message_type": "MSH.9.1", "trigger_event": "MSH.9.2", "control_id": "MSH.10"}
+_TYPED = frozenset(("message_type", "trigger_event", "MSH.9", "MSH.9.1"))
 _TYPE, _TRIGGER, _EVENT = (compile_segment_path(path) for path in ("MSH.9.1", "MSH.9.2", "EVN.1"))
 
 
@@ -58,7 +60,7 @@ def _prepare(spec: Hl7Message) -> SegmentClaim:
     fields = prepare_fields(spec.fields)
     correlation = prepare_correlation(spec.correlate_by, _ALIASES)
     return SegmentClaim(
-        read=_read,
+        read=lambda state: _read(spec, state),
         all_of_them="HL7 messages",
         fits=lambda message, scope: all(_does_correlate(sought, message, scope) for sought in correlation),
         correlation=correlation,
@@ -71,8 +73,19 @@ def _prepare(spec: Hl7Message) -> SegmentClaim:
     )
 
 
-def _read(state: State) -> ReadSegments | None:
-    return None if state.hl7 is None else read_all(state.hl7.outbound, read_messages, "$.state.hl7.outbound")
+def _read(spec: Hl7Message, state: State) -> ReadSegments | None:
+    if state.hl7 is None:
+        return None
+    needs_type = not _TYPED.isdisjoint(spec.correlate_by)
+
+    def read(text: str) -> tuple[Sequence[Segmented], str]:
+        messages = read_messages(text)
+        # Where a message ends is not written in it, so that nobody can tell one that broke off between two segments.
+        if needs_type and any(message.value(_TYPE) is None for message in messages):
+            return messages, "a message does not say its type (MSH.9)"
+        return messages, find_gap(messages) if spec.absent else ""
+
+    return read_all(state.hl7.outbound, read, "$.state.hl7.outbound")
 
 
 def _does_correlate(sought: Sought, message: Segmented, scope: Scope) -> bool:

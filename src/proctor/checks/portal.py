@@ -1,7 +1,8 @@
 """Claims about the rows of a web portal after the run.
 
 The row is the one whose `key` has the `value`; without a value it is the only row of the collection. Several rows that correlate are
-an `error` (`several_matches`): which one is meant cannot be told. An absence claim needs none to correlate.
+an `error` (`several_matches`): which one is meant cannot be told. An absence claim needs none to correlate, in a
+collection that was captured: a portal without any holds nothing, and of one that has others nobody knows what this one holds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from proctor.checks._fields import (
     decide_fields,
     declare_state_reads,
     fail_no_match,
+    fail_unreadable,
+    find_misspelt,
     iterate_field_ranges,
     prepare_rows,
     refuse_fields_when_absent,
@@ -52,6 +55,7 @@ class PortalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 _RESULTS = "assertion_results"
+_CONVERTED = "one is equal after conversion, but text never equals a number"
 
 
 def _locate(spec: PortalRecord, evidence: Evidence) -> Iterator[TextRange]:
@@ -103,6 +107,13 @@ def portal_record(spec: PortalRecord) -> Decide:
         found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, spec.key or "", wanted, scope)]
         pointers = tuple(f"{base}[{index}]" for index in found[:10])
         if spec.absent:
+            if portal and spec.resource not in portal:
+                there = _describe_others(spec, portal).removeprefix("; ")
+                return missing(f"the collection {show(spec.resource)} ({there})")
+            if not found and wanted and (misspelt := find_misspelt([spec.key or ""], rows)):
+                return fail_unreadable(what, [misspelt])
+            if not found and _is_converted(spec, rows):
+                return fail_unreadable(what, [_CONVERTED])
             return decide_absence(f"{len(found)}" if found else None, what, pointers=pointers)
         if not found:
             reason = _describe_nothing_found(what, spec, rows, portal)
@@ -125,11 +136,17 @@ def _does_correlate(row: Json, key: str, wanted: Comparison, scope: Scope) -> bo
     return actual is not MISSING and wanted.find_mismatch(actual, scope, key) is None
 
 
+def _is_converted(spec: PortalRecord, rows: list[dict[str, Json]]) -> bool:
+    return any(equal_after_conversion(spec.value, row.get(spec.key or "")) for row in rows)
+
+
+def _describe_others(spec: PortalRecord, portal: dict[str, list[dict[str, Json]]]) -> str:
+    near = nearest(spec.resource, portal) or tuple(portal)[:5]
+    return f"; there are {', '.join(map(show, near))}" if near else ""
+
+
 def _describe_nothing_found(what: str, spec: PortalRecord, rows: list[dict[str, Json]], portal: dict[str, list[dict[str, Json]]]) -> str:
     if spec.resource not in portal:
-        near = nearest(spec.resource, portal) or tuple(portal)[:5]
-        there = f"; there are {', '.join(map(show, near))}" if near else ""
-        return f"no {what}: the portal has no {show(spec.resource)}{there}"
-    converted = any(equal_after_conversion(spec.value, row.get(spec.key or "")) for row in rows)
-    more = "; one is equal after conversion, but text never equals a number" if converted else ""
+        return f"no {what}: the portal has no {show(spec.resource)}{_describe_others(spec, portal)}"
+    more = f"; {_CONVERTED}" if _is_converted(spec, rows) else ""
     return f"no {what} ({len(rows)} rows){more}"

@@ -20,6 +20,7 @@ from proctor.checks._fields import (
     decide_fields,
     declare_state_reads,
     fail_unreadable,
+    find_misspelt,
 )
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -28,10 +29,7 @@ from proctor.matchers.equal import join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
 from proctor.model.verdict import TextRange, Verdict, failed, missing
-from proctor.work import spend
 
-_LOOKED_AT = 100
-"""Rows whose members are names that may have been meant."""
 _POINTED = 10
 """Rows that a verdict points to."""
 Row = dict[str, Json]
@@ -105,8 +103,10 @@ def records_match(spec: RecordsMatch) -> Decide:
             return _tell_missing_collection(spec, claim, records)
         rows, scope = records[spec.collection], scope_of(evidence)
         found = claim.choose(rows, scope)
-        if not found and (spec.absent or spec.count == 0) and (misspelt := _find_misspelt(claim, rows)):
+        if not found and (spec.absent or spec.count == 0) and (misspelt := find_misspelt([path for path, _ in claim.chosen_by], rows)):
             return fail_unreadable(claim.what, [misspelt])
+        if not found and spec.count == 0 and (unclear := claim.find_unclear(rows, scope)):
+            return fail_unreadable(claim.what, [unclear])
         if spec.absent:
             return claim.decide(rows, scope)
         if not found and spec.count != 0:
@@ -124,18 +124,6 @@ def records_match(spec: RecordsMatch) -> Decide:
         return _decide_over(spec, claim, looked, found)
 
     return decide
-
-
-def _find_misspelt(claim: EntryClaim, rows: Sequence[Row]) -> str | None:
-    """Return which member that rows are chosen by none of them has, where one of another name is meant in all likelihood."""
-    for path, _ in claim.chosen_by:
-        first = path.partition(".")[0]
-        if not any(first in row or path in row for row in rows):
-            spend(sum(map(len, rows)))
-            near = nearest(first, dict.fromkeys(name for row in rows[:_LOOKED_AT] for name in row))
-            if near:
-                return f"no row has {first!r}; nearest: {', '.join(near)}"
-    return None
 
 
 def _decide_over(spec: RecordsMatch, claim: EntryClaim, looked: Sequence[Looked], found: Sequence[int]) -> Verdict:

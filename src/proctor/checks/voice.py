@@ -68,7 +68,8 @@ def _locate(spec: VoiceSaid, evidence: Evidence) -> Iterator[TextRange]:
     "voice_said",
     judged=True,
     example="voice_said: {speaker: agent, contains: [date of birth], not_contains: [credit card]}",
-    reads=Reads(("state",), "exact"),
+    # Where everything is forbidden, more that was said could only break the claim.
+    reads=lambda spec: Reads(("state",), "exact" if spec.contains else "absence"),
     product=True,
     locate=_locate,
 )
@@ -89,6 +90,9 @@ def voice_said(spec: VoiceSaid) -> Decide:
             return _ask(unknown, runs, spec.speaker, voice.turns, None)
         heard = _Heard(runs, exact)
         found = [_record_said(phrase, forbidden, heard.find(wanted)) for phrase, forbidden, wanted in phrases]
+        # A forbidden phrase of the speaker decides, whoever said it besides.
+        if not any(said.forbidden and said.found for said in found) and (unclear := _find_nameless(spec, exact, voice.turns)):
+            return unclear
         known = _decide_verdict(found, runs, spec.speaker, voice.turns)
         # What was found by its words is certain, wanted or forbidden; a judge is asked about the rest alone.
         if spec.match != "auto" or not runs or all(said.found for said in found):
@@ -96,6 +100,15 @@ def voice_said(spec: VoiceSaid) -> Decide:
         return _ask(found, runs, spec.speaker, voice.turns, known)
 
     return decide
+
+
+def _find_nameless(spec: VoiceSaid, exact: bool, turns: Sequence[VoiceTurn]) -> Verdict | None:
+    """Return what to say where a forbidden phrase was said by nobody knows whom, who may be the speaker that is meant."""
+    if spec.speaker is None or not spec.not_contains:
+        return None
+    heard = _Heard(_list_runs(turns, ""), exact)
+    place = next(filter(None, (heard.find(_Phrase(phrase, exact)) for phrase in spec.not_contains)), None)
+    return None if place is None else missing(f"who spoke in turn {place[0]}, {show(place[1], 80)},")
 
 
 class Said(msgspec.Struct, frozen=True):

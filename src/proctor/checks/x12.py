@@ -1,12 +1,12 @@
 """Claims about X12 responses.
 
 Of several transactions that fit the last one counts. An empty element counts as absent. A response that cannot be read is left
-out and named; an absence cannot be claimed beside one.
+out and named; an absence cannot be claimed beside one, nor beside one that breaks off, and nothing is absent in a transaction that does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -14,7 +14,7 @@ from proctor.checks._fields import Comparison, TextField, choose_scope_builder, 
 from proctor.checks._segments import ReadSegments, SegmentClaim, Segmented, Sought, prepare_correlation, prepare_fields, read_all
 from proctor.checks.registry import Decide, check
 from proctor.codecs.segments import compile_segment_path
-from proctor.codecs.x12 import read_transactions
+from proctor.codecs.x12 import read_interchanges
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json, State
 from proctor.model.verdict import TextRange
@@ -59,7 +59,7 @@ def _prepare(spec: X12Response) -> SegmentClaim:
     kind = f"X12 {spec.transaction} response" if spec.transaction is not None else "X12 response"
 
     def fits(transaction: Segmented, scope: Scope) -> bool:
-        if spec.transaction is not None and transaction.value(_KIND) != spec.transaction:
+        if spec.transaction is not None and (transaction.value(_KIND) or "").strip() != spec.transaction:
             return False
         return all(sought.look(transaction, scope).passed for sought in correlation)
 
@@ -79,4 +79,9 @@ def _prepare(spec: X12Response) -> SegmentClaim:
 
 
 def _read(state: State) -> ReadSegments | None:
-    return None if state.x12 is None else read_all(state.x12.responses, read_transactions, "$.state.x12.responses")
+    return None if state.x12 is None else read_all(state.x12.responses, _read_text, "$.state.x12.responses")
+
+
+def _read_text(text: str) -> tuple[Sequence[Segmented], str]:
+    read = read_interchanges(text)
+    return read.transactions, read.gap

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
+_LONGEST = 100_000
+"""Characters of a list of recipients."""
 PHONE = re.compile(r"\+?[0-9][0-9 ().-]{2,30}")
+
+
+def list_addresses(text: str) -> set[str]:
+    """Return everything that a text may name as a recipient, as it is compared: `Ann <ann@example.org>; bob@example.org`."""
+    pieces = [text, *re.split(r"[,;]", text[:_LONGEST])]
+    pieces += [piece.partition("<")[2].partition(">")[0] for piece in pieces[1:] if "<" in piece]
+    return {fold_address(piece.strip()) for piece in pieces if piece.strip()}
 
 
 def fold_address(address: str) -> str:

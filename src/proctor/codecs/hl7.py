@@ -10,7 +10,7 @@ break); any other is kept as written. HL7's explicit null `""` is that text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -18,6 +18,8 @@ from proctor.codecs.segments import Delimiters, Segment, SegmentPath, Span, find
 from proctor.errors import EvidenceError
 from proctor.model.show import show
 
+_SEGMENT = re.compile(r"[A-Z][A-Z0-9]{2}")
+_ESCAPED_END = re.compile(r"\\[rn][A-Z][A-Z0-9]{2}[^A-Za-z0-9\s]")
 _LINE_ENDS = re.compile(r"\r\n|\r|\n|\Z")
 _ENVELOPE = ("FHS", "BHS", "BTS", "FTS")
 _FRAMING = "\x0b\x1c\ufeff \t"
@@ -33,6 +35,8 @@ class Hl7Message(msgspec.Struct, frozen=True):
     field_separator: str
     escape: str | None
     segments: tuple[Segment, ...]
+    is_whole: bool = True
+    """Nothing in a message tells that it broke off."""
 
     def value(self, path: SegmentPath) -> str | None:
         """Return the text at a path, or None when it is absent or empty."""
@@ -113,6 +117,18 @@ def read_messages(text: str) -> list[Hl7Message]:
         raise EvidenceError("not an HL7 v2 message: it is empty")
     messages.append(_read_message(lines))
     return messages
+
+
+def find_gap(messages: Sequence[Hl7Message]) -> str:
+    """Return what of messages cannot be read as segments, in words; nothing where all can."""
+    for message in messages:
+        for segment in message.segments:
+            if not _SEGMENT.fullmatch(segment.name):
+                return f"a line that begins with {show(segment.name[:20])} is no segment"
+            # No escape of HL7 is written so: JSON was escaped twice, and what follows is taken for a part of the last field.
+            if "\\" in segment.text and _ESCAPED_END.search(segment.text):
+                return "its line ends are written as a backslash and a letter"
+    return ""
 
 
 def _split_lines(text: str) -> Iterator[Line]:

@@ -3,7 +3,8 @@
 The ISA segment tells all delimiters: the character after `ISA` divides elements, the sixteenth element is the component
 separator, the character behind it ends segments, and the eleventh element divides repetitions (since version 00402; before, it is
 a letter, and there are none). Line ends behind a terminator are dropped. One text may hold several interchanges, each several
-transactions; a transaction is looked at together with its own ISA and GS.
+transactions; a transaction is looked at together with its own ISA and GS. What broke off is read as far as it goes, and told: a
+transaction without SE, a group without GE, an interchange without a transaction and IEA, and text behind the last interchange.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class X12Transaction(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...]
     interchange: Segment
     group: Segment | None
+    is_whole: bool = True
+    """Whether SE ends it; else there may have been more."""
 
     @property
     def kind(self) -> str:
@@ -61,16 +64,34 @@ def _as_written(text: str) -> str:
     return text
 
 
+class Interchanges(msgspec.Struct, frozen=True):
+    """What a text of interchanges holds."""
+
+    transactions: list[X12Transaction]
+    gap: str
+    """What is not whole in it, in words; nothing: all of it was read."""
+
+
 def read_transactions(text: str) -> list[X12Transaction]:
     """Return every transaction in a text; `EvidenceError` when it does not begin with an interchange."""
+    return read_interchanges(text).transactions
+
+
+def read_interchanges(text: str) -> Interchanges:
+    """Return every transaction in a text, and what is not whole; `EvidenceError` when it does not begin with an interchange."""
     position = _skip_blanks(text, 0)
     if not text.startswith("ISA", position):
         begins = show(text[position : position + 20])
         raise EvidenceError(f"not an X12 interchange: it begins with {begins} instead of ISA")
     found: list[X12Transaction] = []
+    gaps: list[str] = []
     while text.startswith("ISA", position):
-        position = _skip_blanks(text, _read_interchange(text, position, found))
-    return found
+        end, gap = _read_interchange(text, position, found)
+        position = _skip_blanks(text, end)
+        gaps += [gap] if gap else []
+    if position < len(text):
+        gaps.append(f"behind the last interchange stands {show(text[position : position + 20])}")
+    return Interchanges(found, gaps[0] if gaps else "")
 
 
 def _skip_blanks(text: str, position: int) -> int:
@@ -96,8 +117,8 @@ def _read_header(text: str, start: int) -> tuple[list[str], int]:
     return [*elements, text[position]], position + 1
 
 
-def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> int:
-    """Read one interchange into `found`; the position behind it."""
+def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> tuple[int, str]:
+    """Read one interchange into `found`; the position behind it, and what is not whole in it."""
     elements, position = _read_header(text, start)
     divider, terminator = text[start + 3], text[position]
     divides_repetitions = len(elements[10]) == 1 and not elements[10].isalnum() and elements[10] != " "
@@ -105,6 +126,9 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> int
     interchange = Segment("ISA", text[start:position], tuple(elements), start)
     group: Segment | None = None
     current: list[Segment] = []
+    before = len(found)
+    # What must still come: the end of a group, or of an interchange in which nothing was yet.
+    awaited = "IEA"
     position += 1
     while position < len(text):
         end = text.find(terminator, position)
@@ -118,10 +142,13 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> int
         position = end + 1
         name, *fields = raw.split(divider)
         if name == "IEA":
+            awaited = ""
             break
         segment = Segment(name, raw, tuple(fields), begin)
         if name == "GS":
-            group = segment
+            group, awaited = segment, "GE"
+        elif name == "GE":
+            awaited = ""
         elif name == "ST":
             current = [segment]
         elif current and name:
@@ -131,5 +158,9 @@ def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> int
             current = []
     if current:
         # Broken off before SE: what is there is still evidence.
-        found.append(X12Transaction(delimiters, tuple(current), interchange, group))
-    return position
+        found.append(X12Transaction(delimiters, tuple(current), interchange, group, is_whole=False))
+        return position, "a transaction ends without SE"
+    # People write down single transactions without what ends their interchange.
+    if not awaited or (awaited == "IEA" and len(found) > before):
+        return position, ""
+    return position, f"it ends without {awaited}"

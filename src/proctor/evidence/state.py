@@ -5,19 +5,21 @@ list of texts is expected, `path: content` for files, FHIR bundles in place of t
 captured; an empty one was captured and is empty. Families we do not know are handed back to be kept in the metadata.
 
 A family without the member that holds its content, and with one that is not understood in its place, was not captured. One that
-has both, and a resource, row or utterance of which something is not understood, makes the end state not wholly known.
+has both, and a resource, row or utterance of which something is not understood, makes the end state not wholly known. So do FHIR
+bundles that hold a part of a search, resources that are marked as parts, and errors of a server in place of resources.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 
+from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import describe_unknown_member, list_unknown_members, split_words
-from proctor.evidence.shape import find_first, list_at, list_texts, read_object, read_text, wrong_kind_error
+from proctor.evidence.shape import find_first, list_at, read_object, read_text, wrong_kind_error
 from proctor.model.evidence import (
     CdsState,
     FaxState,
@@ -47,6 +49,7 @@ _BUNDLE = split_words(
     "resourceType id meta implicitRules language text identifier type timestamp total link entry signature issues extension"
 )
 _ENTRY = frozenset(("id", "extension", "modifierExtension", "link", "fullUrl", "resource", "search", "request", "response"))
+_TYPES_FOLDED = {name.casefold(): name for name in RESOURCE_TYPES}
 _CDS = ("cards", "services", "invocations", "feedback")
 _SECOND_NAMES = {"body": "text", "to_number": "to", "from_number": "from"}
 """Names under which other systems record what faxes and messages hold."""
@@ -80,6 +83,7 @@ def read_state(value: Json, path: str, doubts: Doubts) -> tuple[State, dict[str,
 def flatten_resources(values: list[Any], path: str, doubts: Doubts | None = None) -> tuple[dict[str, Json], ...]:
     """Return FHIR resources in order, with bundles replaced by their entries."""
     found: list[dict[str, Json]] = []
+    bundles: list[tuple[str, dict[str, Json]]] = []
     # A stack instead of recursion: (resource, where it stands, how many bundles it is in).
     waiting = [(value, f"{path}[{index}]", 0) for index, value in enumerate(values)][::-1]
     while waiting:
@@ -87,14 +91,55 @@ def flatten_resources(values: list[Any], path: str, doubts: Doubts | None = None
         resource = read_object(value, at)
         if resource.get("resourceType") != "Bundle":
             found.append(resource)
-            if doubts is not None and not isinstance(resource.get("resourceType"), str):
-                doubts.doubt("state", f"{at} has no resourceType, so it is not known what it is")
+            if doubts is not None and (why := _find_doubt(resource)):
+                doubts.doubt("state", f"{at} {why}")
             continue
         if depth >= _BUNDLE_DEPTH:
             raise wrong_kind_error(at, f"at most {_BUNDLE_DEPTH} bundles inside each other", "one more")
+        bundles.append((at, resource))
         inner = [(resource, place, depth + 1) for resource, place in _list_bundle(resource, at, doubts)]
         waiting.extend(reversed(inner))
+    if doubts is not None and (why := _find_lack(bundles)):
+        doubts.doubt("state", why)
     return tuple(found)
+
+
+def _find_doubt(resource: dict[str, Json]) -> str:
+    """Return why a resource is not what it seems to be, or not all that there was; nothing where it is."""
+    kind = resource.get("resourceType")
+    if not isinstance(kind, str):
+        return "has no resourceType, so it is not known what it is"
+    if kind not in RESOURCE_TYPES and (meant := _TYPES_FOLDED.get(kind.casefold())):
+        return f"is a {kind!r}, which is no type of FHIR; nearest: {meant!r}"
+    if kind == "OperationOutcome" and any(issue.get("severity") in ("error", "fatal") for issue in _list_objects(resource.get("issue"))):
+        return "tells of an error, so that resources may not have been captured"
+    meta = resource.get("meta")
+    if isinstance(meta, dict) and any(tag.get("code") == "SUBSETTED" for tag in _list_objects(cast("Json", meta.get("tag")))):
+        return "is marked SUBSETTED: only a part of it was captured"
+    return ""
+
+
+def _find_lack(bundles: list[tuple[str, dict[str, Json]]]) -> str:
+    """Return why bundles, each with where it stands, do not hold all that a search found; nothing where they do."""
+    links = [(at, link) for at, bundle in bundles for link in _list_objects(bundle.get("link"))]
+    captured = {link.get("url") for _, link in links if link.get("relation") == "self" and isinstance(link.get("url"), str)}
+    for at, link in links:
+        if link.get("relation") == "next" and not (isinstance(url := link.get("url"), str) and url in captured):
+            return f"{at} is one page of a search, and a next one was not captured"
+    # Pages of one search all have its total; what comes beside the results is not counted among them.
+    counts: dict[int, int] = {}
+    for _, bundle in bundles:
+        if isinstance(total := bundle.get("total"), int):
+            modes = (entry.get("search") for entry in _list_objects(bundle.get("entry")))
+            counts[total] = counts.get(total, 0) + sum(not isinstance(mode, dict) or mode.get("mode", "match") == "match" for mode in modes)
+    for at, bundle in bundles:
+        if isinstance(total := bundle.get("total"), int) and total > counts[total]:
+            return f"{at} has {counts[total]} of {total} results of a search"
+    return ""
+
+
+def _list_objects(value: Json) -> list[dict[str, Json]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def _list_bundle(bundle: dict[str, Json], at: str, doubts: Doubts | None) -> list[tuple[Json, str]]:
@@ -108,6 +153,9 @@ def _list_bundle(bundle: dict[str, Json], at: str, doubts: Doubts | None) -> lis
             inner.append((entry["resource"], f"{place}.resource"))
         elif doubts is not None:
             _doubt_strange(entry, _ENTRY, place, doubts)
+            # An entry of a response or a history tells what was done instead.
+            if entry and "request" not in entry and "response" not in entry:
+                doubts.doubt("state", f"{place} has no resource, so it is not known what it is")
     if doubts is not None:
         _doubt_strange(bundle, _BUNDLE, at, doubts)
     return inner
@@ -169,7 +217,10 @@ def _read_texts(value: Json, key: str, path: str, doubts: Doubts) -> tuple[str, 
             return None
     if isinstance(value, str):
         return (value,)
-    return list_texts(value, path)
+    texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    if None in texts:
+        doubts.doubt("state", f"{path}[{texts.index(None)}] is null: it is not known what it is")
+    return tuple(text for text in texts if text is not None)
 
 
 def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
@@ -263,5 +314,7 @@ def _read_voice(value: Json, path: str, doubts: Doubts) -> VoiceState | None:
         text = read_text(find_first(turn, "text", "content"), f"{at}.text")
         if speaker is None or text is None:
             _doubt_strange(turn, _UTTERANCE, at, doubts)
+        if text is None:
+            doubts.doubt("state", f"{at} has no text, so it is not known what was said")
         turns.append(VoiceTurn(speaker=speaker or "", text=text or ""))
     return VoiceState(turns=tuple(turns))

@@ -267,6 +267,8 @@ class StateRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     duration_ms: float | None = None
     inside: tuple[InnerRequest, ...] = ()
     """What was asked inside of it, of a batch or a transaction."""
+    cut: tuple[Literal["body", "response"], ...] = ()
+    """Which of the two are not kept whole; nothing is decided on a part of them."""
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

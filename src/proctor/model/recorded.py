@@ -11,7 +11,7 @@ import functools
 import msgspec
 
 from proctor.model.account import PART_NAMES, PLAIN_READERS, Account, Part
-from proctor.model.evidence import Cost, Evidence, EvidenceTurn, Json, Node, Render, State, ToolCall, Usage
+from proctor.model.evidence import Cost, Evidence, EvidenceTurn, Json, Node, Render, State, StateRequest, ToolCall, Usage
 from proctor.model.show import show
 
 
@@ -85,6 +85,8 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     part = _PARTS.get(kind, {}).get(field)
     if part is not None and account is not None and part in account.unknown:
         return Unrecorded(f"{PART_NAMES[part]} not known: {account.unknown[part]}")
+    if isinstance(owner, StateRequest) and field in owner.cut:
+        return Unrecorded(f"the {field} of {owner.method} {show(owner.path, 60)[1:-1]} was not kept whole")
     value: Json = getattr(owner, field)
     if value is None:
         value = _find_elsewhere(owner, field)

@@ -91,7 +91,9 @@ class ProcessGuard:
                 return
             except BrokenPipeError:
                 # Somebody ended the guard; there must be one.
-                os.close(self._pipe)
+                # Forgotten first: if no other pipe can be had, its number belongs to whatever is opened next.
+                broken, self._pipe = self._pipe, None
+                os.close(broken)
                 # It was our child and stays a zombie until somebody waits for it; the program around us may have done so.
                 if self.pid is not None:
                     with suppress(ChildProcessError):
@@ -99,7 +101,7 @@ class ProcessGuard:
         self._start_guard()
         assert self._pipe is not None
         # A new guard knows nothing of what the last one was told.
-        os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups))
+        os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups) + line)
 
     def _start_guard(self) -> None:
         # Python lets children inherit neither end: one that had the writing end would hide from the guard that this process is gone.

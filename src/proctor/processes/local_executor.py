@@ -98,7 +98,11 @@ class LocalExecutor:
                 deaths, told = 0, ""
                 while deaths < self._tries:
                     try:
-                        process = process or self._start(work)
+                        if process is None:
+                            process = self._start()
+                            # Without the lock: what is longer than the pipe waits until the process reads, and `cancel` must be able
+                            # to kill it meanwhile. Not in `_start`: one that ends before it has read must be known, to be forgotten.
+                            write_frame(process.stdin, work)
                         ended.put(_read_reply(process, number, tasks[number], deaths))
                         break
                     except (OSError, EOFError):
@@ -118,7 +122,7 @@ class LocalExecutor:
                 # Whoever waits for results hears that none comes any more.
                 ended.put(StopWork("cancelled"))
 
-    def _start(self, work: Work) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         with self._lock:
             # Asked under the lock of `cancel`: a process that is started right behind it would be killed by nobody.
             if self._cancelled.is_set():
@@ -128,9 +132,6 @@ class LocalExecutor:
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
             process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
             self._processes.add(process)
-        assert process.stdin is not None
-        # Without the lock: what is longer than the pipe waits until the process reads, and `cancel` must be able to kill it meanwhile.
-        write_frame(process.stdin, work)
         return process
 
     def _forget(self, process: subprocess.Popen[bytes] | None) -> None:

@@ -226,13 +226,16 @@ class LoopbackServer:
         assert self._http is not None, "the server is open"
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
-    def _answer(self, method: str, target: str, headers: dict[str, str], body: bytes, base: str) -> Response:
+    def _answer(self, method: str, target: str, headers: dict[str, str], body: bytes | _Unread, base: str) -> Response:
         path, _, query = target.partition("?")
         match = _PATH.fullmatch(path)
         served = self._served.get(match[1]) if match is not None else None
         if match is None or served is None:
             return refuse(404, "not_found", "there is no such sandbox").response
         with served.lock:
+            # Removed while this waited for its turn: what is open to everybody needs no token, and nothing comes after the end state.
+            if not served.token:
+                return refuse(404, "not_found", "there is no such sandbox").response
             name, rest = match[2], match[3] or "/"
             known = name in served.systems
             # Before the system is looked for: who has no token is not told which systems there are.
@@ -246,10 +249,12 @@ class LoopbackServer:
                 path=rest,
                 query=decode_query(query),
                 headers=headers,
-                body=body,
+                body=b"" if isinstance(body, _Unread) else body,
                 base=f"{base}/{match[1]}/{name}",
                 token=served.token,
             )
+            if isinstance(body, _Unread):
+                return asyncio.run(served.sandbox.refuse_unread(name, request, body.status, body.code, str(body)))
             response = asyncio.run(served.sandbox.handle(name, request, fetch=served.fetch))
             if response.then:
                 served.follow(name, request.base, response.then)
@@ -276,8 +281,13 @@ class _Http(OpenConnections, ThreadingHTTPServer):
     request_queue_size = 128
 
 
-class _TooLarge(Exception):
-    """A body that is not read to its end."""
+class _Unread(Exception):
+    """A body that was not read to its end, and why."""
+
+    def __init__(self, message: str, status: int = 400, code: str = "bad_request") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -291,19 +301,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
-        base = f"http://{headers.get('host') or '127.0.0.1'}"
+        body: bytes | _Unread
         try:
             body = self._read_body(headers)
-        except _TooLarge:
+        except _Unread as error:
             # What was not read of the body would be taken for the next request.
             self.close_connection = True
-            response = refuse(413, "too_large", f"a request has at most {MOST_BYTES} bytes").response
-        except ValueError as error:
-            self.close_connection = True
-            response = refuse(400, "bad_request", str(error)).response
-        else:
-            response = self.answer(self.command, self.path, headers, body, base)
-        self._write(response)
+            body = error
+        self._answer(headers, body)
+
+    def _answer(self, headers: dict[str, str], body: bytes | _Unread) -> None:
+        base = f"http://{headers.get('host') or '127.0.0.1'}"
+        self._write(self.answer(self.command, self.path, headers, body, base))
 
     def _write(self, response: Response) -> None:
         self.send_response(response.status)
@@ -323,28 +332,39 @@ class _Handler(BaseHTTPRequestHandler):
         length = headers.get("content-length", "0")
         # Stricter than `int` alone, which takes signs, underscores and digits of other scripts, too.
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
-            raise ValueError(f"content-length: expected a whole number, found {length[:40]!r}")
-        if int(length) > MOST_BYTES:
-            raise _TooLarge
-        return self.rfile.read(int(length))
+            raise _Unread(f"content-length: expected a whole number, found {length[:40]!r}")
+        return self._read_exactly(int(length))
+
+    def _read_exactly(self, length: int, before: int = 0) -> bytes:
+        """Return so many bytes of a body, behind those that came before; fewer would be half a request that looks like a whole one."""
+        if before + length > MOST_BYTES:
+            raise _Unread(f"a request has at most {MOST_BYTES} bytes", 413, "too_large")
+        try:
+            data = self.rfile.read(length)
+        except (TimeoutError, ConnectionError):
+            data = b""
+        if len(data) < length:
+            raise _Unread("the body broke off before its end")
+        return data
 
     def _read_chunks(self) -> bytes:
         parts: list[bytes] = []
         size = 0
         while True:
-            line = self.rfile.readline(100).partition(b";")[0].strip()
-            if not line or len(line) > 15 or any(byte not in b"0123456789abcdefABCDEF" for byte in line):
-                raise ValueError("a chunk of the body has no length")
+            head = self.rfile.readline(100)
+            line = head.partition(b";")[0].strip()
+            # A line that is longer goes on in what would be taken for the chunk.
+            if not head.endswith(b"\n") or not line or len(line) > 15 or any(byte not in b"0123456789abcdefABCDEF" for byte in line):
+                raise _Unread("a chunk of the body has no length")
             length = int(line, 16)
-            size += length
-            if size > MOST_BYTES:
-                raise _TooLarge
             if length == 0:
                 while self.rfile.readline(1_000).strip():
                     pass
                 return b"".join(parts)
-            parts.append(self.rfile.read(length))
-            self.rfile.readline(10)
+            parts.append(self._read_exactly(length, size))
+            size += length
+            if self.rfile.readline(10).strip():
+                raise _Unread("a chunk of the body is longer than it says")
 
     def __getattr__(self, name: str) -> Any:
         # Looked up by the name of the method; what no system takes is refused like everything else, and is no fault of the server.
@@ -354,7 +374,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse_method(self) -> None:
         self.close_connection = True
-        self._write(refuse(405, "method_not_allowed", f"there are {', '.join(_METHODS)}, not {self.command[:40]}").response)
+        told = f"there are {', '.join(_METHODS)}, not {self.command[:40]}"
+        self._answer({name.lower(): value for name, value in self.headers.items()}, _Unread(told, 405, "method_not_allowed"))
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _serve
 

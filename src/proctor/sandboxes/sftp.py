@@ -30,6 +30,8 @@ _LOGIN_S = 30.0
 _CLOSING_S = 5.0
 """How long a connection that is broken off may take to end."""
 _T = TypeVar("_T")
+_Connections = dict[asyncssh.SSHServerConnection, bool]
+"""Every connection, oldest first, and whether it is signed in."""
 
 
 class SftpServer:
@@ -38,7 +40,7 @@ class SftpServer:
     def __init__(self, ask: Ask, look: Ask, token: str) -> None:
         self._drop = Drop(ask, look)
         self._token = token
-        self._connections: set[asyncssh.SSHServerConnection] = set()
+        self._connections: _Connections = {}
         self._stop = asyncio.Event()
         started: Future[tuple[asyncio.AbstractEventLoop, int]] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="proctor-sftp", daemon=True)
@@ -109,26 +111,36 @@ def _make_host_key() -> asyncssh.SSHKey:
 class _Guard(asyncssh.SSHServer):
     """Lets in who has the token."""
 
-    def __init__(self, token: str, connections: set[asyncssh.SSHServerConnection]) -> None:
+    def __init__(self, token: str, connections: _Connections) -> None:
         self._token = token
         self._connections = connections
         self._connection: asyncssh.SSHServerConnection | None = None
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
-        self._connections.add(conn)
+        self._connections[conn] = False
         if len(self._connections) > _MOST_CONNECTIONS:
-            conn.abort()
+            # The oldest one: whoever connects and stays silent must not keep others out.
+            next(one for one, is_in in self._connections.items() if not is_in).abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._connection is not None:
-            self._connections.discard(self._connection)
+            self._connections.pop(self._connection, None)
 
     def begin_auth(self, username: str) -> bool:
-        if len(self._connections) > MOST_SESSIONS and self._connection is not None:
+        self._require_room()
+        return True
+
+    def auth_completed(self) -> None:
+        # Again: several may have begun while there was room for one.
+        self._require_room()
+        if self._connection in self._connections:
+            self._connections[self._connection] = True
+
+    def _require_room(self) -> None:
+        if sum(self._connections.values()) >= MOST_SESSIONS and self._connection is not None:
             told = f"at most {MOST_SESSIONS} sessions at once: close some first"
             self._connection.disconnect(DISC_TOO_MANY_CONNECTIONS, told)
-        return True
 
     def password_auth_supported(self) -> bool:
         return True

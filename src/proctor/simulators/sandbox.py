@@ -134,21 +134,34 @@ class Sandbox:
             except Exception as error:  # a bug in a simulator is an answer of its own, and nothing of its work is kept
                 told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
                 response = refuse_for(simulator.kind, 500, "internal_error", told)
-            # Events are kept and shown, and the token would open the sandbox to whoever reads them.
-            event = StateRequest(
-                system=system,
-                method=request.method,
-                path=request.target.replace(request.token, "(token)") if request.token else request.target,
-                status=response.status,
-                body=_read_body(_mask(request.body, request.token)),
-                response=_read_body(_mask(response.body, request.token)),
-                at=self._around.now(),
-                duration_ms=round((self._around.seconds() - began) * 1000, 3),
-                inside=response.inside,
-            )
-            if await self._store.commit(self.name, snapshot.revision, changes, event):
+            if await self._store.commit(self.name, snapshot.revision, changes, self._make_event(system, request, response, began)):
                 return response
         raise StoreError(f"sandbox {self.name!r} changed {_MOST_TRIES} times while one request was handled")
+
+    async def refuse_unread(self, system: str, request: Request, status: int, code: str, message: str) -> Response:
+        """Refuse a request that came without its whole body; it was made all the same, so it is an event."""
+        response = self.refuse(system, status, code, message)
+        event = self._make_event(system, request, response, self._around.seconds())
+        event = msgspec.structs.replace(event, cut=tuple(dict.fromkeys(("body", *event.cut))))
+        # Without a change it fits any revision.
+        await self._store.commit(self.name, 0, (), event)
+        return response
+
+    def _make_event(self, system: str, request: Request, response: Response, began: float) -> StateRequest:
+        # Events are kept and shown, and the token would open the sandbox to whoever reads them.
+        body, response_body = (_read_body(_mask(each, request.token)) for each in (request.body, response.body))
+        return StateRequest(
+            system=system,
+            method=request.method,
+            path=request.target.replace(request.token, "(token)") if request.token else request.target,
+            status=response.status,
+            body=body.value,
+            response=response_body.value,
+            at=self._around.now(),
+            duration_ms=round((self._around.seconds() - began) * 1000, 3),
+            inside=response.inside,
+            cut=(*(("body",) if body.is_cut else ()), *(("response",) if response_body.is_cut else ())),
+        )
 
     async def _perform_due_steps(self) -> None:
         """Let happen what was to happen by now, as part of how the systems began: the agent did not do it."""
@@ -178,6 +191,7 @@ class Sandbox:
 
     async def look(self, system: str, request: Request) -> Response:
         """Return what a system answers at this moment, for whoever serves it; there is no event, and nothing that it writes is kept."""
+        await self._perform_due_steps()
         rows = (await self._store.load(self.name)).rows
         return await self._answer(self._simulators[system], request, Desk(Draft(rows, system), self._around))
 
@@ -265,17 +279,22 @@ def _mask(body: bytes, token: str) -> bytes:
     return body.replace(token.encode(), b"(token)") if token else body
 
 
-def _read_body(body: bytes) -> Json:
+class _Body(msgspec.Struct, frozen=True):
+    value: Json = None
+    is_cut: bool = False
+
+
+def _read_body(body: bytes) -> _Body:
     """Return a body as an event keeps it: JSON as it is where it is short, else text that is cut."""
     if not body:
-        return None
-    if len(body) <= MOST_BODY:
-        try:
-            return msgspec.json.decode(body)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            pass
+        return _Body()
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        return f"({len(body)} bytes that are no text)"
-    return text if len(text) <= MOST_BODY else f"{text[:MOST_BODY]}… ({len(text)} characters)"
+        return _Body(f"({len(body)} bytes that are no text)", is_cut=True)
+    if len(text) > MOST_BODY:
+        return _Body(f"{text[:MOST_BODY]}… ({len(text)} characters)", is_cut=True)
+    try:
+        return _Body(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return _Body(text)

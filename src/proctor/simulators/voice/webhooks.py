@@ -11,7 +11,6 @@ that was said gets lost: what was said before a `<Gather>` is heard by it, too, 
 from __future__ import annotations
 
 import datetime
-import posixpath
 import re
 
 import msgspec
@@ -29,6 +28,8 @@ from proctor.simulators.voice.twiml import BadTwiml, Verb, read_twiml
 
 MOST_WEBHOOKS = 200
 """Webhooks that one call asks; one that goes on longer goes in a circle."""
+_MOST_KEPT = 5_000
+"""Bytes of a webhook's answer that an event keeps."""
 MOST_LED = 20
 """Calls at once that have something left to do."""
 EVENTS = ("initiated", "ringing", "answered", "completed")
@@ -143,7 +144,10 @@ def go_on(id: str, number: str, request: Request, desk: Desk) -> Response:
     elif call["status"] not in OVER:
         call, talk = _follow(call, talk, fetched, desk)
     told: dict[str, Json] = {"url": job.url, "method": job.method, "sent": job.fields, "answered": fetched.status or None}
-    told["body"] = fetched.problem or fetched.body[:MOST_TEXT].decode("utf-8", "replace")
+    # A part of it would pass for the whole, and with one that is longer the event would not be kept whole.
+    is_kept = len(fetched.body) <= _MOST_KEPT
+    told["body"] = fetched.problem or (fetched.body.decode("utf-8", "replace") if is_kept else None)
+    told.update({} if is_kept else {"body_bytes": len(fetched.body)})
     answer = answer_json(200, {"webhook": told, "status": call["status"], "problems": list(talk.problems)})
     return msgspec.structs.replace(answer, then=keep_talk(call, talk, desk))
 
@@ -184,7 +188,7 @@ def _perform_verbs(verbs: list[Verb], call: dict[str, Json], talk: Talk, desk: D
             continue
         if words and call["status"] not in OVER:
             # What is said without a pause is one turn, and answered once.
-            call, talk = _say(call, talk, " ".join(words)[:MOST_TEXT], desk)
+            call, talk = _say(call, talk, " ".join(words), desk)
         words.clear()
         match verb.kind:
             case "press" if call["status"] not in OVER:
@@ -212,6 +216,9 @@ def _perform_verbs(verbs: list[Verb], call: dict[str, Json], talk: Talk, desk: D
 def _say(call: dict[str, Json], talk: Talk, text: str, desk: Desk, *, is_pressed: bool = False) -> tuple[dict[str, Json], Talk]:
     if len(call["turns"]) >= MOST_TURNS:
         raise BadTwiml(f"a call has at most {MOST_TURNS} turns")
+    if len(text) > MOST_TEXT:
+        # A part of it would pass for all that was said.
+        raise BadTwiml(f"one turn has at most {MOST_TEXT} characters")
     after = take_part(call, text, desk, is_pressed=is_pressed)
     heard = [turn["text"] for turn in after["turns"][len(call["turns"]) + 1 :]]
     return after, msgspec.structs.replace(talk, heard=(*talk.heard, *heard))
@@ -253,7 +260,21 @@ def join_address(base: str, address: str) -> str:
     if address.startswith("?"):
         return f"{scheme}{host}{path}{address}"
     name, mark, query = address.partition("?")
-    return f"{scheme}{host}{posixpath.normpath(posixpath.join(posixpath.dirname(path) or '/', name))}{mark}{query}"
+    whole = name if name.startswith("/") else f"{path.rpartition('/')[0]}/{name}"
+    return f"{scheme}{host}{_remove_dots(whole)}{mark}{query}"
+
+
+def _remove_dots(path: str) -> str:
+    """Return an absolute path without `.` and `..`; a slash at its end and empty parts stay (RFC 3986, 5.2.4)."""
+    parts: list[str] = []
+    for part in path.split("/")[1:]:
+        if part == "..":
+            del parts[-1:]
+        elif part != ".":
+            parts.append(part)
+    if path.rpartition("/")[2] in (".", ".."):
+        parts.append("")
+    return "/" + "/".join(parts)
 
 
 def _describe(call: dict[str, Json], talk: Talk) -> dict[str, str]:
