@@ -165,6 +165,32 @@ def test_results_that_cannot_be_kept_end_the_run() -> None:
         drive(cases(10), says_hi, log=FullLog(), concurrency=1)
 
 
+def test_an_attempt_that_cannot_be_recorded_ends_the_run_and_is_no_bug_of_the_target() -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        if attempt.case.id == "c2":
+            raise StoreError("the cassette c.jsonl cannot be written: no space left")
+        return Evidence(text="hi")
+
+    log = MemoryLog()
+    with pytest.raises(StoreError, match=r"cassette .* cannot be written"):
+        drive(cases(10), answer, log=log, concurrency=1)
+    assert [(entry.case, entry.outcome) for entry in log.kept] == [("c0", "pass"), ("c1", "pass")]
+
+
+def test_a_judge_whose_words_cannot_be_recorded_ends_the_run() -> None:
+    class Unrecorded:
+        async def judge(self, questions: Any, *, case: str, attempt: int, tape: Any) -> Any:
+            raise StoreError("the cassette c.jsonl cannot be written: no space left")
+
+        async def close(self) -> None: ...
+
+    prepared = prepare_once(proctor.parse_suite(SUITE % "{id: a, expect: [judged: it is polite]}")).cases
+    log, target = MemoryLog(), StubTarget(says_hi)
+    with pytest.raises(StoreError, match=r"cassette .* cannot be written"):
+        asyncio.run(Runner(prepared, RunPorts(target=target, log=log, judge=Unrecorded()), run_id="r1").run())
+    assert (log.kept, target.closed) == ([], 1)
+
+
 def test_cancelling_keeps_what_is_finished_and_closes_the_target() -> None:
     async def interrupted() -> tuple[RunOutcome, MemoryLog, StubTarget]:
         log = MemoryLog()

@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.decide.prepare import PreparedCase
-from proctor.errors import TargetError
+from proctor.errors import StoreError, TargetError
 from proctor.model.attempt import Attempt, Speaker
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
@@ -55,7 +55,7 @@ class AttemptDriver:
     async def drive(self, prepared: PreparedCase, number: int) -> tuple[CaseResult | None, Evidence | None]:
         """Drive the agent and return the result with its evidence; no result yet where a judge has to decide.
 
-        Raises `ConversationStopped` where the budget of the run ended it in its middle.
+        Raises `ConversationStopped` where the budget of the run ended it in its middle, and `StoreError` where it cannot be recorded.
         """
         case = prepared.case
         if case.skip is not None:
@@ -84,6 +84,9 @@ class AttemptDriver:
                     return broken if seen is None else prepared.add_cost(broken, seen), seen
                 await self._wait_before_retry(case.id, number, tried, exception_text(error), error.code, error.retry_after_s)
                 continue
+            except StoreError:
+                # No fault of the target: what cannot be recorded must not be driven, and the others could not be recorded either.
+                raise
             except Exception as error:  # a bug in a target is this attempt's error, not the end of the run
                 told = f"a bug in the target: {type(error).__name__}: {exception_text(error)}"
                 return make_broken_result(prepared, number, "internal_error", told), None

@@ -17,7 +17,7 @@ import msgspec
 from proctor.cassettes.ports import Tape
 from proctor.decide.judging import settle
 from proctor.decide.prepare import PreparedCase
-from proctor.errors import InputError, TargetError
+from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.lazy_cases import is_lazy
@@ -86,7 +86,7 @@ class Runner:
     async def run(self, done: Iterable[tuple[str, int]] = ()) -> RunOutcome:
         """Drive everything that is not in `done`.
 
-        Raises `TargetError` where the target cannot be opened, and `StoreError` where results cannot be kept.
+        Raises `TargetError` where the target cannot be opened, and `StoreError` where results or recordings cannot be kept.
         """
         # What an interrupted run has kept is not driven again.
         finished = set(done)
@@ -158,7 +158,7 @@ class Runner:
                     # Attempts that are being cancelled start no others.
                     self._more = False
         except BaseExceptionGroup as several:
-            # Only results that cannot be kept end a run from inside; one of them tells the story.
+            # Only what cannot be kept ends a run from inside; one of them tells the story.
             first: BaseException = several
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
@@ -281,6 +281,8 @@ class Runner:
                 return await self._ports.decides.decide_one(prepared.case, evidence, attempt=number, clock=self._ports.now(), ask=ask)
             deliberation = prepared.deliberate(evidence, None, number, self._ports.now, fail_fast=self._settings.fail_fast)
             return await settle(deliberation, ask)
+        except StoreError:
+            raise  # its words cannot be recorded, which is no bug of the judge
         except Exception as error:  # the others go on
             return make_broken_result(
                 prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {exception_text(error)}"
