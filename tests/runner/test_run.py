@@ -186,8 +186,9 @@ def test_a_judge_whose_words_cannot_be_recorded_ends_the_run() -> None:
 
     prepared = prepare_once(proctor.parse_suite(SUITE % "{id: a, expect: [judged: it is polite]}")).cases
     log, target = MemoryLog(), StubTarget(says_hi)
+    ports = RunPorts(target=target, log=log, judge=Unrecorded(), now=lambda: "2026-11-15T09:00:00Z")
     with pytest.raises(StoreError, match=r"cassette .* cannot be written"):
-        asyncio.run(Runner(prepared, RunPorts(target=target, log=log, judge=Unrecorded()), run_id="r1").run())
+        asyncio.run(Runner(prepared, ports, run_id="r1").run())
     assert (log.kept, target.closed) == ([], 1)
 
 
