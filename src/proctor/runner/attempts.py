@@ -18,7 +18,7 @@ from proctor.model.result import CaseResult
 from proctor.model.show import exception_text
 from proctor.model.typed import make_json_decoder
 from proctor.model.verdict import errored
-from proctor.runner.budgeted_speaker import BudgetedSpeaker, ConversationStopped
+from proctor.runner.budgeted_speaker import BudgetedSpeaker, ConversationStopped, measure_answer
 from proctor.runner.events import Event
 from proctor.runner.limits import AttemptGate, BudgetMeter
 from proctor.runner.ports import RunPorts
@@ -82,6 +82,7 @@ class AttemptDriver:
                     seen = error.evidence if error.evidence is None or explain_unusable(error.evidence) is None else None
                     broken = make_broken_result(prepared, number, error.code, exception_text(error, _LONGEST_REASON))
                     return broken if seen is None else prepared.add_cost(broken, seen), seen
+                self._count_try(prepared, number, error.evidence)
                 await self._wait_before_retry(case.id, number, tried, exception_text(error), error.code, error.retry_after_s)
                 continue
             except StoreError:
@@ -97,6 +98,7 @@ class AttemptDriver:
             retry_after = _get_asked_pause_s(evidence)
             last = tried == self._settings.retries or self._is_out_of_time()
             if retry_after is not None and not last and not self._asks_for_too_long("rate_limited", retry_after):
+                self._count_try(prepared, number, evidence)
                 await self._wait_before_retry(case.id, number, tried, "the agent answered 429", "rate_limited", retry_after)
                 continue
             self._gate.note_success()
@@ -116,6 +118,15 @@ class AttemptDriver:
         if self._spent.bounds_spending:
             speaker = BudgetedSpeaker(speaker, self._spent, prepared.prices, (attempt.case.id, attempt.number))
         return msgspec.structs.replace(attempt, speaker=speaker)
+
+    def _count_try(self, prepared: PreparedCase, number: int, seen: Evidence | None) -> None:
+        """Count what a try took that is made again: only the last one leaves evidence by which an attempt is counted."""
+        held = self._spent.release((prepared.case.id, number))
+        # What a conversation took is held while it is under way, that of its user included.
+        if held is None and seen is not None and explain_unusable(seen) is None:
+            held = measure_answer(seen, prepared.prices)
+        if held is not None:
+            self._spent.add_spending(held)
 
     async def _decide(self, prepared: PreparedCase, evidence: Evidence, number: int) -> CaseResult:
         if self._ports.decides is None:

@@ -212,6 +212,9 @@ class Runner:
         try:
             self._tell(Event(kind="started", case=prepared.case.id, attempt=number))
             result, evidence = await self._driver.drive(prepared, number)
+            # An attempt that came to its end is counted by its evidence; one that left none has spent all the same.
+            if evidence is None:
+                self._count_held(key)
             # A place at the judge is waited for while the place at the agent is still held: so a slow judge slows the agent down.
             waits = result is None and await self._at_the_judge.acquire()
         except asyncio.CancelledError:
@@ -220,7 +223,7 @@ class Runner:
             raise
         except ConversationStopped as stopped:
             # Nothing is kept of it, as of an attempt that never began: whoever resumes the run drives it from its beginning.
-            self._spent.release(key, spent=True)
+            self._count_held(key)
             self.wind_down(f"{stopped.why}; the conversation of {key[0]!r} was left in its middle")
             return
         finally:
@@ -251,6 +254,11 @@ class Runner:
         self._tell(Event(kind="finished", case=prepared.case.id, attempt=number, result=result))
         # A place may have waited for the disk.
         self._start_attempts(group)
+
+    def _count_held(self, key: tuple[str, int]) -> None:
+        held = self._spent.release(key)
+        if held is not None:
+            self._spent.add_spending(held)
 
     def _count_tokens(self, evidence: Evidence | None) -> None:
         usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None
