@@ -13,6 +13,7 @@ from proctor.cassettes.ports import Tape
 from proctor.decide.prepare import PreparedCase
 from proctor.errors import StoreError, TargetError
 from proctor.model.attempt import Attempt, Speaker
+from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
 from proctor.model.show import exception_text
@@ -60,14 +61,7 @@ class AttemptDriver:
         case = prepared.case
         if case.skip is not None:
             return prepared.decide(Evidence(), attempt=number), None
-        attempt = Attempt(
-            case=case,
-            number=number,
-            # The same for every retry, so that the other side can tell a retry from a new attempt; bounded to fit a header.
-            request_id=f"{self._run_id}:{case.id}:{number}"[-180:],
-            session_id=f"{self._run_id}-{case.id}-{number}"[-180:],
-            timeout_s=self._settings.timeout_s,
-        )
+        attempt = self._make_attempt(case, number)
         tape = self._ports.tape_for(case.id, number)
         for tried in range(self._settings.retries + 1):
             spoken = attempt
@@ -106,6 +100,16 @@ class AttemptDriver:
                 return None, evidence
             return await self._decide(prepared, evidence, number), evidence
         raise AssertionError("every way through the loop returns")
+
+    def _make_attempt(self, case: Case, number: int) -> Attempt:
+        return Attempt(
+            case=case,
+            number=number,
+            # The same for every retry, so that the other side can tell a retry from a new attempt; bounded to fit a header.
+            request_id=f"{self._run_id}:{case.id}:{number}"[-180:],
+            session_id=f"{self._run_id}-{case.id}-{number}"[-180:],
+            timeout_s=self._settings.timeout_s,
+        )
 
     def _give_speaker(self, prepared: PreparedCase, attempt: Attempt, tape: Tape) -> Attempt:
         """Return the attempt with its simulated user, who knows nothing of tries before this one and stops when the budget is spent."""
