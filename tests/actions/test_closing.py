@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from proctor.actions.closing import close_behind
 from proctor.actions.mcplab_target import McplabTarget
 from proctor.actions.run_builder import BuiltRun
 from proctor.actions.run_policy import Seat
@@ -60,4 +61,18 @@ def test_all_are_closed_and_the_first_failure_is_told(make: Callable[[Any], Any]
     things = [Thing(number) for number in range(4)]
     with pytest.raises(ConnectionError, match="thing 0 does not close"):
         asyncio.run(make(things).close())
+    assert all(thing.closed for thing in things)
+
+
+def test_what_went_wrong_before_it_is_told_and_not_that_closing_failed() -> None:
+    async def work(thing: Thing, *, fails: bool) -> None:
+        async with close_behind(thing):
+            if fails:
+                raise ZeroDivisionError
+
+    things = [Thing(0), Thing(1)]
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(work(things[0], fails=True))
+    with pytest.raises(ConnectionError):
+        asyncio.run(work(things[1], fails=False))
     assert all(thing.closed for thing in things)

@@ -165,6 +165,21 @@ def test_results_that_cannot_be_kept_end_the_run() -> None:
         drive(cases(10), says_hi, log=FullLog(), concurrency=1)
 
 
+def test_a_target_that_does_not_close_hides_nothing_of_why_the_run_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(self: StubTarget) -> None:
+        raise ConnectionError("the server does not answer")
+
+    class FullLog(MemoryLog):
+        async def append(self, entry: RunEntry) -> None:
+            raise StoreError("no space left")
+
+    monkeypatch.setattr(StubTarget, "close", fails)
+    with pytest.raises(StoreError, match="no space left"):
+        drive(cases(1), says_hi, log=FullLog())
+    with pytest.raises(ConnectionError):
+        drive(cases(1), says_hi)
+
+
 def test_an_attempt_that_cannot_be_recorded_ends_the_run_and_is_no_bug_of_the_target() -> None:
     async def answer(attempt: Attempt) -> Evidence:
         if attempt.case.id == "c2":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 
@@ -12,6 +13,18 @@ class Closes(Protocol):
     async def close(self) -> None:
         """Give them back."""
         ...
+
+
+@asynccontextmanager
+async def close_behind(opened: Closes) -> AsyncGenerator[None]:
+    """Close it behind what is done meanwhile; where that goes wrong it is what is told, and not that closing failed as well."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            await opened.close()
+        raise
+    await opened.close()
 
 
 async def close_all(opened: Iterable[Closes]) -> None:

@@ -8,6 +8,7 @@ the next request there is nothing to wait for.
 """
 
 import asyncio
+import contextlib
 import contextvars
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
@@ -103,9 +104,14 @@ class Runner:
         # Outside of the `try`: a target that could not be opened has cleaned up itself.
         await self._open_target()
         try:
-            return await self._drive_attempts(waiting)
-        finally:
-            await self._ports.target.close()
+            outcome = await self._drive_attempts(waiting)
+        except BaseException:
+            # Why the run ended is what is told, not what happened then.
+            with contextlib.suppress(Exception):
+                await self._ports.target.close()
+            raise
+        await self._ports.target.close()
+        return outcome
 
     async def _open_target(self) -> None:
         bound = asyncio.timeout(self._settings.open_s)
