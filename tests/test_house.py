@@ -147,6 +147,37 @@ LEARNS_A_TYPE = re.compile(
 )
 
 
+_UNIX_MODULES = {"fcntl", "resource", "termios", "tty", "pty", "pwd", "grp", "syslog", "readline", "curses"}
+_UNIX_NAMES = {
+    "os": {"register_at_fork", "fork", "killpg", "posix_spawn", "fdatasync", "pread", "pwrite", "nice", "WNOHANG", "getuid", "uname"},
+    "signal": {"SIGHUP", "SIGKILL", "SIGALRM", "SIGVTALRM", "SIGCHLD", "SIGPIPE", "SIGQUIT", "SIGUSR1", "setitimer", "ITIMER_REAL"},
+}
+
+
+def needs_unix(code: ast.AST, *, inside: bool = False) -> Iterator[ast.AST]:
+    """Every place that only Unix can load; `inside` a function or under a condition it may be asked for first."""
+    for node in ast.iter_child_nodes(code):
+        deeper = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Try, ast.If))
+        imported = isinstance(node, ast.Import) and {alias.name for alias in node.names} & _UNIX_MODULES
+        named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in _UNIX_NAMES.get(node.value.id, ())
+        # macOS is a Unix without `fdatasync`, so that asking for it is wrong everywhere.
+        if ((imported or named) and not inside) or (named and isinstance(node, ast.Attribute) and node.attr == "fdatasync"):
+            yield node
+        yield from needs_unix(node, inside=deeper)
+
+
+@pytest.mark.timeout(60)
+def test_every_module_can_be_loaded_where_there_is_no_unix() -> None:
+    scripts = {"guard_script.py"}  # started by the guard, where there is one
+    files = [path for path in sorted(SRC.rglob("*.py")) if path.name not in scripts]
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    # Most files name nothing of it and need not be parsed.
+    words = tuple(_UNIX_MODULES | set.union(*_UNIX_NAMES.values()))
+    asked = {path: text for path, text in texts.items() if any(word in text for word in words)}
+    wrong = [f"{path.relative_to(SRC)}:{node.lineno}" for path, text in asked.items() for node in needs_unix(ast.parse(text))]  # type: ignore[attr-defined]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_msgspec_learns_types_in_one_place_alone() -> None:
     """Two threads that let it learn one type at the same time end the process; `model/typed.py` lets one do it."""
     found = [

@@ -17,10 +17,11 @@ import jsonschema
 import pytest
 import yaml
 
-from proctor.actions.init import KINDS, find_candidates, find_starter, init
+from proctor.actions.init import KINDS, find_candidates, find_starter, init, write_starter
 from proctor.actions.start.adapters import write_adapter
 from proctor.actions.start.frameworks import FRAMEWORKS
 from proctor.actions.start.python_code import read_python_code
+from proctor.errors import InputError
 from proctor.formats.suites import read_suite
 from tests.integration.running import proctor
 from tests.tables import rows
@@ -123,6 +124,31 @@ def test_an_example_that_nobody_touched_gives_way_to_the_agent(place: Path) -> N
     assert proctor("init", "--target", "main:run").code == 0
     ran = proctor("run", "suite.yaml", "--quiet")
     assert ran.code == 0 and "PASS  first" in ran.out, ran
+
+
+def test_all_files_are_written_or_none(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "agent"
+    target = find_starter("http")
+    with pytest.raises(InputError, match="cannot write"), pytest.MonkeyPatch.context() as patched:
+        patched.setattr("proctor.actions.init.SCHEMA_FILE", "suite.yaml/schema.json")
+        write_starter(place, target)
+    assert list(tmp_path.iterdir()) == []
+    # What was there before is there again, also the example that would have given way.
+    init(place)
+    (place / ".proctor").write_text("in the way", encoding="utf-8")
+    before = {path.name: path.read_text(encoding="utf-8") for path in place.iterdir()}
+    with pytest.raises(InputError, match="cannot write"):
+        write_starter(place, target)
+    assert {path.name: path.read_text(encoding="utf-8") for path in place.iterdir()} == before
+
+
+def test_a_link_that_leads_nowhere_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "suite.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    with pytest.raises(InputError, match="cannot write to"):
+        init(tmp_path / "here")
+    assert [path.name for path in (tmp_path / "here").iterdir()] == ["suite.yaml"]
+    assert not (tmp_path / "elsewhere.yaml").exists()
 
 
 @pytest.mark.parametrize("name", ["proctor.yaml", "suite.yaml"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from proctor.actions.suites import parse_suite
 from proctor.actions.view_evidence import RUN_ID, EvidenceRun
 from proctor.errors import InputError
 from proctor.rest.view import make_view_app
+from proctor.store.run_files import RunFiles
 from tests.pages.markup import Markup
 
 RUN = f"/ui/p/local/runs/{RUN_ID}"
@@ -71,6 +73,24 @@ def test_evidence_that_is_written_meanwhile_is_shown(tmp_path: Path) -> None:
     write(folder, two=[{"case": "b", "text": "later"}])
     assert run.refresh() is True
     assert "later" in look(run, f"{RUN}/r/1")
+
+
+def test_there_is_always_one_run_to_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "traces", one=[{"case": "a", "text": "hello"}])
+    run = EvidenceRun(folder, tmp_path / "shown" / ".proctor")
+    run.refresh()
+    seen: list[list[str]] = []
+
+    def delete(path: Path, **options: Any) -> None:
+        seen.append(RunFiles(run.home).list_ids())
+        rmtree(path, **options)
+
+    rmtree = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", delete)
+    write(folder, two=[{"case": "b", "text": "later"}])
+    run.refresh()
+    assert seen and all(found == [RUN_ID] for found in seen)
+    assert sorted(path.name for path in run.home.iterdir()) == ["runs"]
 
 
 def test_a_folder_without_evidence_is_refused(tmp_path: Path) -> None:

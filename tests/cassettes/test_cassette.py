@@ -476,6 +476,22 @@ def test_a_disk_too_full_to_compact_loses_nothing(tmp_path: Path, monkeypatch: p
     assert [entry["response"] for entry in entries(path)[1:]] == ["new"]
 
 
+def test_a_file_that_somebody_changed_while_it_was_recorded_is_a_store_error(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    record(path, ("a", 0, "chat", {"q": 1}, "old"))
+    cassette = open_tape(path, "record")
+    cassette.scope("a")
+    path.write_text("[]\n", encoding="utf-8")
+    with pytest.raises(StoreError, match=r"c\.jsonl was changed while it was recorded"):
+        cassette.close()
+    path.unlink()
+    record(path, ("a", 0, "chat", {"q": 1}, "old"))
+    with pytest.raises(ZeroDivisionError), open_tape(path, "record") as again:
+        again.scope("a")
+        path.unlink()
+        raise ZeroDivisionError  # what went wrong first is told
+
+
 def test_two_recorders_do_not_share_a_file(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     with open_tape(path, "record"), pytest.raises(InputError, match="is being recorded by another process"):

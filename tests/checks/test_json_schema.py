@@ -157,6 +157,9 @@ def test_the_limits_of_ordinary_schemas_do_not_bite() -> None:
     assert compute_limits({"$dynamicAnchor": "node", "properties": {"children": {"items": {"$dynamicRef": "#node"}}}}).deepest == 100
     assert compute_limits({"$defs": {"a%25/b": {"items": {"$ref": "#/$defs/a%2525~1b"}}}, "$ref": "#/$defs/a%2525~1b"}).deepest == 100
     assert compute_limits({"$defs": {"n": {"$id": "node.json", "items": {"$ref": "node.json"}}}, "$ref": "node.json"}).deepest == 100
+    tree = {"items": {"$ref": "#/$defs/n"}}
+    assert compute_limits({"$id": "https://example.com/tree", "$defs": {"n": tree}, "$ref": "#/$defs/n"}).deepest == 100
+    assert compute_limits({"$id": "https://example.com/tree", "items": {"$ref": "#"}}).deepest == 100
     assert compute_limits({"$defs": {"n": {"$anchor": "node", "items": {"$ref": "#node"}}}, "$ref": "#node"}).deepest == 100
     assert compute_limits({"definitions": [{"items": {"$ref": "#/definitions/0"}}], "$ref": "#/definitions/0"}).deepest == 100
 
@@ -165,3 +168,13 @@ def test_depth_and_size_are_counted_no_further_than_needed() -> None:
     assert [measure_depth(value, 10) for value in (1, [], [1], [[1]], {"a": [{}]}, nested(50))] == [0, 1, 1, 2, 3, 11]
     assert [measure_size(value, 100) for value in (1, [], [1, 2], {"a": [1, {}]})] == [1, 1, 3, 4]
     assert measure_size([[0] * 1_000] * 1_000, 100) < 3_000
+
+
+@pytest.mark.parametrize("reference", ["#", "#/$defs/again"])
+def test_a_reference_inside_of_a_resource_counts_from_there(reference: str) -> None:
+    inner: dict[str, Any] = {"$id": "child", "properties": {"a": {"allOf": [{"$ref": reference} for _ in range(10)]}}}
+    inner["$defs"] = {"again": {"$ref": "child"}}
+    limits = compute_limits({"$id": "https://example.com/root", "properties": {"x": {"$ref": "child"}}, "$defs": {"c": inner}})
+    # Ten times as much at every level, and not at every second.
+    assert limits.deepest is not None
+    assert limits.deepest <= 5

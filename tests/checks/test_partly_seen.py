@@ -94,3 +94,28 @@ def test_a_request_whose_path_is_too_long_for_a_pattern_may_be_one_too_many() ->
 )
 def test_one_half_of_the_tokens_is_no_total(usage: dict[str, int], expected: str) -> None:
     assert outcome({"tokens_within": {"total": 100}}, {"text": "done", "usage": usage}) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "should_match", "partly"),
+    [
+        ("order", True, "pass"),
+        ("order", False, "fail"),
+        ("refund", True, "fail"),
+        ("refund", False, "error"),
+        # What stands at the end of half an answer need not stand at the end of the whole.
+        ("50$", True, "fail"),
+        ("50$", False, "error"),
+        (r"50\b", False, "error"),
+        ("5(?!000)", False, "error"),
+        # These are dollars.
+        (r"\$50", True, "pass"),
+        (r"\$50", False, "fail"),
+        ("[$]50", False, "fail"),
+        (r"[\]$]50", False, "fail"),
+        (r"\\?50$", False, "error"),
+    ],
+)
+def test_where_half_an_answer_ends_says_nothing_of_the_whole(pattern: str, should_match: bool, partly: str) -> None:
+    claim = {"response_matches": {"pattern": pattern, "should_match": should_match}}
+    assert outcome(claim, {"text": "your order costs $50"}, {"answer": "it was cut off"}) == partly

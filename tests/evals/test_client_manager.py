@@ -107,6 +107,16 @@ def test_a_server_is_connected_left_and_connected_again() -> None:
     use({"shop": shop()}, work, lazy_connect=True)
 
 
+def test_a_server_that_could_not_be_reached_is_connected_by_its_new_settings() -> None:
+    async def work(manager: MCPClientManager) -> None:
+        with pytest.raises(TargetError, match="shop"):
+            await manager.connect_to_server("shop")
+        await manager.connect_to_server("shop", shop())
+        assert manager.get_connection_status("shop") == "connected" and await manager.list_tools("shop")
+
+    use({"shop": {"url": "http://127.0.0.1:9/mcp"}}, work, lazy_connect=True)
+
+
 @pytest.mark.timeout(60)
 def test_a_child_process_that_died_is_told_and_started_again() -> None:
     async def work(manager: MCPClientManager) -> None:

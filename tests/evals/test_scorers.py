@@ -375,6 +375,9 @@ def test_scorers_of_a_suite_grade_every_test() -> None:
 
 
 def test_a_suite_refuses_a_scorer_whose_id_a_test_has_taken() -> None:
-    suite = EvalSuite("s", scorers=[scorer("tone", lambda context: 1)])
+    suite = EvalSuite("s", scorers=[scorer("tone", lambda context: 1)], match_options={"max_extra_tool_calls": 0})
+    test = EvalTest("t", asks, scorers=[scorer("tone", lambda context: 0)])
+    before = test.get_config()
     with pytest.raises(ValueError, match="two scorers have the id 'tone'"):
-        suite.add(EvalTest("t", asks, scorers=[scorer("tone", lambda context: 0)]))
+        suite.add(test)
+    assert test.get_config() == before, "a test that was refused is as it was"

@@ -19,7 +19,8 @@ from proctor.evidence.json_bytes import MAX_DEPTH, decode
 from proctor.evidence.lost_spans import find_lost_traces
 from proctor.evidence.reading import find_spans, read_bytes, read_document, read_line
 from proctor.evidence.recognise import FORMATS, read_data
-from proctor.evidence.spans import convert_any_value, merge_spans
+from proctor.evidence.span_merging import merge_spans
+from proctor.evidence.spans import convert_any_value
 from proctor.model.evidence import Evidence
 from tests.evidence.test_readers import document_of
 from tests.tables import load

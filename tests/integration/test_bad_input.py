@@ -77,6 +77,13 @@ def test_a_suite_that_is_gzip_binary_or_not_utf8_says_so(tmp_path: Path) -> None
         assert (done.code, word in done.out) == (4, True), done
 
 
+@pytest.mark.parametrize(("name", "text", "word"), [("a.json", "[]", "no suite"), ("a.jsonl", "\n", "no evidence in this file")])
+def test_a_file_with_nothing_in_it_is_not_sound(name: str, text: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    done = proctor("validate", tmp_path / name)
+    assert (done.code, word in done.out) == (4, True), done
+
+
 def test_a_suite_nested_100_000_deep_is_a_problem(tmp_path: Path) -> None:
     for name, text in (("s.json", "[" * 100_000), ("s.yaml", "[" * 100_000), ("t.json", '{"a":' * 100_000)):
         path = tmp_path / name

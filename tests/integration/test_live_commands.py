@@ -154,9 +154,9 @@ def test_a_run_is_resumed_only_with_its_own_suite(place: Path) -> None:
 
 
 def test_ctrl_c_keeps_what_is_finished(place: Path) -> None:
-    (place / "suite.yaml").write_text(suite_text(100))
+    (place / "my suite.yaml").write_text(suite_text(100))
     environment = {**os.environ, "AGENT_SECONDS": "0.05"}
-    command = [sys.executable, "-m", "proctor", "run", "suite.yaml", "-j", "2", "--format", "json"]
+    command = [sys.executable, "-m", "proctor", "run", "my suite.yaml", "-j", "2", "--format", "json"]
     process = subprocess.Popen(command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 30
     while len(asked(place)) < 6 and time.monotonic() < deadline:
@@ -165,7 +165,7 @@ def test_ctrl_c_keeps_what_is_finished(place: Path) -> None:
     out, err = process.communicate(timeout=30)
     assert process.returncode == 2, err
     assert 4 <= len(json.loads(out)["cases"]) < 100
-    assert "--resume" in err
+    assert "go on with: proctor run 'my suite.yaml' --resume" in err
 
 
 @pytest.mark.parametrize(

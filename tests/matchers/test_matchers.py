@@ -158,6 +158,15 @@ def test_long_plain_lists_are_compared_quickly() -> None:
     assert time.process_time() - started < 2
 
 
+@pytest.mark.parametrize(
+    ("expected", "actual", "fits"),
+    [([10**5000, 1], [1, 10**5000], True), ([10**5000, 1], [1, 10**5000 + 1], False), ([1e300, 1], [1, int(1e300)], True)],
+    ids=["the same", "one more", "whole and broken"],
+)
+def test_lists_of_very_large_numbers_are_compared(expected: list[float], actual: list[float], fits: bool) -> None:
+    assert (compile_expected(expected).find_mismatch(actual, NO_SCOPE) is None) == fits
+
+
 def test_a_hard_pairing_is_found_quickly() -> None:
     # Every matcher fits all numbers from its own on, so the first free partner is nearly always wrong.
     expected = compile_expected([{"$gte": number} for number in range(100)])

@@ -165,6 +165,48 @@ def test_results_that_cannot_be_kept_end_the_run() -> None:
         drive(cases(10), says_hi, log=FullLog(), concurrency=1)
 
 
+def test_a_target_that_does_not_close_hides_nothing_of_why_the_run_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(self: StubTarget) -> None:
+        raise ConnectionError("the server does not answer")
+
+    class FullLog(MemoryLog):
+        async def append(self, entry: RunEntry) -> None:
+            raise StoreError("no space left")
+
+    monkeypatch.setattr(StubTarget, "close", fails)
+    with pytest.raises(StoreError, match="no space left"):
+        drive(cases(1), says_hi, log=FullLog())
+    with pytest.raises(ConnectionError):
+        drive(cases(1), says_hi)
+
+
+def test_an_attempt_that_cannot_be_recorded_ends_the_run_and_is_no_bug_of_the_target() -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        if attempt.case.id == "c2":
+            raise StoreError("the cassette c.jsonl cannot be written: no space left")
+        return Evidence(text="hi")
+
+    log = MemoryLog()
+    with pytest.raises(StoreError, match=r"cassette .* cannot be written"):
+        drive(cases(10), answer, log=log, concurrency=1)
+    assert [(entry.case, entry.outcome) for entry in log.kept] == [("c0", "pass"), ("c1", "pass")]
+
+
+def test_a_judge_whose_words_cannot_be_recorded_ends_the_run() -> None:
+    class Unrecorded:
+        async def judge(self, questions: Any, *, case: str, attempt: int, tape: Any) -> Any:
+            raise StoreError("the cassette c.jsonl cannot be written: no space left")
+
+        async def close(self) -> None: ...
+
+    prepared = prepare_once(proctor.parse_suite(SUITE % "{id: a, expect: [judged: it is polite]}")).cases
+    log, target = MemoryLog(), StubTarget(says_hi)
+    ports = RunPorts(target=target, log=log, judge=Unrecorded(), now=lambda: "2026-11-15T09:00:00Z")
+    with pytest.raises(StoreError, match=r"cassette .* cannot be written"):
+        asyncio.run(Runner(prepared, ports, run_id="r1").run())
+    assert (log.kept, target.closed) == ([], 1)
+
+
 def test_cancelling_keeps_what_is_finished_and_closes_the_target() -> None:
     async def interrupted() -> tuple[RunOutcome, MemoryLog, StubTarget]:
         log = MemoryLog()

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import proctor
+from proctor.actions.check_stream import prepare_once
 from proctor.errors import TargetError
 from proctor.model.attempt import Attempt
-from proctor.model.evidence import Evidence
+from proctor.model.evidence import Evidence, Usage, UserEnding
 from proctor.runner.limits import Budget
-from tests.runner.test_run import cases, drive
+from proctor.runner.ports import RunPorts
+from proctor.runner.run import Runner
+from proctor.runner.settings import RunSettings
+from tests.runner.test_run import SUITE, cases, drive
+from tests.runner.twins import MemoryLog, StubTarget
 
 
 def test_a_bound_that_nobody_can_keep_is_told() -> None:
@@ -25,3 +33,51 @@ def test_a_bound_that_nobody_can_keep_is_told() -> None:
     # Nothing was spent where nobody answered, and nothing is said where nobody asked.
     assert drive(cases(1), fails, budget=Budget(max_tokens=5))[0].unkept == ""
     assert drive(cases(1), answer, budget=Budget(max_seconds=5))[0].unkept == ""
+
+
+def test_what_a_try_took_that_is_made_again_counts() -> None:
+    async def breaks_off_once(attempt: Attempt) -> Evidence:
+        tried.append(attempt.case.id)
+        if len(tried) == 1:
+            fault = TargetError("turn 2: too many requests", code="rate_limited", safe=True)
+            fault.evidence = Evidence(text="half", usage=Usage(total_tokens=40))
+            raise fault
+        return Evidence(text="hi", usage=Usage(total_tokens=10))
+
+    tried: list[str] = []
+    outcome, log, _, _ = drive(cases(4), breaks_off_once, concurrency=1, retries=1, budget=Budget(max_tokens=60))
+    assert (outcome.ended, outcome.reason) == ("budget", "60 tokens spent, the limit is 60")
+    assert [entry.case for entry in log.kept] == ["c0", "c1"]
+
+
+class Chatty:
+    """A user who takes ten tokens for each message."""
+
+    said = 0
+
+    async def say_next(self, answer: Evidence | None) -> str:
+        self.said += 1
+        return "hello"
+
+    def describe_ending(self) -> UserEnding:
+        return UserEnding(played_by="m", ended="done", model_calls=self.said, usage=Usage(total_tokens=10 * self.said))
+
+
+def test_a_conversation_that_leaves_nothing_has_spent_what_it_took() -> None:
+    async def talks_and_fails(attempt: Attempt) -> Evidence:
+        assert attempt.speaker is not None
+        await attempt.speaker.say_next(None)
+        await attempt.speaker.say_next(Evidence(text="yes?", usage=Usage(total_tokens=5)))
+        raise TargetError("too many requests", code="rate_limited", safe=True)
+
+    prepared = prepare_once(proctor.parse_suite(SUITE % ", ".join(f"{{id: c{n}, user: {{goal: g, script: [x]}}}}" for n in range(4)))).cases
+    log = MemoryLog()
+    ports = RunPorts(
+        target=StubTarget(talks_and_fails), log=log, now=lambda: "2026-11-15T09:00:00Z", speaker_for=lambda case, tape: Chatty()
+    )
+    settings = RunSettings(concurrency=1, retries=1, backoff_s=0.0, budget=Budget(max_tokens=100))
+    outcome = asyncio.run(Runner(prepared, ports, run_id="r1", settings=settings).run())
+    # Each case talks twice, and each talk takes 25: the fourth reaches the bound.
+    told = "100 tokens spent (80 of them by simulated users), the limit is 100; the conversation of 'c1' was left in its middle"
+    assert (outcome.ended, outcome.reason) == ("budget", told)
+    assert [(entry.case, entry.outcome) for entry in log.kept] == [("c0", "error")]

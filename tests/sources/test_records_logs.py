@@ -57,7 +57,7 @@ def test_records_of_one_request_that_say_the_same_are_all_kept_and_a_request_sen
     lines = [twice, twice, SPANS]
     (tmp_path / "all.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
     from proctor.evidence.reading import find_spans
-    from proctor.evidence.spans import merge_spans
+    from proctor.evidence.span_merging import merge_spans
 
     batches = [find_spans(one) or [] for one in lines]
     (merged,) = merge_spans(batches)[TRACE]

@@ -6,7 +6,8 @@ Nothing that is there is overwritten; only the schema for editors, which is ours
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from proctor.actions.given_target import GivenTarget
@@ -117,17 +118,38 @@ def write_starter(folder: str | Path, starter: Starter) -> list[Path]:
     taken = [name for name in taken if name in files]
     if taken:
         raise InputError(f"{', '.join(taken)} in {str(place)!r} would be overwritten; name another folder")
-    written: list[Path] = []
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (place / name).write_text(text, encoding="utf-8")
-            written.append(place / name)
-    except OSError as error:
-        raise InputError(f"cannot write to {str(place)!r}: {error.strerror}") from error
-    if starter.schema:
-        written.append(write_schema(place))
+    with _undo_on_failure() as undo:
+        try:
+            for missing in reversed([each for each in (place, *place.parents) if not each.exists()]):
+                missing.mkdir()
+                undo.callback(missing.rmdir)
+            written = [_write_file(place / name, text, undo) for name, text in files.items()]
+        except OSError as error:
+            raise InputError(f"cannot write to {str(place)!r}: {error.strerror}") from error
+        if starter.schema:
+            written.append(write_schema(place))
     return written
+
+
+@contextmanager
+def _undo_on_failure() -> Generator[ExitStack]:
+    """Yield a stack of what takes things back, the last first, where something goes wrong."""
+    with ExitStack() as stack:
+        yield stack
+        stack.pop_all()
+
+
+def _write_file(path: Path, text: str, undo: ExitStack) -> Path:
+    """Write a file that is not there, or that of the example; `undo` takes it back."""
+    if path.exists():
+        undo.callback(path.write_bytes, path.read_bytes())
+        path.write_text(text, encoding="utf-8")
+        return path
+    # Never over something that came to be there meanwhile, nor through a link that leads nowhere yet.
+    with path.open("x", encoding="utf-8") as file:
+        undo.callback(path.unlink)
+        file.write(text)
+    return path
 
 
 def _is_example(path: Path) -> bool:

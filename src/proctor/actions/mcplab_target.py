@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from proctor.actions.closing import close_all
 from proctor.actions.together import TargetsTogether
 from proctor.cassettes.ports import Tape
 from proctor.errors import TargetError
@@ -75,11 +76,7 @@ class McplabTarget:
 
     async def close(self) -> None:
         """Leave the servers and the models."""
-        try:
-            await self._servers.close()
-        finally:
-            for model in self._models.values():
-                await model.close()
+        await close_all((self._servers, *self._models.values()))
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Let the agent of the case work."""

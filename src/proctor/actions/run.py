@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.check_stream import new_run_id, wall_clock
+from proctor.actions.closing import close_behind
 from proctor.actions.given_target import build_given, find_address
 from proctor.actions.history import Entries, find_home, read_result, suite_of
 from proctor.actions.judge_needs import estimate_judging
@@ -84,7 +85,7 @@ async def drive(
     address = find_address(target)
     target = with_capture(target if address is None else build_given(address), options.capture)
     built = build_run(loaded, target, _make_policy(options, place), mcplab=options.mcplab)
-    try:
+    async with close_behind(built):
         # Before anything is sent: without prices the bound could not be kept.
         if settings.budget.max_cost is not None:
             require_prices(built.suite, built.list_models())
@@ -100,8 +101,6 @@ async def drive(
             settings = msgspec.structs.replace(settings, repeat=folder.header.repeat)
             driven = await _drive_into(folder, done, built, settings, tape_for, options.listener)
         driven = msgspec.structs.replace(driven, unused=describe_unused())
-    finally:
-        await built.close()
     _write_artifacts(driven, built, options.mcplab, folder.header.note)
     return driven
 

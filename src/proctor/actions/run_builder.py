@@ -7,11 +7,12 @@ own agents; every other suite by a target of its own, of its workspace, or one t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from proctor.actions.check_stream import prepare_once
+from proctor.actions.closing import Closes, close_all
 from proctor.actions.judge_needs import require_judge
 from proctor.actions.matrix_targets import TargetGroup, fill_section, require_axes_used, split_by_matrix
 from proctor.actions.models import built_model, model_settings
@@ -38,14 +39,10 @@ if TYPE_CHECKING:
 ALL_AGENTS = McplabOptions()
 
 
-class _Closes(Protocol):
-    async def close(self) -> None: ...
-
-
 class BuiltRun:
     """A run before anything is sent. `close` gives back the connections of models and judge; the runner opens and closes the target."""
 
-    def __init__(self, suite: Suite, target: Target, owned: Sequence[_Closes] = ()) -> None:
+    def __init__(self, suite: Suite, target: Target, owned: Sequence[Closes] = ()) -> None:
         self.suite = suite
         """The suite as it is driven: of MCPLab, one case for each scenario and agent."""
         self.target = target
@@ -78,12 +75,9 @@ class BuiltRun:
 
     async def close(self) -> None:
         """Give back connections."""
-        for each in self._owned:
-            await each.close()
-        if self.users is not None:
-            await self.users.close()
-        if self.seat.opened is not None:
-            await self.seat.opened.judge.close()
+        users = () if self.users is None else (self.users,)
+        judges = () if self.seat.opened is None else (self.seat.opened.judge,)
+        await close_all((*self._owned, *users, *judges))
 
 
 def build_run(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.actions.closing import close_all
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, TargetError
 from proctor.formats.workspace import WORKSPACE_KEYS
@@ -130,12 +131,12 @@ class TargetsTogether:
         except BaseException:
             # Why it could not be opened is what is told, not what happened then.
             with contextlib.suppress(Exception):
-                await _close_all(opened)
+                await close_all(opened)
             raise
 
     async def close(self) -> None:
         """Leave nothing behind."""
-        await _close_all(self._targets)
+        await close_all(self._targets)
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Let the target of the case work."""
@@ -166,16 +167,4 @@ class JudgesTogether:
 
     async def close(self) -> None:
         """Give back the connections of all of them."""
-        await _close_all(self._judges)
-
-
-async def _close_all(opened: Sequence[Target | Judge]) -> None:
-    """Close all of them, whatever happens to one; the first failure is told."""
-    failures: list[BaseException] = []
-    for each in opened:
-        try:
-            await each.close()
-        except BaseException as error:  # also one that was told to stop: the others are closed all the same
-            failures.append(error)
-    if failures:
-        raise failures[0]
+        await close_all(self._judges)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from proctor.actions.closing import close_all
 from proctor.actions.models import built_model, model_settings
 from proctor.actions.run_policy import Policy
 from proctor.actions.together import TARGET_KEYS, of_suite, parts_of
@@ -61,9 +62,7 @@ class RunUsers:
 
     async def close(self) -> None:
         """Give back connections."""
-        for part in self._models:
-            for model in part.by_name.values():
-                await model.close()
+        await close_all(model for part in self._models for model in part.by_name.values())
 
 
 def build_users(suite: Suite, policy: Policy) -> RunUsers | None:

@@ -98,18 +98,26 @@ def _validate_file(path: Path, dialect: str | None, evidence_format: str | None,
 
 
 def _validate_evidence(path: Path, evidence_format: str | None, validation: Validation, *, quiet: bool) -> bool:
-    """Read evidence; `quiet` reports nothing where the very first record cannot be read."""
+    """Read evidence and return whether it was any; `quiet` reports nothing where the very first record cannot be read, or there is none."""
+    before, read = len(validation.problems), 0
     try:
         for record in read_records([str(path)], format=evidence_format):
             if record.error is None:
-                validation.records += 1
-            elif quiet:
+                read += 1
+            elif quiet and not read:
                 return False
-            elif len(validation.problems) < MOST_PROBLEMS:
+            # Warnings do not count: a thousand of them must not hide that evidence cannot be read.
+            elif len(validation.problems) - before < MOST_PROBLEMS:
                 origin = Origin(file=record.source.file, line=record.source.line)
                 validation.problems.append(Problem(message=record.error.message, origin=origin, code=record.error.code))
     except InputError as error:
-        if quiet:
+        if quiet and not read:
             return False
         validation.problems.extend(error.problems or [Problem(message=str(error), origin=Origin(file=str(path)))])
+    validation.records += read
+    if not read and len(validation.problems) == before:
+        # As of a folder with nothing in it: what holds nothing is not sound.
+        if not quiet:
+            validation.problems.append(Problem(message="no evidence in this file", origin=Origin(file=str(path))))
+        return False
     return True

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -95,9 +96,12 @@ class EvidenceRun:
 
     def _write(self, entries: list[RunEntry], more: bool) -> None:
         folder = self.home / "runs" / RUN_ID
-        beside = folder.with_name(f".{RUN_ID}.new")
-        shutil.rmtree(beside, ignore_errors=True)
+        # Outside of `runs`, where every folder with a header counts as a run.
+        beside, before = self.home / f".{RUN_ID}.new", self.home / f".{RUN_ID}.old"
+        for left in (beside, before):
+            shutil.rmtree(left, ignore_errors=True)
         beside.mkdir(parents=True)
+        folder.parent.mkdir(exist_ok=True)
         suite = self._suite or Suite(name=self.path.name)
         header = RunHeader(
             run_id=RUN_ID,
@@ -111,9 +115,11 @@ class EvidenceRun:
         (beside / SUITE).write_text(write_native(suite), encoding="utf-8")
         (beside / RESULTS).write_bytes(b"".join(_encode(entry) + b"\n" for entry in entries))
         (beside / ENDED).write_bytes(msgspec.json.encode({"ended": "completed"}))
-        # Exchanged as a whole: a page that is asked for meanwhile finds the old records or the new ones.
-        shutil.rmtree(folder, ignore_errors=True)
+        # Exchanged as a whole, and the old ones deleted afterwards, which takes its time: a page that is asked for meanwhile finds records.
+        if folder.exists():
+            folder.rename(before)
         beside.rename(folder)
+        shutil.rmtree(before, ignore_errors=True)
 
 
 def _encode(told: RunEntry | RunHeader) -> bytes:
@@ -129,6 +135,8 @@ def _list_files(path: Path) -> tuple[tuple[str, int, int], ...]:
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     found: list[tuple[str, int, int]] = []
     for file in files:
-        state = file.stat()
-        found.append((str(file), state.st_size, state.st_mtime_ns))
+        # One that is gone by now was replaced or deleted, which the next look sees.
+        with suppress(FileNotFoundError):
+            state = file.stat()
+            found.append((str(file), state.st_size, state.st_mtime_ns))
     return tuple(found)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -51,7 +51,7 @@ class Recorder:
         return view
 
     def close(self) -> None:
-        """Drop from the file what was recorded anew, and close it."""
+        """Drop from the file what was recorded anew, and close it. Raises `StoreError` where it is not the file that was recorded."""
         if self._file < 0:
             return
         try:
@@ -66,7 +66,9 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        # What went wrong first is the story; that the file cannot be put in order as well is not.
+        with suppress(StoreError) if error is not None else nullcontext():
+            self.close()
 
     def keep_entry(self, view: RecordingTape, entry: Entry) -> None:
         """Write one exchange, unless its attempt has been started anew meanwhile."""
@@ -129,6 +131,8 @@ class Recorder:
         except OSError:
             # The file is right as it is, only longer than it need be: it is read by its `begin` lines, and compacted next time.
             partial.unlink(missing_ok=True)
+        except InputError as error:
+            raise StoreError(f"the cassette {self._path} was changed while it was recorded, and cannot be read any more: {error}") from None
 
 
 class RecordingTape:

@@ -204,25 +204,44 @@ def _make_absent(reason: str) -> Undecided:
 
 def compare_values(operator: str, left: Json, right: Json, scope: Scope) -> bool | Undecided:
     """Return whether two values relate as `operator` says, or why they cannot be compared."""
-    if operator == "not in":
-        inside = _is_in(left, right)
-        return inside if isinstance(inside, Undecided) else not inside
-    if operator == "in":
-        return _is_in(left, right)
+    if operator in ("in", "not in"):
+        inside = _is_in(left, right, scope)
+        return inside if isinstance(inside, Undecided) else inside == (operator == "in")
+    if operator in ("==", "!="):
+        equal = _is_equal(left, right, scope)
+        return equal if isinstance(equal, Undecided) else equal == (operator == "==")
     if isinstance(left, date) or isinstance(right, date):
         sign = _order_moments(left, right, scope)
-        if isinstance(sign, Undecided):
-            return sign
-        return sign == 0 if operator == "==" else sign != 0 if operator == "!=" else _ORDERS[operator](sign)
-    if operator in ("==", "!="):
-        return deep_equal(left, right) == (operator == "==")
+        return sign if isinstance(sign, Undecided) else _ORDERS[operator](sign)
     comparable = (_is_number(left) and _is_number(right)) or (isinstance(left, str) and isinstance(right, str))
     if not comparable:
         return Undecided(f"{_describe(left)} and {_describe(right)} have no order", "wrong_type")
     return _ORDERS[operator]((left > right) - (left < right))
 
 
-def _is_in(item: Json, holder: Json) -> bool | Undecided:
+def _is_equal(left: Json, right: Json, scope: Scope) -> bool | Undecided:
+    """Return whether two values are equal; a date equals the text that tells the same moment, in a list too."""
+    if isinstance(left, date) or isinstance(right, date):
+        sign = _order_moments(left, right, scope)
+        return sign if isinstance(sign, Undecided) else sign == 0
+    if not (_holds_dates(left) or _holds_dates(right)):
+        return deep_equal(left, right)
+    if not isinstance(left, (list, tuple)) or not isinstance(right, (list, tuple)) or len(left) != len(right):
+        return False
+    spend(8 * len(left))
+    verdicts = [_is_equal(one, other, scope) for one, other in zip(left, right, strict=True)]
+    # One pair that differs decides it, whatever the others are.
+    if False in verdicts:
+        return False
+    return next((one for one in verdicts if isinstance(one, Undecided)), True)
+
+
+def _holds_dates(value: Json) -> bool:
+    # Only a list that a condition writes down holds them: evidence tells moments as text.
+    return isinstance(value, (list, tuple)) and any(isinstance(one, date) for one in value)
+
+
+def _is_in(item: Json, holder: Json, scope: Scope) -> bool | Undecided:
     if isinstance(holder, str):
         spend(len(holder) // 1000 + 1)
         if item == "":
@@ -233,11 +252,17 @@ def _is_in(item: Json, holder: Json) -> bool | Undecided:
         return item in holder if isinstance(item, str) else Undecided(f"{_describe(item)} cannot be a key of an object", "wrong_type")
     if not isinstance(holder, (list, tuple)):
         return Undecided(f"nothing can be in {_describe(holder)}", "wrong_type")
-    if isinstance(item, str):
+    if isinstance(item, str) and not _holds_dates(holder):
         spend(len(holder))
         return item in holder  # a text equals nothing but a text
     spend(8 * len(holder))
-    return any(deep_equal(item, each) for each in holder)
+    unlike: Undecided | None = None
+    for each in holder:
+        equal = _is_equal(item, each, scope)
+        if equal is True:
+            return True
+        unlike = equal if isinstance(equal, Undecided) else unlike
+    return unlike or False
 
 
 def _order_moments(left: Json, right: Json, scope: Scope) -> int | Undecided:

@@ -48,10 +48,12 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 class _Node:
     """One schema object: where it leads, and its bound at the depth under consideration."""
 
-    __slots__ = ("before", "children", "exclusive", "now", "rank", "same", "schema")
+    __slots__ = ("before", "children", "exclusive", "homes", "now", "rank", "same", "schema")
 
     def __init__(self, schema: dict[str, Json]) -> None:
         self.schema = schema
+        self.homes: dict[int, _Node] = {}
+        """The resources that it stands in, by their identity: the document, and every part around it that has an address of its own."""
         self.same: list[_Node] = []
         self.children: list[_Node] = []
         self.exclusive: list[list[_Node]] = []
@@ -224,21 +226,29 @@ class _Graph:
 
     def _collect(self) -> None:
         # Every object counts as a schema, wherever it stands: a reference may point anywhere.
-        pending: list[Json] = [self.root]
+        pending: list[tuple[Json, dict[int, _Node]]] = [(self.root, {})]
+        visits = 0
         while pending:
-            value = pending.pop()
+            value, around = pending.pop()
             if isinstance(value, dict):
-                if id(value) in self.by_object:
+                node = self.by_object.get(id(value)) or self._add(value)
+                # An object that an alias puts into several places stands in the resources of all of them.
+                if node.homes and around.keys() <= node.homes.keys():
                     continue
-                self._add(value)
-                pending.extend(value.values())
+                homes = {**node.homes, **around} if node.homes else around
+                visits += 1
+                if value is self.root or isinstance(value.get("$id"), str) or isinstance(value.get("id"), str):
+                    homes = {**homes, id(node): node}
+                    visits += len(homes)  # for the memory that they take
+                if visits > _MOST_SCHEMAS:
+                    raise SpecError(f"the schema has more than {_MOST_SCHEMAS} parts", field="schema")
+                node.homes = homes
+                pending.extend((child, node.homes) for child in value.values())
             elif isinstance(value, (list, tuple)):
-                pending.extend(value)
+                pending.extend((child, around) for child in value)
 
-    def _add(self, schema: dict[str, Json]) -> None:
+    def _add(self, schema: dict[str, Json]) -> _Node:
         node = _Node(schema)
-        if len(self.nodes) >= _MOST_SCHEMAS:
-            raise SpecError(f"the schema has more than {_MOST_SCHEMAS} parts", field="schema")
         self.nodes.append(node)
         self.by_object[id(schema)] = node
         for key in ("$anchor", "$dynamicAnchor"):
@@ -250,14 +260,15 @@ class _Graph:
                 self.resources.setdefault(_find_last_part(base), []).append(node)
                 if fragment:
                     self.anchors.setdefault(fragment, []).append(node)
+        return node
 
     def _connect_node(self, node: _Node) -> None:
         schema = node.schema
         for key in _REFERENCES:
             if isinstance(reference := schema.get(key), str):
-                node.same.extend(self._find_targets(reference))
+                node.same.extend(self._find_targets(node, reference))
         if schema.get("$recursiveAnchor") is True or "$recursiveRef" in schema:
-            node.same.extend(self._find_targets("#"))
+            node.same.extend(self._find_targets(node, "#"))
         for key in _SAME_LISTS:
             node.same.extend(self._list_nodes_of_values(schema.get(key)))
         for key in _SAME_ONE:
@@ -282,16 +293,17 @@ class _Graph:
     def _list_nodes_of_members(self, values: Json) -> list[_Node]:
         return self._list_nodes_of_values(list(values.values())) if isinstance(values, dict) else []
 
-    def _find_targets(self, reference: str) -> list[_Node]:
+    def _find_targets(self, node: _Node, reference: str) -> list[_Node]:
         base, _, fragment = reference.partition("#")
-        homes = self.resources.get(_find_last_part(base), []) if base else [self.by_object[id(self.root)]]
+        # Without an address it counts from the resource it stands in; which of those around it that is depends on the draft.
+        homes = self.resources.get(_find_last_part(base), []) if base else list(node.homes.values())
         if not fragment:
             return homes
         if not fragment.startswith("/"):
             return self.anchors.get(fragment, [])
-        # A pointer counts from the resource it stands in; which one that is does not matter for a bound.
-        everywhere = homes if base else [*homes, *(node for nodes in self.resources.values() for node in nodes)]
-        return [target for home in everywhere if (target := self._follow_pointer(home.schema, fragment)) is not None]
+        found = [target for home in homes if (target := self._follow_pointer(home.schema, fragment)) is not None]
+        # Each once: a target that is counted twice doubles the bound at every level of a tree.
+        return list({id(target): target for target in found}.values())
 
     def _follow_pointer(self, start: Json, pointer: str) -> _Node | None:
         value = start

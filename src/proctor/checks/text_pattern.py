@@ -47,13 +47,17 @@ class ResponseMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 _ENDS: Final = ("$", "(?!", "\\b", "\\B")
 """Signs of a pattern that looks at where the text ends, or at what does not follow."""
+_LITERAL: Final = re.compile(r"\\[^bB]|\[(?:\\.|[^\]\\])*(?:\]|\\?\Z)", re.DOTALL)
+"""An escaped sign or a class of signs, in which a `$` stands for itself; one that is not closed reaches to the end, or many would be
+searched again and again."""
 
 
 def _declare_reads(spec: ResponseMatches) -> Reads:
-    if not spec.should_match:
-        return Reads(("answer",), "absence")
-    # On half of an answer `$` would match where the answer was cut off, so such a match proves nothing.
-    return Reads(("answer",), "exact" if any(sign in spec.pattern for sign in _ENDS) else "presence")
+    # On half of an answer `$` would match where the answer was cut off, so such a match proves nothing, be it wanted or forbidden.
+    signs = _LITERAL.sub("", spec.pattern)
+    if any(sign in signs for sign in _ENDS):
+        return Reads(("answer",), "exact", "fail" if spec.should_match else "error")
+    return Reads(("answer",), "presence" if spec.should_match else "absence")
 
 
 def _locate(spec: ResponseMatches, evidence: Evidence) -> Iterator[TextRange]:

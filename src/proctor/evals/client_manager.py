@@ -110,7 +110,11 @@ class MCPClientManager:
         if self.get_connection_status(server) != "disconnected":
             raise TargetError(f"MCP server {server!r} is {self.get_connection_status(server)} already")
         if config is not None:
-            self._settings[server] = self._read_settings(server, config)
+            settings = self._read_settings(server, config)
+            # What is left of a connection that was lost, or never came to be, would be connected again by the settings it has.
+            if server in self._settings:
+                await self.disconnect_server(server)
+            self._settings[server] = settings
         await self._get_listing(server)
 
     async def disconnect_server(self, server: str) -> None:
@@ -129,7 +133,11 @@ class MCPClientManager:
 
     async def disconnect_all_servers(self) -> None:
         """Disconnect all servers, side by side."""
-        await asyncio.gather(*(self.disconnect_server(name) for name in self._settings))
+        # All of them are waited for: one that fails must not leave the others half closed.
+        ends = await asyncio.gather(*(self.disconnect_server(name) for name in self._settings), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
 
     async def ping_server(self, server: str) -> bool:
         """Return whether a server answers now; connects it where it is not connected."""

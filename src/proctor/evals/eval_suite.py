@@ -45,10 +45,8 @@ class EvalSuite(Figures):
             raise ValueError(f"suite {self._name!r} has a test named {test.get_name()!r} already")
         if any(test.get_id() == other.get_id() for other in self._tests.values()):
             raise ValueError(f"suite {self._name!r} has a test with the id {test.get_id()!r} already")
-        if self._match_options is not None:
-            test.inherit_match_options(self._match_options)
-        if self._scorers:
-            test.inherit_scorers(self._scorers)
+        if self._match_options is not None or self._scorers:
+            test.inherit(self._match_options, self._scorers)
         self._tests[test.get_name()] = test
         return self
 

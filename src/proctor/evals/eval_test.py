@@ -97,21 +97,20 @@ class EvalTest(Figures):
         scenario = Scenario(title=self._name, key=self._id, is_negative_test=self._negative)
         return Grading(expectations, self._scorers, scenario, self._expected_output)
 
-    def inherit_match_options(self, options: Mapping[str, object]) -> None:
-        """Take the options of a suite, where the test has none of its own."""
-        if self._match_options is None:
-            self._match_options = dict(options)
-            self._grading = self._make_grading()
+    def inherit(self, match_options: Mapping[str, object] | None, scorers: Iterable[Scorer]) -> None:
+        """Take the options of a suite, where the test has none of its own, and its scorers, before its own.
 
-    def inherit_scorers(self, scorers: Iterable[Scorer]) -> None:
-        """Take the scorers of a suite, before those of its own. Raises `ValueError` where two have one id."""
-        own = self._scorers
-        self._scorers = (*(each for each in scorers if each not in own), *own)
+        Raises `ValueError` where two scorers have one id, and what options raise that cannot be used.
+        """
+        before = self._match_options, self._scorers
+        if self._match_options is None and match_options is not None:
+            self._match_options = dict(match_options)
+        self._scorers = (*(each for each in scorers if each not in self._scorers), *self._scorers)
         try:
             self._grading = self._make_grading()
-        except ValueError:
+        except Exception:
             # The test stays as it was, so that it can still be used without the suite.
-            self._scorers = own
+            self._match_options, self._scorers = before
             raise
 
     @show_options(RunWatchers)

@@ -14,7 +14,8 @@ from proctor.evidence.otlp_logs import read_logs
 from proctor.evidence.otlp_logs_protobuf import read_traces_or_logs
 from proctor.evidence.shape import dict_or_empty
 from proctor.evidence.span_evidence import build_evidence
-from proctor.evidence.spans import Span, is_event_only, merge_spans, read_request_spans
+from proctor.evidence.span_merging import merge_spans
+from proctor.evidence.spans import Span, is_event_only, read_request_spans
 from proctor.model.evidence import Evidence, Json
 
 _KEYS = ("resourceSpans", "resource_spans")

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from proctor.evidence.span_kind import find_kind
-from proctor.evidence.spans import Span, TreeSpan, merge_tree_span
+from proctor.evidence.span_merging import merge_tree_span
+from proctor.evidence.spans import Span, TreeSpan
 
 
 class SpanRow(msgspec.Struct, frozen=True, gc=False):

@@ -19,7 +19,7 @@ from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import describe_unknown_member, list_unknown_members, split_words
-from proctor.evidence.shape import find_first, list_at, read_object, read_text, wrong_kind_error
+from proctor.evidence.shape import find_first, list_at, list_texts, read_object, read_text, wrong_kind_error
 from proctor.model.evidence import (
     CdsState,
     FaxState,

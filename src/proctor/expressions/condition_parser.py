@@ -68,7 +68,7 @@ class _Parser:
             raise SpecError("the condition is empty", offset=0)
         condition = self._read_either()
         rest = self._peek()
-        if rest.kind in COMPARISONS or rest.value == "in":
+        if rest.kind in COMPARISONS or self._is_word("in"):
             raise SpecError("comparisons are not chained", offset=rest.offset, hint="write `0 < x and x < 5`")
         if rest.kind != "end":
             raise SpecError(f"unexpected {shorten(rest.source, 40)!r} after the condition", offset=rest.offset)
@@ -83,8 +83,8 @@ class _Parser:
         self._at += 1
         return word
 
-    def _is_word(self, *words: str) -> bool:
-        word = self._peek()
+    def _is_word(self, *words: str, ahead: int = 0) -> bool:
+        word = self._peek(ahead)
         return word.kind == "name" and word.value in words
 
     def _require(self, kind: str, where: str) -> Token:
@@ -174,7 +174,7 @@ class _Parser:
         operator = None
         if word.kind in COMPARISONS or self._is_word("in"):
             operator = self._next().source
-        elif self._is_word("not") and self._peek(1).value == "in":
+        elif self._is_word("not") and self._is_word("in", ahead=1):
             self._at += 2
             operator = "not in"
         if operator is None:

@@ -1,8 +1,8 @@
 r"""The words of an expression, each with its place.
 
 A name is a letter or underscore, then letters, digits and underscores. A number is `[-] digits [. digits]`. Text stands in single or
-double quotes, with the escapes `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX`. Then there are `(`, `)` and `,`, in
-conditions also comparisons, brackets and dots; white space between is free.
+double quotes, with the escapes `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX`, of which two may make one
+character, as in JSON. Then there are `(`, `)` and `,`, in conditions also comparisons, brackets and dots; white space between is free.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ _LONGEST_NUMBER = 100
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 _NAME = re.compile(r"[^\W\d]\w*")
+_UNIT = re.compile(r"\\u([0-9a-fA-F]{4})")
+_PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
 
 SYMBOLS = ("(", ")", ",")
@@ -112,7 +114,11 @@ def _escape(text: str, at: int) -> tuple[str, int]:
     letter = text[at + 1 : at + 2]
     if letter in _ESCAPES and letter:
         return _ESCAPES[letter], 2
-    digits = text[at + 2 : at + 6]
-    if letter == "u" and len(digits) == 4 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
-        return chr(int(digits, 16)), 6
+    if (pair := _PAIR.match(text, at)) is not None:
+        return chr(0x10000 + ((int(pair[1], 16) - 0xD800) << 10) + int(pair[2], 16) - 0xDC00), 12
+    if (unit := _UNIT.match(text, at)) is not None:
+        code = int(unit[1], 16)
+        if 0xD800 <= code <= 0xDFFF:
+            raise SpecError(f"{unit[0]} is half of a character", offset=at, hint="both halves are written, as in \\ud83d\\ude00")
+        return chr(code), 6
     raise SpecError(f"unknown escape {text[at : at + 2]!r}", offset=at, hint="a backslash itself is written \\\\")

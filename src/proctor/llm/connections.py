@@ -108,8 +108,11 @@ class Connections:
         transports, self._transports, self._idle = self._transports, set(), []
         # Connections of another loop cannot be closed from this one.
         if self._loop is asyncio.get_running_loop():
-            for transport in transports:
-                await transport.aclose()
+            # All of them: an error of one must not leave the others open.
+            ends = await asyncio.gather(*(transport.aclose() for transport in transports), return_exceptions=True)
+            for end in ends:
+                if isinstance(end, BaseException):
+                    raise end
 
     def _build_request(self, url: str, content: bytes) -> httpx2.Request:
         import httpx2  # loaded by the caller

@@ -135,7 +135,8 @@ def make_canonical_key(value: Json, depth: int = 0) -> Hashable:
         return ("boolean", value)
     if isinstance(value, (int, float)) and abs(value) >= _SPREAD:
         # Python gives multiples of this number the same place in a table, so a list of them would be walked again for each.
-        return ("large", str(int(value)) if value - value == 0 else str(value))
+        # In hexadecimal: Python refuses to write thousands of decimal digits, which a suite can ask for.
+        return ("large", hex(int(value)) if value - value == 0 else str(value))
     # NaN equals nothing, but a table would find the very same object by identity.
     if isinstance(value, float) and value != value:
         return object()

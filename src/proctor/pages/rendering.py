@@ -39,10 +39,10 @@ def make_environment() -> Environment:
     """Return the templates of this package, with what all of them use."""
     try:
         from jinja2 import Environment, PackageLoader, pass_context  # only pages need it
-
-        from proctor.pages.undefined import UnknownName  # as above
     except ModuleNotFoundError:
         raise MissingExtra("The web pages", "serve") from None
+    from proctor.pages.undefined import UnknownName  # as above
+
     environment = Environment(
         loader=PackageLoader("proctor.pages"), autoescape=True, undefined=UnknownName, trim_blocks=True, lstrip_blocks=True
     )

@@ -118,4 +118,5 @@ class ProcessGuard:
 
 GUARD = ProcessGuard()
 atexit.register(GUARD.say_goodbye)
-os.register_at_fork(after_in_child=GUARD.drop_after_fork)
+if hasattr(os, "register_at_fork"):  # Windows forks no processes
+    os.register_at_fork(after_in_child=GUARD.drop_after_fork)

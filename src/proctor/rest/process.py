@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import resource
 import signal
 import socket
 import sys
@@ -34,7 +33,8 @@ from proctor.service.decisions.pool import DecisionPool
 GRACE_S = 15
 _BACKLOG = 1024
 _OTHER_FILES = 256
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Windows has no SIGHUP.
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
 def _tune_interpreter() -> None:
@@ -48,6 +48,10 @@ def _tune_interpreter() -> None:
 
 def _allow_files(connections: int) -> None:
     """Let the process have as many files open as it may have connections, and some beside them."""
+    try:
+        import resource  # not on Windows, which has no such bound
+    except ImportError:
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -137,13 +141,16 @@ def stop_by_signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
             stopping.set()  # streams that would never end see this
         server.handle_exit(number, None)
 
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, stop, number)
+    # The event loop on Windows has no signal handlers; there Ctrl-C comes as an exception.
+    with contextlib.suppress(NotImplementedError):
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, stop, number)
     try:
         yield
     finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+        with contextlib.suppress(NotImplementedError):
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
 
 
 def make_server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:

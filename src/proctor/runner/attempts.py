@@ -11,15 +11,16 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.decide.prepare import PreparedCase
-from proctor.errors import TargetError
+from proctor.errors import StoreError, TargetError
 from proctor.model.attempt import Attempt, Speaker
+from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.numbers import is_number
 from proctor.model.result import CaseResult
 from proctor.model.show import exception_text
 from proctor.model.typed import make_json_decoder
 from proctor.model.verdict import errored
-from proctor.runner.budgeted_speaker import BudgetedSpeaker, ConversationStopped
+from proctor.runner.budgeted_speaker import BudgetedSpeaker, ConversationStopped, measure_answer
 from proctor.runner.events import Event
 from proctor.runner.limits import AttemptGate, BudgetMeter
 from proctor.runner.ports import RunPorts
@@ -56,19 +57,12 @@ class AttemptDriver:
     async def drive(self, prepared: PreparedCase, number: int) -> tuple[CaseResult | None, Evidence | None]:
         """Drive the agent and return the result with its evidence; no result yet where a judge has to decide.
 
-        Raises `ConversationStopped` where the budget of the run ended it in its middle.
+        Raises `ConversationStopped` where the budget of the run ended it in its middle, and `StoreError` where it cannot be recorded.
         """
         case = prepared.case
         if case.skip is not None:
             return prepared.decide(Evidence(), attempt=number), None
-        attempt = Attempt(
-            case=case,
-            number=number,
-            # The same for every retry, so that the other side can tell a retry from a new attempt; bounded to fit a header.
-            request_id=f"{self._run_id}:{case.id}:{number}"[-180:],
-            session_id=f"{self._run_id}-{case.id}-{number}"[-180:],
-            timeout_s=self._settings.timeout_s,
-        )
+        attempt = self._make_attempt(case, number)
         tape = self._ports.tape_for(case.id, number)
         for tried in range(self._settings.retries + 1):
             spoken = attempt
@@ -83,8 +77,12 @@ class AttemptDriver:
                     seen = error.evidence if error.evidence is None or explain_unusable(error.evidence) is None else None
                     broken = make_broken_result(prepared, number, error.code, exception_text(error, _LONGEST_REASON))
                     return broken if seen is None else prepared.add_cost(broken, seen), seen
+                self._count_try(prepared, number, error.evidence)
                 await self._wait_before_retry(case.id, number, tried, exception_text(error), error.code, error.retry_after_s)
                 continue
+            except StoreError:
+                # No fault of the target: what cannot be recorded must not be driven, and the others could not be recorded either.
+                raise
             except Exception as error:  # a bug in a target is this attempt's error, not the end of the run
                 told = f"a bug in the target: {type(error).__name__}: {exception_text(error)}"
                 return make_broken_result(prepared, number, "internal_error", told), None
@@ -95,6 +93,7 @@ class AttemptDriver:
             retry_after = _get_asked_pause_s(evidence)
             last = tried == self._settings.retries or self._is_out_of_time()
             if retry_after is not None and not last and not self._asks_for_too_long("rate_limited", retry_after):
+                self._count_try(prepared, number, evidence)
                 await self._wait_before_retry(case.id, number, tried, "the agent answered 429", "rate_limited", retry_after)
                 continue
             self._gate.note_success()
@@ -102,6 +101,16 @@ class AttemptDriver:
                 return None, evidence
             return await self._decide(prepared, evidence, number), evidence
         raise AssertionError("every way through the loop returns")
+
+    def _make_attempt(self, case: Case, number: int) -> Attempt:
+        return Attempt(
+            case=case,
+            number=number,
+            # The same for every retry, so that the other side can tell a retry from a new attempt; bounded to fit a header.
+            request_id=f"{self._run_id}:{case.id}:{number}"[-180:],
+            session_id=f"{self._run_id}-{case.id}-{number}"[-180:],
+            timeout_s=self._settings.timeout_s,
+        )
 
     def _give_speaker(self, prepared: PreparedCase, attempt: Attempt, tape: Tape) -> Attempt:
         """Return the attempt with its simulated user, who knows nothing of tries before this one and stops when the budget is spent."""
@@ -114,6 +123,15 @@ class AttemptDriver:
         if self._spent.bounds_spending:
             speaker = BudgetedSpeaker(speaker, self._spent, prepared.prices, (attempt.case.id, attempt.number))
         return msgspec.structs.replace(attempt, speaker=speaker)
+
+    def _count_try(self, prepared: PreparedCase, number: int, seen: Evidence | None) -> None:
+        """Count what a try took that is made again: only the last one leaves evidence by which an attempt is counted."""
+        held = self._spent.release((prepared.case.id, number))
+        # What a conversation took is held while it is under way, that of its user included.
+        if held is None and seen is not None and explain_unusable(seen) is None:
+            held = measure_answer(seen, prepared.prices)
+        if held is not None:
+            self._spent.add_spending(held)
 
     async def _decide(self, prepared: PreparedCase, evidence: Evidence, number: int) -> CaseResult:
         if self._ports.decides is None:

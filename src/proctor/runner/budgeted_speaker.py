@@ -31,7 +31,7 @@ class BudgetedSpeaker:
     async def say_next(self, answer: Evidence | None) -> str | None:
         """Return what the user says next. Raises `TargetError` where the run may spend no more."""
         if answer is not None:
-            self._agent = self._agent.add(self._measure(answer))
+            self._agent = self._agent.add(measure_answer(answer, self._prices))
         text = await self._inner.say_next(answer)
         # After the user has spoken: its model spends tokens on that message, too.
         self._meter.hold(self._attempt, self._agent.add(self._measure_user()))
@@ -46,17 +46,18 @@ class BudgetedSpeaker:
         """Return who spoke and why it ended."""
         return self._inner.describe_ending()
 
-    def _measure(self, answer: Evidence) -> Spending:
-        """Return what one answer of the agent took; a cost that is not known is told when the attempt is over."""
-        tokens = answer.usage.total() if answer.usage is not None else None
-        cost = find_agent_cost(answer, self._prices).agent if self._prices is not None else None
-        return Spending(tokens=tokens or 0, cost=cost or 0.0)
-
     def _measure_user(self) -> Spending:
         ending = self._inner.describe_ending()
         usage = ending.usage if ending is not None else None
         cost = find_user_cost(ending, self._prices)[0] if self._prices is not None else None
         return Spending(user_tokens=(usage.total() if usage is not None else None) or 0, cost=cost or 0.0)
+
+
+def measure_answer(answer: Evidence, prices: PriceList | None) -> Spending:
+    """Return what an answer of the agent took; a cost that is not known is told when the attempt is over."""
+    tokens = answer.usage.total() if answer.usage is not None else None
+    cost = find_agent_cost(answer, prices).agent if prices is not None else None
+    return Spending(tokens=tokens or 0, cost=cost or 0.0)
 
 
 class ConversationStopped(Exception):

@@ -148,13 +148,14 @@ class BudgetMeter:
         """Count what the conversation of an attempt took so far, in place of what was said of it before."""
         self._held[attempt] = spending
 
-    def release(self, attempt: tuple[str, int], *, spent: bool = False) -> None:
-        """Forget what was held: the attempt is over and counted as such; `spent` counts it here, as nothing else is kept of it."""
-        held = self._held.pop(attempt, None)
-        # An attempt that came to its end is counted by its evidence: adding what was held would count it twice.
-        if held is not None and spent:
-            self.add(tokens=held.tokens, user_tokens=held.user_tokens)
-            self.cost += held.cost
+    def release(self, attempt: tuple[str, int]) -> Spending | None:
+        """Return what was held of an attempt, and forget it: it is over, and counted as such or by `add_spending`."""
+        return self._held.pop(attempt, None)
+
+    def add_spending(self, spending: Spending) -> None:
+        """Count what something took of which nothing else is kept."""
+        self.add(tokens=spending.tokens, user_tokens=spending.user_tokens)
+        self.cost += spending.cost
 
     def add_cost(self, cost: Cost | None) -> None:
         """Count what one attempt cost; where that is not known a bound on the cost cannot be kept."""

@@ -8,6 +8,7 @@ the next request there is nothing to wait for.
 """
 
 import asyncio
+import contextlib
 import contextvars
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
@@ -17,7 +18,7 @@ import msgspec
 from proctor.cassettes.ports import Tape
 from proctor.decide.judging import settle
 from proctor.decide.prepare import PreparedCase
-from proctor.errors import InputError, TargetError
+from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.lazy_cases import is_lazy
@@ -86,7 +87,7 @@ class Runner:
     async def run(self, done: Iterable[tuple[str, int]] = ()) -> RunOutcome:
         """Drive everything that is not in `done`.
 
-        Raises `TargetError` where the target cannot be opened, and `StoreError` where results cannot be kept.
+        Raises `TargetError` where the target cannot be opened, and `StoreError` where results or recordings cannot be kept.
         """
         # What an interrupted run has kept is not driven again.
         finished = set(done)
@@ -103,9 +104,14 @@ class Runner:
         # Outside of the `try`: a target that could not be opened has cleaned up itself.
         await self._open_target()
         try:
-            return await self._drive_attempts(waiting)
-        finally:
-            await self._ports.target.close()
+            outcome = await self._drive_attempts(waiting)
+        except BaseException:
+            # Why the run ended is what is told, not what happened then.
+            with contextlib.suppress(Exception):
+                await self._ports.target.close()
+            raise
+        await self._ports.target.close()
+        return outcome
 
     async def _open_target(self) -> None:
         bound = asyncio.timeout(self._settings.open_s)
@@ -158,7 +164,7 @@ class Runner:
                     # Attempts that are being cancelled start no others.
                     self._more = False
         except BaseExceptionGroup as several:
-            # Only results that cannot be kept end a run from inside; one of them tells the story.
+            # Only what cannot be kept ends a run from inside; one of them tells the story.
             first: BaseException = several
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
@@ -212,6 +218,9 @@ class Runner:
         try:
             self._tell(Event(kind="started", case=prepared.case.id, attempt=number))
             result, evidence = await self._driver.drive(prepared, number)
+            # An attempt that came to its end is counted by its evidence; one that left none has spent all the same.
+            if evidence is None:
+                self._count_held(key)
             # A place at the judge is waited for while the place at the agent is still held: so a slow judge slows the agent down.
             waits = result is None and await self._at_the_judge.acquire()
         except asyncio.CancelledError:
@@ -220,7 +229,7 @@ class Runner:
             raise
         except ConversationStopped as stopped:
             # Nothing is kept of it, as of an attempt that never began: whoever resumes the run drives it from its beginning.
-            self._spent.release(key, spent=True)
+            self._count_held(key)
             self.wind_down(f"{stopped.why}; the conversation of {key[0]!r} was left in its middle")
             return
         finally:
@@ -252,6 +261,11 @@ class Runner:
         # A place may have waited for the disk.
         self._start_attempts(group)
 
+    def _count_held(self, key: tuple[str, int]) -> None:
+        held = self._spent.release(key)
+        if held is not None:
+            self._spent.add_spending(held)
+
     def _count_tokens(self, evidence: Evidence | None) -> None:
         usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None
         user = evidence.simulated_user.usage if evidence is not None and evidence.simulated_user is not None else None
@@ -281,6 +295,8 @@ class Runner:
                 return await self._ports.decides.decide_one(prepared.case, evidence, attempt=number, clock=self._ports.now(), ask=ask)
             deliberation = prepared.deliberate(evidence, None, number, self._ports.now, fail_fast=self._settings.fail_fast)
             return await settle(deliberation, ask)
+        except StoreError:
+            raise  # its words cannot be recorded, which is no bug of the judge
         except Exception as error:  # the others go on
             return make_broken_result(
                 prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {exception_text(error)}"

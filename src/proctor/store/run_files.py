@@ -14,13 +14,17 @@ run that is being written is locked; a second process is told so.
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import queue
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # not on Windows; there two writers of a run are not told apart
+    fcntl = None
 
 import msgspec
 
@@ -38,6 +42,8 @@ CASES = "cases.jsonl"
 """The cases of a suite that has too many for one text, a line each."""
 _HEADER = make_json_decoder(RunHeader)
 _ENTRY = make_json_decoder(RunEntry)
+# macOS and Windows have only `fsync`, which writes more.
+_FORCE_TO_DISK = getattr(os, "fdatasync", os.fsync)
 _LOCK_TRIES = 5
 """How often the lock of a file is tried for: whoever only looks whether it is locked holds it for an instant."""
 _Line = tuple[bytes, "asyncio.Future[None]"]
@@ -267,7 +273,7 @@ class _Writer:
             while data:
                 data = data[os.write(self._file, data) :]
             # Enough for an appended file: it also writes the new length, and leaves out only the times.
-            os.fdatasync(self._file)
+            _FORCE_TO_DISK(self._file)
         except OSError as error:
             fault = StoreError(f"results cannot be kept in {str(self._path)!r}: {error.strerror}")
             try:
@@ -301,6 +307,8 @@ def _write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 def _try_to_lock(file: int) -> bool:
     """Take the lock of a writer; return False when another process has it."""
+    if fcntl is None:
+        return True
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -315,6 +323,8 @@ def _is_locked(path: Path) -> bool:
     """Return whether some process is writing these results."""
     try:
         with path.open("rb") as file:
+            if fcntl is None:
+                return False
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -325,6 +335,8 @@ def _is_locked(path: Path) -> bool:
 
 def _sync_folder(path: Path) -> None:
     """Force to disk which files a folder has."""
+    if os.name == "nt":  # which opens no folders, and keeps their contents by itself
+        return
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -7,6 +7,7 @@ or program passes nothing before an agent is called in it, since whoever has an 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -158,7 +159,7 @@ def _start_command(candidate: Candidate | None) -> Starter:
 
 def _start_mcplab(candidate: Candidate | None) -> Starter:
     if candidate is not None and candidate.workspace is not None:
-        return Starter(files={}, next=f"proctor run {candidate.workspace}", schema=False)
+        return Starter(files={}, next=f"proctor run {shlex.quote(str(candidate.workspace))}", schema=False)
     remarks = ("write the address of your MCP server into suite.yaml", "the agent needs OPENAI_API_KEY")
     return Starter(
         files={"suite.yaml": _read_template("mcplab")}, next="proctor run suite.yaml", remarks=remarks, schema=False, keeps_suite=False

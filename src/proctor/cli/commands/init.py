@@ -87,7 +87,7 @@ def _show(candidate: Candidate) -> str:
 def _tell_next(command: str, folder: str, kind: str, written: Sequence[Path]) -> str:
     """Return the next command as it is given from here."""
     if kind == RECORDED and len(written) > 1 and written[1].suffix == ".jsonl":
-        return f"proctor check {written[0]} {written[1]}"
+        return shlex.join(["proctor", "check", str(written[0]), str(written[1])])
     return command if Path(folder).resolve() == Path.cwd() else f"cd {shlex.quote(folder)} && {command}"
 
 

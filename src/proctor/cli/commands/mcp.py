@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from proctor.service.hub import Hub
 
 LEAVING_S = 10.0
+# Windows has no SIGHUP.
+_ENDINGS = tuple(
+    (getattr(signal, name), code)
+    for name, code in (("SIGTERM", Exit.PASSED), ("SIGHUP", Exit.PASSED), ("SIGINT", Exit.INTERRUPTED))
+    if hasattr(signal, name)
+)
 
 
 def run(arguments: list[str]) -> int:
@@ -74,11 +80,14 @@ def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
         finally:
             end_process(code)
 
-    for number, code in ((signal.SIGTERM, Exit.PASSED), (signal.SIGHUP, Exit.PASSED), (signal.SIGINT, Exit.INTERRUPTED)):
-        # Kept in a list: the event loop itself holds a task so weakly that it may be collected while it runs.
-        loop.add_signal_handler(number, lambda code=code: ending.append(loop.create_task(leave(code))))
+    # The event loop on Windows has no signal handlers; there Ctrl-C comes as an exception.
+    with contextlib.suppress(NotImplementedError):
+        for number, code in _ENDINGS:
+            # Kept in a list: the event loop itself holds a task so weakly that it may be collected while it runs.
+            loop.add_signal_handler(number, lambda code=code: ending.append(loop.create_task(leave(code))))
     try:
         yield
     finally:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            loop.remove_signal_handler(number)
+        with contextlib.suppress(NotImplementedError):
+            for number, _ in _ENDINGS:
+                loop.remove_signal_handler(number)

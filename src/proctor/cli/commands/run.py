@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import shlex
 import sys
 
 from proctor.actions.found_suites import find_suites
@@ -84,7 +85,8 @@ def _run_suite(options: argparse.Namespace) -> int:
         print("\n".join(write_annotations(live.result.cases)), file=sys.stderr)
         append_summary(lambda: write_markdown(live.result))
     if live.ended == "interrupted":
-        print(f"interrupted; go on with: proctor run {' '.join(options.suites)} --resume {live.result.run_id}", file=sys.stderr)
+        again = shlex.join(["proctor", "run", *options.suites, "--resume", live.result.run_id])
+        print(f"interrupted; go on with: {again}", file=sys.stderr)
         return Exit.INTERRUPTED
     if live.ended == "budget" and options.exitfirst and has_failed(live.result):
         print(f"stopped at the first failure; go on with --resume {live.result.run_id}", file=sys.stderr)

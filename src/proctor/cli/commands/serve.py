@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from proctor.actions.history import find_home
 from proctor.cli.exits import Exit
+from proctor.cli.missing_parts import explain_missing
 from proctor.cli.parser import make_parser
-from proctor.errors import MissingExtra
 
 if TYPE_CHECKING:
     from proctor.rest.settings import Setting
@@ -29,7 +29,7 @@ def _serve(arguments: list[str]) -> int:
     try:
         from proctor.rest.settings import SETTINGS, read_settings  # slow, and an extra
     except ModuleNotFoundError as error:
-        missing = MissingExtra("`proctor serve`", "serve")
+        missing = explain_missing(error, "`proctor serve`", "serve")
         if {"-h", "--help"} & set(arguments):
             # Whoever asks what it does is told so, and what is missing for its options.
             _start_parser(f"\n\n{missing}; its options are shown then.").parse_args(["--help"])
@@ -39,7 +39,7 @@ def _serve(arguments: list[str]) -> int:
     try:
         from proctor.rest.process import serve  # as above
     except ModuleNotFoundError as error:
-        raise MissingExtra("`proctor serve`", "serve") from error
+        raise explain_missing(error, "`proctor serve`", "serve") from error
     asyncio.run(serve(settings, lambda line: print(line, flush=True)))
     return Exit.PASSED
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from proctor.actions.history import find_home
 from proctor.cli.choosing import RUN_HELP, choose_run
 from proctor.cli.exits import Exit
+from proctor.cli.missing_parts import explain_missing
 from proctor.cli.parser import make_parser
-from proctor.errors import InputError, MissingExtra, StoreError
+from proctor.errors import InputError, StoreError
 
 _RUNS = "runs"
 _KEPT = ".proctor"
@@ -52,7 +53,7 @@ def run(arguments: list[str]) -> int:
     try:
         from proctor.rest.view import view  # slow, and an extra
     except ModuleNotFoundError as error:
-        raise MissingExtra("`proctor view`", "serve") from error
+        raise explain_missing(error, "`proctor view`", "serve") from error
     show = _ignore if options.no_open else _open_browser
     with _find_shown(options) as found:
         asyncio.run(view(found.home, found.run, port, lambda line: print(line, flush=True), show, shown=found.path, refresh=found.refresh))

@@ -16,7 +16,8 @@ from proctor.errors import EvidenceError, StoreError
 from proctor.evidence import mibo
 from proctor.evidence.json_bytes import exceeds_depth, too_deep_error
 from proctor.evidence.span_evidence import build_evidence
-from proctor.evidence.spans import Span, SpanGroup, merge_spans
+from proctor.evidence.span_merging import merge_spans
+from proctor.evidence.spans import Span, SpanGroup
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING

@@ -14,8 +14,9 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proctor.errors import EvidenceError, StoreError
+from proctor.evidence.span_merging import merge_spans
 from proctor.evidence.span_rows import SpanRow, TreeSpan, list_span_rows, merge_tree_spans, take_for_tree
-from proctor.evidence.spans import Span, merge_spans, read_span
+from proctor.evidence.spans import Span, read_span
 from proctor.model.evidence import Evidence, Json
 from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller

@@ -1,0 +1,78 @@
+"""One thing that fails to close leaves no other open, and its failure is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from proctor.actions.closing import close_behind
+from proctor.actions.mcplab_target import McplabTarget
+from proctor.actions.run_builder import BuiltRun
+from proctor.actions.run_policy import Seat
+from proctor.actions.together import JudgesTogether, TargetsTogether
+from proctor.actions.users import PartModels, RunUsers
+from proctor.model.case import Suite
+
+
+class Thing:
+    """Fails to close, and says so once it was asked to."""
+
+    name = "thing"
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+        raise ConnectionError(f"thing {self.number} does not close")
+
+
+class Opened:
+    def __init__(self, judge: Thing) -> None:
+        self.judge = judge
+
+
+def users(things: Sequence[Any]) -> RunUsers:
+    return RunUsers([PartModels({str(thing.number): thing}, None) for thing in things], frozenset(), offline=False)
+
+
+def built(things: Sequence[Any]) -> BuiltRun:
+    run = BuiltRun(Suite(name="s"), things[0], things[:2])
+    run.users = users(things[2:3])
+    run.seat = Seat(opened=cast(Any, Opened(things[3])))
+    return run
+
+
+def agents(things: Sequence[Any]) -> McplabTarget:
+    models = {str(thing.number): thing for thing in things[1:]}
+    return McplabTarget(routes={}, agents={}, models=models, servers=things[0], name="agents")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [built, users, agents, lambda things: TargetsTogether([(thing, ()) for thing in things]), lambda things: JudgesTogether(things, {})],
+    ids=["run", "users", "agents of MCPLab", "targets", "judges"],
+)
+def test_all_are_closed_and_the_first_failure_is_told(make: Callable[[Any], Any]) -> None:
+    things = [Thing(number) for number in range(4)]
+    with pytest.raises(ConnectionError, match="thing 0 does not close"):
+        asyncio.run(make(things).close())
+    assert all(thing.closed for thing in things)
+
+
+def test_what_went_wrong_before_it_is_told_and_not_that_closing_failed() -> None:
+    async def work(thing: Thing, *, fails: bool) -> None:
+        async with close_behind(thing):
+            if fails:
+                raise ZeroDivisionError
+
+    things = [Thing(0), Thing(1)]
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(work(things[0], fails=True))
+    with pytest.raises(ConnectionError):
+        asyncio.run(work(things[1], fails=False))
+    assert all(thing.closed for thing in things)
