@@ -167,6 +167,33 @@ def test_of_a_row_group_that_cannot_be_read_the_ids_tell_which_traces_lack_it(co
     assert (error["code"], error["row"], error["rows"]) == ("unreadable_rows", 11, 5)
 
 
+@pytest.mark.parametrize("broken", [b"\xff", b'{"gen_ai.'], ids=["no UTF-8", "no JSON"])
+def test_attributes_in_bytes_that_cannot_be_read_are_never_none(broken: bytes, tmp_path: Path) -> None:
+    call = {"type": "tool_call", "id": "c", "name": "delete_order", "arguments": {}}
+
+    def write_chat(part: dict[str, Any]) -> dict[str, Any]:
+        return {"operation.name": "chat", "output.messages": json.dumps([{"role": "assistant", "parts": [part]}])}
+
+    said = {"type": "text", "content": "ok"}
+    told = [{"operation.name": "invoke_agent"}, write_chat(said), write_chat(call), write_chat(said)]
+    texts = [json.dumps({f"gen_ai.{key}": value for key, value in one.items()}).encode() for one in told]
+    columns = {
+        "trace_id": pa.array([bytes(range(0x80, 0x90))] * 4, pa.binary(16)),
+        "span_id": [f"b7ad6b716920333{number}" for number in range(4)],
+        "parent_span_id": [None, *["b7ad6b7169203330"] * 3],
+        "name": ["run", "one", "two", "three"],
+        "start_time_unix_nano": [10**18 + number for number in range(4)],
+        "end_time_unix_nano": [10**18 + 9 - number for number in range(4)],
+        "raw": pa.array([b"\xff"] * 4, pa.binary()),  # what nobody reads may be anything
+    }
+    suite = write_suite(tmp_path, text="proctor: 1\ncases: [{id: never, expect: [{tool_not_called: delete_order}]}]\n")
+    for name, attributes in (("whole", texts), ("broken", [*texts[:2], broken + texts[2], texts[3]])):
+        pq.write_table(pa.table({**columns, "attributes": pa.array(attributes, pa.binary())}), tmp_path / f"{name}.parquet")
+        evaluate(suite, [tmp_path / f"{name}.parquet"], tmp_path / name)
+    assert [row["outcome"] for row in read_results(tmp_path / "whole")] == ["fail"] and not read_errors(tmp_path / "whole")
+    assert [row["outcome"] for row in read_results(tmp_path / "broken")] == ["error"]
+
+
 def test_text_that_is_no_utf8_is_a_fault_of_its_own_row(tmp_path: Path) -> None:
     rows = [write_phoenix_row(span) for span in read_recording(RECORDING)]
     suite = write_suite(tmp_path, text=SUITE)

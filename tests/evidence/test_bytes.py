@@ -20,7 +20,8 @@ from proctor.evidence.lost_spans import find_lost_traces
 from proctor.evidence.reading import find_spans, read_bytes, read_document, read_line
 from proctor.evidence.recognise import FORMATS, read_data
 from proctor.evidence.span_merging import merge_spans
-from proctor.evidence.spans import convert_any_value
+from proctor.evidence.span_tables import SPAN_TABLES
+from proctor.evidence.spans import NOT_UNDERSTOOD, convert_any_value
 from proctor.model.evidence import Evidence
 from tests.evidence.test_readers import document_of
 from tests.tables import load
@@ -424,3 +425,24 @@ def test_the_trace_of_a_row_is_told_as_a_lost_row_tells_it(row: dict[str, Any]) 
 def test_ids_that_are_not_hexadecimal_stay_as_they_are(id: str) -> None:
     (span,) = find_spans({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": id, "spanId": id, "name": "x"}]}]}]}) or []
     assert (span.trace_id, span.id) == (id, id)
+
+
+_CUT = '{"gen_ai.operation.name": "chat", "gen_ai.output.mess'
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({"context.trace_id": "t", "context.span_id": "a", "span_kind": "CHAIN", "attributes": _CUT}, "attributes"),
+        ({"context": {"trace_id": "t", "span_id": "a"}, "span_kind": "CHAIN", "attributes": [1]}, "attributes"),
+        ({"trace_id": "t", "span_id": "a", "attributes": _CUT}, "attributes"),
+        ({"trace_id": "t", "id": "a", "run_type": "chain", "extra": _CUT}, "extra"),
+        ({"traceId": "t", "id": "a", "type": "SPAN", "metadata": {"attributes": _CUT}}, "metadata.attributes"),
+        ({"trace_id": "tr-1", "spans": [{"trace_id": "t", "span_id": "a", "name": "x", "attributes": _CUT}]}, "attributes"),
+    ],
+    ids=["phoenix", "phoenix, a list", "plain", "langsmith", "langfuse", "mlflow"],
+)
+def test_attributes_that_were_cut_off_are_told_as_not_understood(row: dict[str, Any], name: str) -> None:
+    reader = SPAN_TABLES["mlflow"].read_row if "spans" in row else find_spans
+    (span,) = reader(row) or []
+    assert span.attributes[NOT_UNDERSTOOD] == name

@@ -12,7 +12,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.spans import Span, fold_id
-from proctor.evidence.table_values import read_time_ns
+from proctor.evidence.table_values import open_object, read_time_ns
 from proctor.model.evidence import Json
 from proctor.model.json_values import write_as_text
 
@@ -67,7 +67,8 @@ def _read_observation(row: dict[str, Any]) -> Span:
         raise EvidenceError("$: expected id and traceId, both texts; an observation without them belongs to no trace")
     told = dict_or_empty(decode_container(row.get("metadata")))
     # The export to blob storage has a map of texts here, with JSON in them.
-    attributes: dict[str, Json] = dict(dict_or_empty(decode_container(told.get("attributes"))))
+    attributes: dict[str, Json] = {}
+    attributes |= open_object(told.get("attributes"), "metadata.attributes", attributes)
     attributes[f"{_PREFIX}type"] = (text_or_none(row.get("type")) or "span").lower()
     for name, spellings in _MEMBERS:
         value = find_first(row, *spellings)

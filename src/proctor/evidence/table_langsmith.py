@@ -11,7 +11,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.spans import Span, SpanEvent, fold_id
-from proctor.evidence.table_values import read_time_ns
+from proctor.evidence.table_values import open_object, read_time_ns
 from proctor.model.evidence import Json
 from proctor.model.json_values import write_as_text
 from proctor.model.numbers import to_whole_number
@@ -62,10 +62,11 @@ def _find_parent(row: dict[str, Any], id: str) -> str | None:
 
 def _read_attributes(row: dict[str, Any]) -> dict[str, Json]:
     kind = (text_or_none(row.get("run_type")) or "chain").lower()
-    extra = dict_or_empty(decode_container(row.get("extra")))
+    found: dict[str, Json] = {}
+    extra = open_object(row.get("extra"), "extra", found)
     metadata = dict_or_empty(find_first(extra, "metadata"))
     asked = dict_or_empty(find_first(extra, "invocation_params"))
-    found: dict[str, Json] = {"langsmith.span.kind": kind, "gen_ai.operation.name": _OPERATIONS.get(kind, "chain")}
+    found |= {"langsmith.span.kind": kind, "gen_ai.operation.name": _OPERATIONS.get(kind, "chain")}
     found["gen_ai.system"] = text_or_none(metadata.get("ls_provider")) or "langchain"
     model = find_first(asked, "model", "model_name") or metadata.get("ls_model_name")
     if kind == "llm" and isinstance(model, str):

@@ -14,7 +14,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.spans import Span, fold_id, read_nanoseconds
-from proctor.evidence.table_values import read_events
+from proctor.evidence.table_values import open_object, read_events
 from proctor.model.evidence import Json
 from proctor.model.json_values import write_as_text
 
@@ -61,6 +61,8 @@ def _read_span(entry: dict[str, Any], path: str) -> Span:
     if not trace or not id:
         raise EvidenceError(f"{path}: expected trace_id and span_id; a span without them belongs to no trace")
     code = find_first(status, "code") or entry.get("status_code")
+    attributes: dict[str, Json] = {}
+    attributes |= {key: write_as_text(value) for key, value in open_object(entry.get("attributes"), "attributes", attributes).items()}
     return Span(
         trace_id=fold_id(trace),
         id=id,
@@ -68,7 +70,7 @@ def _read_span(entry: dict[str, Any], path: str) -> Span:
         name=text_or_none(entry.get("name")) or "",
         start_ns=_read_time(entry, "start_time"),
         end_ns=_read_time(entry, "end_time"),
-        attributes={key: write_as_text(value) for key, value in dict_or_empty(decode_container(entry.get("attributes"))).items()},
+        attributes=attributes,
         failed=code == 2 or (isinstance(code, str) and code.rpartition("_")[2].upper() == "ERROR"),
         message=text_or_none(status.get("message") or entry.get("status_message")) or None,
         events=read_events(entry.get("events")),

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.errors import EvidenceError
-from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, find_first, text_or_none
 from proctor.evidence.spans import Span, fold_id
-from proctor.evidence.table_values import flatten_members, read_events, read_time_ns
+from proctor.evidence.table_values import flatten_members, open_object, read_events, read_time_ns
 from proctor.model.evidence import Json
 
 _PREFIX = "attributes."
@@ -37,7 +36,7 @@ def read_row(row: dict[str, Any]) -> list[Span]:
     if not isinstance(trace, str) or not trace or not isinstance(id, str) or not id:
         raise EvidenceError("$.context: expected trace_id and span_id, both texts; a span without them belongs to no trace")
     attributes: dict[str, Json] = {}
-    flatten_members("", dict_or_empty(decode_container(row.get("attributes"))), attributes, AS_TEXT)
+    flatten_members("", open_object(row.get("attributes"), "attributes", attributes), attributes, AS_TEXT)
     for name, value in row.items():
         if name.startswith(_PREFIX) and value is not None:
             flatten_members(name[len(_PREFIX) :], value, attributes, AS_TEXT)

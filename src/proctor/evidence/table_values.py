@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
-from proctor.evidence.spans import SpanEvent
+from proctor.evidence.spans import NOT_UNDERSTOOD, SpanEvent
 from proctor.model.evidence import Json
 from proctor.model.json_values import write_as_text
 from proctor.model.numbers import is_number, to_whole_number
@@ -34,6 +35,14 @@ def read_time_ns(value: Json) -> int:
     if not is_number(value) or not 0 < value < 2**63:
         return 0
     return next((int(value * factor) for least, factor in _UNITS if value >= least), 0)
+
+
+def open_object(value: Json, name: str, attributes: dict[str, Json]) -> dict[str, Any]:
+    """Return an object, which may stand in a text; what is none, such as JSON that was cut off, is named in `attributes` as a doubt."""
+    found = decode_container(value)
+    if not isinstance(found, dict) and found not in (None, "", []):
+        attributes[NOT_UNDERSTOOD] = name
+    return dict_or_empty(found)
 
 
 def flatten_members(name: str, value: Json, found: dict[str, Json], as_text: tuple[str, ...] = (), depth: int = 0) -> None:

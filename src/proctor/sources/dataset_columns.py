@@ -22,7 +22,7 @@ from proctor.model.show import nearest
 from proctor.sources.arrow_values import CANNOT_HOLD, list_values
 from proctor.sources.cells import make_json
 from proctor.sources.dataset_files import import_arrow
-from proctor.sources.lost_rows import LostRows, find_traces, write_id
+from proctor.sources.lost_rows import LostRows, find_row_trace, find_traces, write_id
 from proctor.sources.records import MAX_LINE_BYTES
 
 ID_NAMES = ("trace_id", "traceId", "execution_id", "run_id", "id")
@@ -121,7 +121,7 @@ def list_ids(batch: Any, columns: Columns) -> Sequence[str | None] | None:
 def make_cells(batch: Any, columns: Columns) -> Sequence[Cell]:
     """Return the record of each row of a batch as JSON, or why there is none."""
     if not columns.whole:
-        return _make_rows(cut_nanoseconds(batch))
+        return _make_rows(cut_nanoseconds(batch), columns.spans)
     arrow = import_arrow("pyarrow")
     array = batch.column(columns.names[0])
     if arrow.types.is_dictionary(array.type):
@@ -159,17 +159,17 @@ def cut_nanoseconds(batch: Any) -> Any:
     return batch
 
 
-def _make_rows(batch: Any) -> Sequence[Cell]:
+def _make_rows(batch: Any, spans: bool) -> Sequence[Cell]:
     try:
-        return [_make_row(row) for row in batch.to_pylist(maps_as_pydicts="strict")]
+        return [_make_row(row, spans) for row in batch.to_pylist(maps_as_pydicts="strict")]
     except CANNOT_HOLD:
         # Text which is not UTF-8, or a moment beyond the years of Python, is a fault of its own row and of no other.
-        return [_make_strange_row(batch.slice(number, 1)) for number in range(batch.num_rows)]
+        return [_make_strange_row(batch.slice(number, 1), spans) for number in range(batch.num_rows)]
 
 
-def _make_strange_row(row: Any) -> Cell:
+def _make_strange_row(row: Any, spans: bool) -> Cell:
     try:
-        return _make_row(row.to_pylist(maps_as_pydicts="strict")[0])
+        return _make_row(row.to_pylist(maps_as_pydicts="strict")[0], spans)
     except CANNOT_HOLD as error:
         code = "not_utf8" if isinstance(error, UnicodeDecodeError) else "unreadable_evidence"
         return LostRows(_describe_strange(error), code=code, traces=find_traces(row))
@@ -181,17 +181,17 @@ def _describe_strange(error: Exception) -> str:
     return f"a value in the row cannot be read: {error.args[0] if error.args else error}"
 
 
-def _make_row(row: dict[str, Any]) -> Cell:
+def _make_row(row: dict[str, Any], spans: bool) -> Cell:
     # A data frame has no other word than NaN for a number that is not there.
     present = {name: value for name, value in row.items() if value is not None and not (type(value) is float and math.isnan(value))}
     try:
-        present = {name: read for name, value in present.items() if (read := _read_member(name, value)) is not None}
+        present = {name: read for name, value in present.items() if (read := _read_member(name, value, spans)) is not None}
     except ValueError as error:
-        return EvidenceError(str(error), code="wrong_column_type")
+        return LostRows(str(error), code="wrong_column_type", traces=find_row_trace(row) if spans else None)
     return _write_value({name: decode_container(value) if name in _NESTED else value for name, value in present.items()})
 
 
-def _read_member(name: str, value: Any) -> Any:
+def _read_member(name: str, value: Any, spans: bool) -> Any:
     """Return the value of one column as a record has it; None for bytes in a column that is no field of one. Raises `ValueError`."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
@@ -201,11 +201,18 @@ def _read_member(name: str, value: Any) -> Any:
         # Many writers have one type for texts and bytes.
         return write_id(value) if name.lower().endswith("id") else value.decode()
     except UnicodeDecodeError as error:
-        if name in _FIELDS or name in _NESTED:
+        if name in _FIELDS or name in _NESTED or (spans and (name in _OF_SPANS or name.startswith("attributes."))):
             raise ValueError(f"the column {name!r} holds bytes that are no UTF-8 text: {error.reason}") from error
         return None
 
 
+_OF_SPANS = frozenset(
+    (
+        *("attributes", "name", "kind", "span_kind", "run_type", "type", "level", "scope", "resource", "events", "observations"),
+        *("status", "status_code", "status_message", "statusMessage", "error", "extra", "input", "inputs", "output", "outputs"),
+    )
+)
+"""Columns in which a table of spans tells what happened: one that cannot be read is not one that is empty."""
 _NESTED = frozenset(
     (
         "tool_calls",

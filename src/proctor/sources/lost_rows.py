@@ -39,11 +39,23 @@ def find_traces(rows: Any) -> frozenset[str] | None:
     if name is None:
         return None
     try:
-        ids = rows.column(name).to_pylist()
-        # Told as the rows that can be read tell them: under another spelling nobody would find the trace.
-        found = [fold_id(write_id(id) if isinstance(id, bytes) else str(id)) for id in ids if id]
+        return _fold_ids(rows.column(name).to_pylist())
     except ValueError:
         return None
+
+
+def find_row_trace(row: dict[str, Any]) -> frozenset[str] | None:
+    """Return the trace of one row; None where its id cannot be read, or is missing."""
+    name = _find_column(list(row))
+    try:
+        return None if name is None else _fold_ids([row[name]])
+    except ValueError:
+        return None
+
+
+def _fold_ids(ids: list[Any]) -> frozenset[str] | None:
+    """Return ids as the rows that can be read tell them: under another spelling nobody would find the trace."""
+    found = [fold_id(write_id(id) if isinstance(id, bytes) else str(id)) for id in ids if id]
     return frozenset(found) if len(found) == len(ids) else None
 
 
