@@ -212,6 +212,7 @@ async def test_nothing_is_reached_or_kept_after_the_end(serving: Serving) -> Non
         async with serving.connect():
             pass
     assert (await serving.sandbox.read_state()).changes == ()
+    assert serving.sandbox.list_unplayed() == ("the file 'late' was still being written to drop when the agent was done",)
     assert not [one.name for one in threading.enumerate() if "sftp" in one.name] and threading.active_count() <= before
 
 

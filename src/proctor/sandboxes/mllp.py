@@ -43,6 +43,10 @@ class MllpServer:
         self._tcp.server_close()
         self._thread.join()
 
+    def list_unfinished(self) -> list[str]:
+        """Return nothing: half a message is none, and no system of its kind would keep it."""
+        return []
+
 
 class _Tcp(OpenConnections, socketserver.ThreadingTCPServer):
     request_queue_size = 64

@@ -67,6 +67,8 @@ class _Line(Protocol):
 
     def close(self) -> None: ...
 
+    def list_unfinished(self) -> list[str]: ...
+
 
 class _Served:
     def __init__(self, sandbox: Sandbox, systems: tuple[str, ...], token: str) -> None:
@@ -74,13 +76,13 @@ class _Served:
         self.systems = systems
         self.token = token
         self.lock = threading.Lock()
-        self.lines: list[_Line] = []
+        self.lines: dict[_Line, str] = {}
         self._followers: list[Follower] = []
 
     def open_mllp(self, system: str) -> int:
         """Take messages of a system over MLLP, and return the port."""
         line = MllpServer(functools.partial(self.take_message, system))
-        self.lines.append(line)
+        self.lines[line] = system
         return line.port
 
     def open_sftp(self, system: str) -> int:
@@ -90,13 +92,15 @@ class _Served:
         except ImportError:
             raise MissingExtra("SFTP", "sftp") from None
         line = SftpServer(functools.partial(self._ask, system), functools.partial(self._look, system), self.token)
-        self.lines.append(line)
+        self.lines[line] = system
         return line.port
 
     def close_lines(self) -> None:
         """Take no more messages over MLLP, and no more files over SFTP; what systems have left to do is left undone."""
         for line in (*self.lines, *self._followers):
             line.close()
+        for line, system in self.lines.items():
+            self.sandbox.note_unfinished(system, line.list_unfinished())
         self.lines.clear()
         self._followers.clear()
 

@@ -59,6 +59,10 @@ class SftpServer:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
+    def list_unfinished(self) -> list[str]:
+        """Return the files that were still being written when it was closed."""
+        return self._drop.list_unfinished()
+
     def _run(self, started: Future[tuple[asyncio.AbstractEventLoop, int]]) -> None:
         try:
             # One at a time, as the requests to a sandbox are anyway.

@@ -81,6 +81,7 @@ class Drop:
         self._open: list[OpenFile] = []
         self.is_over = False
         """Whether nothing is kept any more."""
+        self._lost: list[str] = []
 
     def open(self, path: bytes, flags: int) -> OpenFile:
         """Open a file; of one that is read, this is the request."""
@@ -152,8 +153,20 @@ class Drop:
         """Close a file; of one that was written, this is the request."""
         # First: a file that the system refuses is closed all the same, and takes no more room.
         self._open.remove(file)
-        if file.is_changed and not self.is_over:
-            self._ask("PUT", file.name, bytes(file.content))
+        if not file.is_changed:
+            return
+        try:
+            if not self.is_over:
+                self._ask("PUT", file.name, bytes(file.content))
+        except ConnectionAbortedError:
+            self._lost.append(file.name)
+            raise
+        if self.is_over:
+            self._lost.append(file.name)
+
+    def list_unfinished(self) -> list[str]:
+        """Return the files that were being written when it was over; nothing of them was kept."""
+        return [*self._lost, *(file.name for file in self._open if file.is_changed)]
 
     def describe_open(self, file: OpenFile) -> SFTPAttrs:
         """Return what SFTP tells about a file that is open."""

@@ -100,6 +100,7 @@ class Sandbox:
         # By time alone: sorting keeps the order in which steps of one moment were written.
         self._late = sorted(late, key=lambda one: one[0])
         self._began = 0.0
+        self._unfinished: list[str] = []
         self.failed_steps: list[str] = []
         """Steps that were due and could not be performed on what the systems held by then, and why."""
 
@@ -186,8 +187,12 @@ class Sandbox:
                 self.failed_steps.append(f"{system}: {step.name}: the systems changed {_MOST_TRIES} times meanwhile")
 
     def list_unplayed(self) -> tuple[str, ...]:
-        """Return the steps of the scenario whose time has not come."""
-        return tuple(describe_unplayed(system, step.name, after_s) for after_s, system, step in self._late)
+        """Return the steps of the scenario whose time has not come, and what the agent had begun and not finished."""
+        return (*(describe_unplayed(system, step.name, after_s) for after_s, system, step in self._late), *self._unfinished)
+
+    def note_unfinished(self, system: str, files: list[str]) -> None:
+        """Note files that were still being written to a system at the end: that they are not there says nothing."""
+        self._unfinished += [f"the file {name!r} was still being written to {system} when the agent was done" for name in files]
 
     async def look(self, system: str, request: Request) -> Response:
         """Return what a system answers at this moment, for whoever serves it; there is no event, and nothing that it writes is kept."""
