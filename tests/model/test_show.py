@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.model.show import ENOUGH, LIMIT, show
+from proctor.model.show import ENOUGH, LIMIT, show, tell_more
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -92,3 +92,8 @@ def test_a_small_value_is_its_json(value: Any) -> None:
         assert json.loads(text) == value
     except UnicodeEncodeError:  # lone surrogates are shown as escapes of escapes
         assert "\\" in text
+
+
+@pytest.mark.parametrize(("count", "expected"), [(0, ""), (3, ""), (4, " and 1 more"), (10, " and 7 more")])
+def test_only_what_is_not_shown_is_counted(count: int, expected: str) -> None:
+    assert tell_more(count, 3) == expected
