@@ -19,7 +19,7 @@ from proctor.matchers.equal import deep_equal, join_path
 from proctor.model.evidence import Evidence, Json
 from proctor.model.numbers import is_number
 from proctor.model.recorded import Unrecorded, read_recorded
-from proctor.model.show import kind_of, show
+from proctor.model.show import describe_value, kind_of, show
 from proctor.work import spend
 
 _ORDERS: dict[str, Callable[[int], bool]] = {
@@ -176,9 +176,7 @@ class Values:
         if isinstance(place, Undecided):
             return place
         if not isinstance(place.value, (list, tuple, dict, str)):
-            return Undecided(
-                f"len({path.source}): {kind_of(place.value)} {show(place.value)} has no length", "wrong_type", place.pointers[:1]
-            )
+            return Undecided(f"len({path.source}): {describe_value(place.value)} has no length", "wrong_type", place.pointers[:1])
         return Found(len(place.value), place.pointers[:1])
 
     def _call(self, call: Call) -> Place:
@@ -285,7 +283,7 @@ def _is_number(value: Json) -> bool:
 
 
 def _describe(value: Json) -> str:
-    return f"{kind_of(value)} {show(value, 80)}" if not isinstance(value, date) else f"the date {value.isoformat()}"
+    return describe_value(value, 80) if not isinstance(value, date) else f"the date {value.isoformat()}"
 
 
 def show_found(term: Value, found: Found) -> str:

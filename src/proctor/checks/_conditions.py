@@ -15,7 +15,7 @@ from proctor.checks._answer import answer_json
 from proctor.checks._condition_values import Found, Undecided, Values, compare_values, show_found
 from proctor.expressions.condition import Both, Compare, Condition, Each, Not, Path, Truth
 from proctor.model.evidence import Evidence
-from proctor.model.show import kind_of, shorten, show, tell_more
+from proctor.model.show import describe_value, shorten, tell_more
 from proctor.work import spend
 
 _MOST_TOLD = 3
@@ -79,7 +79,7 @@ class DecidingCondition:
         if isinstance(found, Undecided):
             return Ruling(None, found.reason, found.code, found.pointers)
         if not isinstance(found.value, bool):
-            reason = f"expected {shorten(condition.source, 200)} to be true or false, found {kind_of(found.value)} {show(found.value)}"
+            reason = f"expected {shorten(condition.source, 200)} to be true or false, found {describe_value(found.value)}"
             return Ruling(None, reason, "wrong_type", found.pointers)
         told = f"expected {shorten(condition.source, 200)} to be true, found false" + (f" at {found.pointers[0]}" if found.pointers else "")
         return _HOLDS if found.value else Ruling(False, told, None, found.pointers)

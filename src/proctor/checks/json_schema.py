@@ -22,7 +22,7 @@ from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
-from proctor.model.show import kind_of, shorten, show, tell_more
+from proctor.model.show import describe_value, shorten, show, tell_more
 from proctor.model.verdict import TextRange, Verdict, failed, passed
 from proctor.paths.dotted import find_dotted, trace_dotted
 
@@ -116,7 +116,7 @@ def _build_validator(schema: Json) -> Any:
     import jsonschema_rs
 
     if not isinstance(schema, (dict, bool)):
-        raise SpecError(f"expected a schema (an object, true or false), found {kind_of(schema)} {show(schema)}", field="schema")
+        raise SpecError(f"expected a schema (an object, true or false), found {describe_value(schema)}", field="schema")
     try:
         return jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=False)
     except jsonschema_rs.ValidationError as error:

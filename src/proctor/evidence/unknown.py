@@ -7,7 +7,7 @@ from typing import Protocol
 
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json
-from proctor.model.show import kind_of, nearest, shorten, show
+from proctor.model.show import describe_value, kind_of, nearest, shorten, show
 
 _KEYS_SHOWN = 8
 """Keys of a document in the error about it."""
@@ -53,7 +53,7 @@ def _describe_look(value: Json) -> str:
     if isinstance(value, list):
         kinds = list(dict.fromkeys(kind_of(entry) for entry in value))
         return f"a list of {len(value)} ({', '.join(kinds)})" if value else "an empty list"
-    return f"{kind_of(value)} {show(value, 60)}" if value is not None else "null"
+    return describe_value(value, 60)
 
 
 def _list_keys(keys: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from proctor.expressions.date_format import DIRECTIVES, LONGEST_FORMAT, find_unk
 from proctor.expressions.moments import UNITS, Moment, read_clock, read_moment
 from proctor.model.evidence import Json
 from proctor.model.numbers import is_finite, is_number
-from proctor.model.show import kind_of, nearest, show
+from proctor.model.show import describe_value, kind_of, nearest
 
 
 class Unfit(Exception):
@@ -93,4 +93,4 @@ def _describe_found(value: Json) -> str:
         return kind_of(value)
     if isinstance(value, date):
         return f"the date {value.isoformat()}"
-    return f"{kind_of(value)} {show(value, 60)}"
+    return describe_value(value, 60)

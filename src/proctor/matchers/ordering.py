@@ -18,7 +18,7 @@ from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.numbers import is_number
-from proctor.model.show import kind_of, show
+from proctor.model.show import describe_value, kind_of, show
 
 
 def moment_of(value: Json, scope: Scope) -> Moment | None:
@@ -36,7 +36,7 @@ def _read_computed_moment(operand: Operand, value: Json, scope: Scope) -> Moment
     moment = moment_of(value, scope)
     if moment is None:
         source = operand.expression.text if operand.expression is not None else show(value)
-        raise CheckFault("expression_error", f"expression {source!r} gives {kind_of(value)} {show(value, 60)}, which is no date")
+        raise CheckFault("expression_error", f"expression {source!r} gives {describe_value(value, 60)}, which is no date")
     return moment
 
 

@@ -173,6 +173,12 @@ def kind_of(value: object) -> str:
     return type(value).__name__
 
 
+def describe_value(value: object, limit: int = LIMIT) -> str:
+    """Return a value with its kind before it, as in `text "17"`; `null`, `true` and `false` say it themselves."""
+    shown = show(value, limit)
+    return shown if value is None or isinstance(value, bool) else f"{kind_of(value)} {shown}"
+
+
 _MOST_KNOWN = 1_000
 """Words compared with a misspelt one: the comparison is slow, and a suggestion is a courtesy."""
 

@@ -10,7 +10,7 @@ from proctor.errors import InputError
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
-from proctor.model.show import kind_of, show
+from proctor.model.show import describe_value
 
 PYPROJECT = "pyproject.toml"
 LARGEST = 1_000_000
@@ -47,7 +47,7 @@ def read_workspace_table(folder: Path) -> dict[str, Json] | None:
     # What looks like its heading may stand inside a text of several lines.
     table = tool.get("proctor") if isinstance(tool, dict) else None
     if table is not None and not isinstance(table, dict):
-        raise _refuse(f"tool.proctor: expected a table, found {kind_of(table)} {show(table)}", Origin(file=str(path)))
+        raise _refuse(f"tool.proctor: expected a table, found {describe_value(table)}", Origin(file=str(path)))
     return table
 
 

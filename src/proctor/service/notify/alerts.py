@@ -24,7 +24,7 @@ from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, require_writer
 from proctor.service.access.secrets import make_box
-from proctor.service.changes import check_fields, refuse_emptying
+from proctor.service.field_checks import check_fields, refuse_emptying
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.refusals import Refusal, not_found

@@ -24,7 +24,7 @@ from proctor.model.evidence import Json
 from proctor.service.access.audit import note as noted
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import list_seen, query_seen, require_run_reader, require_writer
-from proctor.service.changes import LARGEST_SETTINGS, check_fields
+from proctor.service.field_checks import LARGEST_SETTINGS, check_fields
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import fetch_page_or_refuse, show_page
 from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite

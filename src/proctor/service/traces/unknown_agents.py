@@ -17,7 +17,7 @@ from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
 from proctor.service.access.known_agents import forget_agents, list_known_agents
 from proctor.service.access.projects import add_project
 from proctor.service.agent import Agent
-from proctor.service.changes import LONGEST_NAME
+from proctor.service.field_checks import LONGEST_NAME
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.rows import require_row

@@ -4,7 +4,8 @@
     GET  /messages        all of them; `patient_id`, `channel`, `direction`, `to` and `from` choose
     GET  /messages/ID     one of them
 
-`/` does the same as `/messages`. `messages/twilio.py` and `messages/telnyx.py` are the shapes of these SDKs. Who is written to answers at
+`/` does the same as `/messages`. `simulators/messages/twilio.py` and `simulators/messages/telnyx.py` are the shapes of these SDKs. Who is
+written to answers at
 once where their script has something to say (`persona.py`); the answer is a message with the direction `inbound`. The state are all
 messages, sent and received.
 """

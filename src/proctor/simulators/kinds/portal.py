@@ -2,13 +2,13 @@
 
 Pages: sign in at `/login` (user name `agent`, the token of the sandbox as password, unless the seed says otherwise), a wizard at
 `/requests/new`, `/requests` to search, `/requests/ID` for the status, `/patients`. `portal: radmd` asks for a radiology procedure,
-`portal: covermymeds` for a medication (`portal/wizards.py`). A form that is posted twice makes one request.
+`portal: covermymeds` for a medication (`simulators/portal/wizards.py`). A form that is posted twice makes one request.
 
     POST /api/prior-auths                 the fields of the wizard as JSON
     GET  /api/prior-auths                 all requests; /api/prior-auths/AUTH_NUMBER one, also by its request id
     GET  /api/patients, /api/providers    `q` looks for a part of anything
 
-`portal/determinations.py` tells how requests are determined. The state are `prior_auth_requests`, `patients` and `providers`.
+`simulators/portal/determinations.py` tells how requests are determined. The state are `prior_auth_requests`, `patients` and `providers`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
     POST /calls/ID/turns      `{"say": "..."}` or `{"digits": "1"}`: what the other side says to that
     POST /calls/ID/hangup     end it
 
-`voice/menus.py` tells how a line answers. A seed with bare menus or a bare script has one line, which answers under `phone`, the number
+`simulators/voice/menus.py` tells how a line answers. A seed with bare menus or a bare script has one line, which answers under `phone`,
+the number
 that the credentials of a sandbox name. A scenario lets somebody call: `call_arrives: {from, answers, opening}`. The state are the turns
 of all calls, call by call; `agent` is the agent, `caller` whoever is on the other end, also a machine. Keys that were pressed are a turn
 with these characters.
