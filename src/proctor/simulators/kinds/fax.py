@@ -7,9 +7,8 @@
     GET  /faxes/ID/document    its document
 
 A `content_reference` is the id of another fax, which is passed on, or a `data:` address. Text becomes a PDF.
-`simulators/fax/documents.py` tells what
-is read of documents. A scenario lets a fax arrive: `fax_arrives: {from, text, document_type, patient_id}`, or with `document`. The state
-are all faxes, sent and received.
+`simulators/fax/documents.py` tells what is read of documents. A scenario lets a fax arrive: `fax_arrives: {from, text, document_type,
+patient_id}`, or with `document`. The state are all faxes, sent and received.
 """
 
 from __future__ import annotations

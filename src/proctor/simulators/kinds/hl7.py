@@ -6,9 +6,8 @@ r"""A receiver of HL7 v2 messages, such as an interface engine, over HTTP, and o
     GET  /inbox/ID        one of them, as it is
 
 Every message gets an acknowledgement: AA, AE or AR, with the reason in MSA.3 and ERR, and the status 200. `simulators/hl7/receiving.py`
-has the rules.
-A message sent as the body is answered with the ACK alone, one in JSON with `{"code", "accepted", "ack", "control_id", "reason"}`. The state
-are the messages that were accepted: one that was refused has reached nobody, and stands among the requests.
+has the rules. A message sent as the body is answered with the ACK alone, one in JSON with `{"code", "accepted", "ack", "control_id",
+"reason"}`. The state are the messages that were accepted: one that was refused has reached nobody, and stands among the requests.
 """
 
 from __future__ import annotations

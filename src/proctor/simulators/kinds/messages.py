@@ -5,9 +5,8 @@
     GET  /messages/ID     one of them
 
 `/` does the same as `/messages`. `simulators/messages/twilio.py` and `simulators/messages/telnyx.py` are the shapes of these SDKs. Who is
-written to answers at
-once where their script has something to say (`persona.py`); the answer is a message with the direction `inbound`. The state are all
-messages, sent and received.
+written to answers at once where their script has something to say (`persona.py`); the answer is a message with the direction `inbound`.
+The state are all messages, sent and received.
 """
 
 from __future__ import annotations

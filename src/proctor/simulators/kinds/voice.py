@@ -7,10 +7,9 @@
     POST /calls/ID/hangup     end it
 
 `simulators/voice/menus.py` tells how a line answers. A seed with bare menus or a bare script has one line, which answers under `phone`,
-the number
-that the credentials of a sandbox name. A scenario lets somebody call: `call_arrives: {from, answers, opening}`. The state are the turns
-of all calls, call by call; `agent` is the agent, `caller` whoever is on the other end, also a machine. Keys that were pressed are a turn
-with these characters.
+the number that the credentials of a sandbox name. A scenario lets somebody call: `call_arrives: {from, answers, opening}`. The state are
+the turns of all calls, call by call; `agent` is the agent, `caller` whoever is on the other end, also a machine. Keys that were pressed
+are a turn with these characters.
 
 The SDKs of Twilio are answered at `/2010-04-01/Accounts/SID/Calls.json` and `.../Calls/ID.json`: a call with `Url` (or `Twiml`) is led
 by the agent's webhooks. Each is asked with a signed form, answers TwiML (`Say`, `Gather`, `Play digits`, `Pause`, `Redirect`, `Hangup`,
