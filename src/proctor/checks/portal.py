@@ -1,8 +1,8 @@
 """Claims about the rows of a web portal after the run.
 
 The row is the one whose `key` has the `value`; without a value it is the only row of the collection. Several rows that correlate are
-an `error` (`several_matches`): which one is meant cannot be told. An absence claim needs none to correlate, in a
-collection that was captured: a portal without any holds nothing, and of one that has others nobody knows what this one holds.
+an `error` (`several_matches`): which one is meant cannot be told. An absence claim needs none to correlate; where the collection is not
+there and another has nearly its name, nothing is known.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def portal_record(spec: PortalRecord) -> Decide:
         found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, spec.key or "", wanted, scope)]
         pointers = tuple(f"{base}[{index}]" for index in found[:10])
         if spec.absent:
-            if portal and spec.resource not in portal:
+            # A portal makes a collection with its first row, so one that is not there has none; a misspelt one is another matter.
+            if spec.resource not in portal and nearest(spec.resource, portal):
                 there = _describe_others(spec, portal).removeprefix("; ")
                 return missing(f"the collection {show(spec.resource)} ({there})")
             if not found and wanted and (misspelt := find_misspelt([spec.key or ""], rows)):
