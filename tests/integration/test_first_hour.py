@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import csv
 import io
 import json
@@ -10,6 +11,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -223,7 +225,14 @@ def test_other_differences_are_not_called_one_of_form(one: str, other: str) -> N
 
 
 def test_the_help_of_the_service_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    with mock.patch.dict(sys.modules, {"proctor.rest.settings": None}), pytest.raises(SystemExit) as ended:
+    real = builtins.__import__
+
+    def load(name: str, *rest: Any) -> Any:
+        if name == "proctor.rest.settings":
+            raise ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
+        return real(name, *rest)
+
+    with mock.patch("builtins.__import__", load), pytest.raises(SystemExit) as ended:
         serve.run(["--help"])
     out = capsys.readouterr().out
     assert ended.value.code == 0 and "REST, MCP and OTLP" in out and "pip install 'proctor[serve]'" in out

@@ -10,8 +10,8 @@ _encode_plain = msgspec.json.Encoder(order=None).encode
 
 
 def write_as_text(value: Json) -> str:
-    """Return a text as it is, and anything else as compact JSON."""
-    return value if isinstance(value, str) else encode_strangers(value).decode()
+    """Return a text as it is, and anything else as compact JSON. Raises `UnicodeEncodeError` for half a character."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def drop_nulls(value: Json) -> Json:

@@ -16,7 +16,7 @@ import msgspec
 
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json, ToolCall
-from proctor.model.json_values import encode_strangers, write_as_text, write_document
+from proctor.model.json_values import encode_strangers, write_document
 from proctor.model.numbers import to_whole_number, to_whole_numbers
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
@@ -199,7 +199,7 @@ def _count_histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for entry in entries:
         for name, value in entry.extracted.items():
-            word = write_as_text(to_whole_number(value))
+            word = value if isinstance(value, str) else encode_strangers(to_whole_number(value)).decode()
             counts = found.setdefault(name, {})
             counts[word] = counts.get(word, 0) + 1
     return found
