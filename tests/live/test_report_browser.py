@@ -126,6 +126,7 @@ def test_what_was_found_is_marked_and_leads_there_and_back(browser: Any, tmp_pat
     page = watched.page
     page.goto((tmp_path / "marked.html").as_uri())
     page.click("#cases .head")
+    page.wait_for_selector(".timeline")
     assert page.locator("mark.fail").count() == 3 and "ok" in page.locator("mark.pass").inner_text()
     page.click("text=Show what was forbidden")
     assert page.locator("mark.pointed").count() == 1 and page.evaluate("document.activeElement.tagName") == "MARK"
@@ -184,7 +185,7 @@ def test_nothing_sticks_out_and_text_can_be_read(opened: Any, scheme: str, width
     page.set_viewport_size({"width": width, "height": 844})
     for head in page.locator("#cases .head").all():
         head.click()
-    page.wait_for_function("document.querySelectorAll('[aria-busy]').length === 0")
+    page.wait_for_selector("[aria-busy]", state="detached")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     ground, ink = page.evaluate("[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]")
     assert contrast(ground, ink) >= 7
