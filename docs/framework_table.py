@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.account import find_part_states
-from proctor.evidence.otlp import read_batches, read_request
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.read_otlp import read_batches, read_request
+from proctor.evidence.unknowns.account import find_part_states
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence
 

@@ -38,18 +38,33 @@ NEIGHBOURS = {
 """The few doors between rooms of one floor."""
 
 WINGS = {
-    "suites": 0,
-    "decisions": 1,
-    "access": 2,
-    "traces": 3,
-    "runs": 4,
-    "verification": 4,
-    "labels": 5,
-    "notify": 5,
-    "overview": 6,
-    "upkeep": 6,
+    "service": {
+        "suites": 0,
+        "decisions": 1,
+        "access": 2,
+        "traces": 3,
+        "runs": 4,
+        "verification": 4,
+        "labels": 5,
+        "notify": 5,
+        "overview": 6,
+        "upkeep": 6,
+    },
+    "evidence": {
+        "values": 0,
+        "unknowns": 1,
+        "shared": 2,
+        "platforms": 3,
+        "otlp": 3,
+        "traces": 4,
+        "tables": 5,
+        "plain": 5,
+        "messages": 6,
+    },
 }
-"""Wings of the service, lowest first. What lies beside them at its root is shared by all."""
+"""Subpackages of the large packages, lowest first."""
+SHARED_ROOTS = frozenset(("service",))
+"""Packages whose root modules are shared by their subpackages; elsewhere the root is above them."""
 
 _NAMES = ("ground", "languages", "verdicts", "texts", "wires", "drivers", "actions", "doors")
 MOST_FILE_LINES, MOST_FUNCTION_LINES, MOST_PARAMETERS, MOST_MEDIAN_LINES = 400, 50, 8, 120
@@ -71,9 +86,10 @@ def doors_list() -> str:
 
 
 def wings_table() -> str:
-    """Return the wings of the service, lowest first."""
-    lines = ["| wing | what it is |", "|---|---|"]
-    lines += [f"| `{wing}` | {_sentence_of(SRC / 'service' / wing)} |" for wing in sorted(WINGS, key=lambda name: WINGS[name])]
+    """Return the subpackages of each large package, lowest first."""
+    lines = ["| subpackage | what it is |", "|---|---|"]
+    for package, heights in WINGS.items():
+        lines += [f"| `{package}.{name}` | {_sentence_of(SRC / package / name)} |" for name in sorted(heights, key=heights.__getitem__)]
     return "\n".join(lines)
 
 

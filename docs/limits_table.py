@@ -20,7 +20,7 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("one evidence document", "proctor.sources.records", "MAX_DOCUMENT_BYTES", "`error` for that record, code `too_large`"),
     ("one file in the folder form of evidence", "proctor.sources.state_folder", "MAX_FILE_BYTES", "`error`, code `too_large`"),
     ("files in one part of such a folder", "proctor.sources.state_folder", "MAX_FILES", "`error`, code `too_large`"),
-    ("nesting of evidence", "proctor.evidence.json_bytes", "MAX_DEPTH", "`error` for that record"),
+    ("nesting of evidence", "proctor.evidence.values.json_bytes", "MAX_DEPTH", "`error` for that record"),
     ("characters of a regular expression", "proctor.patterns.engine", "LONGEST_PATTERN", "problem of the suite"),
     ("characters a regular expression is searched in", "proctor.patterns.engine", "LONGEST_TEXT", "`error`, code `regex_limit`"),
     ("CPU seconds of one search", "proctor.patterns.script_engine", "SECONDS", "`error`, code `regex_timeout`"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from proctor.evidence.otlp import read_batches, read_request
+from proctor.evidence.traces.read_otlp import read_batches, read_request
 from proctor.model.evidence import Evidence, Source
 from proctor.sources.dataset_cells import read_cells
 from proctor.sources.dataset_files import list_files

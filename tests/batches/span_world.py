@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from proctor.evidence.otlp import read_request
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.read_otlp import read_request
 
 RECORDINGS = Path(__file__).parents[1] / "evidence" / "frameworks"
 SPAN_SUITE = """\

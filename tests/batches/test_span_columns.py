@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from proctor.errors import EvidenceError
+from proctor.evidence.otlp.spans import Span
 from proctor.evidence.reading import read_document
-from proctor.evidence.spans import Span
 from tests.batches.batch_world import evaluate, read_errors, write_lines, write_suite
 from tests.batches.span_world import read_recording, write_phoenix_row, write_requests, write_span_row
 from tests.batches.test_batch_spans import RECORDING, decide_by_check, tell

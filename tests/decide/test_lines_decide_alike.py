@@ -11,7 +11,7 @@ from proctor.actions.own_checks import registry_of
 from proctor.checks._own import read_own_check
 from proctor.checks.registry import Registry, default_registry
 from proctor.decide.prepare import PreparedCase, decide_guarded
-from proctor.evidence.fast import decode_line
+from proctor.evidence.plain.fast_lines import decode_line
 from proctor.evidence.reading import read_document
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case

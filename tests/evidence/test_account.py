@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.account import find_known, write_account
 from proctor.evidence.reading import read_document
+from proctor.evidence.unknowns.account import find_known, write_account
 from proctor.model.account import PARTS
 from proctor.model.evidence import Evidence
 from tests.tables import rows

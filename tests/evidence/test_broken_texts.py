@@ -7,7 +7,7 @@ import json
 import pytest
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp_groups import receive_json, receive_text
+from proctor.evidence.otlp.groups import receive_json, receive_text
 from tests.service.trace_world import new_trace, request, root
 
 

@@ -14,14 +14,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proctor.errors import EvidenceError, InputError, MissingExtra
-from proctor.evidence import otlp_protobuf
-from proctor.evidence.json_bytes import MAX_DEPTH, decode
-from proctor.evidence.lost_spans import find_lost_traces
+from proctor.evidence.otlp import protobuf as otlp_protobuf
+from proctor.evidence.otlp.merging import merge_spans
+from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, convert_any_value
+from proctor.evidence.otlp.unreadable_spans import find_lost_traces
 from proctor.evidence.reading import find_spans, read_bytes, read_document, read_line
 from proctor.evidence.recognise import FORMATS, read_data
-from proctor.evidence.span_merging import merge_spans
-from proctor.evidence.span_tables import SPAN_TABLES
-from proctor.evidence.spans import NOT_UNDERSTOOD, convert_any_value
+from proctor.evidence.tables.read import SPAN_TABLES
+from proctor.evidence.values.json_bytes import MAX_DEPTH, decode
 from proctor.model.evidence import Evidence
 from tests.evidence.test_readers import document_of
 from tests.tables import load

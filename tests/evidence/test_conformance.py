@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.reading import read_document
-from proctor.evidence.usage import find_usage
+from proctor.evidence.shared.usage import find_usage
 from tests.evidence.test_readers import compare
 from tests.tables import rows
 

@@ -16,7 +16,7 @@ import yaml
 
 from proctor.checks.registry import default_registry
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp import read
+from proctor.evidence.traces.read_otlp import read
 from proctor.model.evidence import Evidence
 from tests.evidence.framework_facts import FOLDER, differing, evidence_of, runs_of, truths
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.evidence.fast import decode_line
+from proctor.evidence.plain.fast_lines import decode_line
 from proctor.evidence.reading import read_document, read_line
 from proctor.model.evidence import Evidence
 

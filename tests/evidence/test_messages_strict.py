@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from proctor.checks.registry import default_registry
 from proctor.errors import EvidenceError
-from proctor.evidence.messages import MESSAGE_FORMATS, recognise_formats
+from proctor.evidence.messages.formats import MESSAGE_FORMATS, recognise_formats
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict

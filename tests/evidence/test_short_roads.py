@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.evidence import spoken_calls
-from proctor.evidence.span_messages import Heard
-from proctor.evidence.span_tool import read_tool_call
-from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.shared import spoken_calls
+from proctor.evidence.traces.message_reader import Heard
+from proctor.evidence.traces.tool_span import read_tool_call
+from proctor.evidence.traces.tree import SpanTree
 
 TEXTS = st.sampled_from(
     ["", "hello", "[REDACTED]", '[{"role": "user", "content": "hi"}]', '{"role": "user"}', "ToolUseBlock(id='1')", "ResponseOutputMessage("]

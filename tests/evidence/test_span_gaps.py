@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.span_evidence import build_evidence
-from proctor.evidence.span_survey import survey_trace
-from proctor.evidence.spans import Span, read_span
+from proctor.evidence.otlp.spans import Span, read_span
+from proctor.evidence.traces.build import build_evidence
+from proctor.evidence.traces.survey import survey_trace
 from tests.evidence.test_readers import at, plain_form
 from tests.evidence.test_traces import outcome_of
 from tests.tables import rows

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.evidence.span_merging import merge_spans
-from proctor.evidence.span_rows import list_span_rows, merge_tree_spans, take_for_tree
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.merging import merge_spans
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.rows import list_span_rows, merge_tree_spans, take_for_tree
 
 
 def make(*pairs: tuple[str, str | None]) -> list[Span]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.span_survey import MOST_NAMED, Counted, TraceSurvey, is_understood, survey_trace
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.survey import MOST_NAMED, Counted, TraceSurvey, is_understood, survey_trace
 
 
 def span(id: str, parent: str | None = None, scope: str = "", **attributes: Any) -> Span:

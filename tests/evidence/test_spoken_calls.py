@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.spoken_calls import call_in_words
+from proctor.evidence.shared.spoken_calls import call_in_words
 from tests.tables import rows
 
 

@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.evidence.call_pairs import pair_calls
-from proctor.evidence.two_tellings import join_tellings
+from proctor.evidence.shared.pair_calls import pair_calls
+from proctor.evidence.traces.merge_returned_and_traced import join_tellings
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, ToolCall
 from tests.tables import rows
@@ -29,9 +29,9 @@ def test_two_tellings_make_one_evidence(row: dict[str, Any]) -> None:
     if "text" in expect:
         assert seen.text == expect["text"]
     assert seen.account is not None and seen.account.reader == "callable and otlp"
-    doubts = expect.get("unknown", {})
-    assert seen.account.unknown.keys() == doubts.keys(), seen.account
-    for part, why in doubts.items():
+    unknowns = expect.get("unknown", {})
+    assert seen.account.unknown.keys() == unknowns.keys(), seen.account
+    for part, why in unknowns.items():
         assert why in seen.account.unknown[part], seen.account
     for note in expect.get("notes", ()):
         assert any(note in told for told in seen.account.notes), seen.account.notes

@@ -12,8 +12,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp_groups import receive_logs_protobuf, receive_protobuf
-from proctor.evidence.wire_format import TooMuch, WireLimits, build_shape, check_size, is_well_formed, iterate_fields
+from proctor.evidence.otlp.groups import receive_logs_protobuf, receive_protobuf
+from proctor.evidence.otlp.wire_format import TooMuch, WireLimits, build_shape, check_size, is_well_formed, iterate_fields
 
 TRACES = build_shape(ExportTraceServiceRequest.DESCRIPTOR)
 LIMITS = WireLimits(messages=400_000, fields=2_000_000)

@@ -17,10 +17,10 @@ import yaml
 
 import proctor
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.otlp_groups import receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf
+from proctor.evidence.otlp.groups import receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf
+from proctor.evidence.otlp.wire_format import TooMuch, WireLimits
 from proctor.evidence.reading import read_bytes, read_document
 from proctor.evidence.recognise import FORMATS
-from proctor.evidence.wire_format import TooMuch, WireLimits
 from proctor.model.evidence import Evidence
 from proctor.model.result import RunResult
 from proctor.report.json_text import render_json

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import StoreError
-from proctor.evidence.spans import SpanGroup
+from proctor.evidence.otlp.spans import SpanGroup
 from proctor.pages.routes import SCREENS
 from proctor.pages.service_screens import NOUN_SCREENS, SERVICE_SCREENS
 from proctor.rest import security

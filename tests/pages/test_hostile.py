@@ -10,7 +10,7 @@ from urllib.parse import quote as quote_text
 
 import pytest
 
-from proctor.evidence.spans import Span, SpanEvent
+from proctor.evidence.otlp.spans import Span, SpanEvent
 from proctor.model.evidence import Evidence, Node, ToolCall
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict

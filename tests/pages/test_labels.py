@@ -8,7 +8,7 @@ import re
 import msgspec
 import pytest
 
-from proctor.evidence.spans import SpanGroup
+from proctor.evidence.otlp.spans import SpanGroup
 from proctor.pages.screens import trace as trace_screen
 from proctor.service.hub import Hub
 from proctor.service.traces.span_trees import Opened, choose_level, list_visible
@@ -112,7 +112,7 @@ def test_a_span_is_read_from_the_piece_it_came_in_and_from_all_where_it_came_in_
 
 
 def test_rows_are_opened_and_closed_one_by_one() -> None:
-    from proctor.evidence.span_rows import list_span_rows
+    from proctor.evidence.traces.rows import list_span_rows
     from proctor.service.traces.span_trees import SpanTree
 
     rows = list_span_rows(make_spans())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import proctor
-from proctor.evidence.spans import Span, SpanGroup
+from proctor.evidence.otlp.spans import Span, SpanGroup
 from proctor.formats.suites import read_suite
 from proctor.judge.scripted import ScriptedJudge
 from proctor.model.evidence import Evidence

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from proctor.actions.check_stream import prepare_once
 from proctor.actions.mcplab_config import rules_of
 from proctor.actions.suites import parse_suite
-from proctor.evidence import mcplab
+from proctor.evidence.platforms import mcplab
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.result import CaseResult, RunResult

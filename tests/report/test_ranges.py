@@ -22,7 +22,7 @@ from proctor.checks._quotes import locate_quotes
 from proctor.checks._ranges import find_spans, locate_in_json
 from proctor.checks.registry import Registry, default_registry
 from proctor.decide.prepare import decide_guarded
-from proctor.evidence.turns import turn_evidence
+from proctor.evidence.shared.turns import turn_evidence
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Node, Source, ToolCall
 from proctor.model.judgement import Opinion, PendingVerdict

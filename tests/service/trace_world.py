@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from proctor.evidence.otlp_groups import receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf
+from proctor.evidence.otlp.groups import receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf
 from proctor.rest.write_queue import TraceWriter
 from proctor.service.access import agents, projects
 from proctor.service.access.callers import LOCAL, Caller

@@ -24,7 +24,7 @@ from proctor.actions.recheck import recheck
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.run_options import RunOptions
 from proctor.cassettes.ports import LIVE
-from proctor.evidence.json_bytes import MAX_DEPTH
+from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Evidence, EvidenceTurn, ToolCall, Usage
 from proctor.targets.callable import CallableTarget
 from proctor.targets.faults import TargetFault

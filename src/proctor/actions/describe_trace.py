@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.evidence.account import find_known
-from proctor.evidence.span_survey import MOST_NAMED, Counted, TraceSurvey, survey_trace
+from proctor.evidence.traces.survey import MOST_NAMED, Counted, TraceSurvey, survey_trace
+from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import Known
 from proctor.model.evidence import Evidence, Source
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
-    from proctor.evidence.spans import Span
+    from proctor.evidence.otlp.spans import Span
 
 MOST_RECORDS = 200
 """How many records of a file are described; the rest is counted."""

@@ -21,7 +21,7 @@ import msgspec
 from proctor.actions.check_stream import prepare_once
 from proctor.checks.registry import default_registry
 from proctor.errors import InputError
-from proctor.evidence.account import find_part_states
+from proctor.evidence.unknowns.account import find_part_states
 from proctor.formats.drafting import make_slug, make_unique
 from proctor.formats.native_text import build_native_document
 from proctor.formats.suites import read_suite

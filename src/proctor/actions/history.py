@@ -11,7 +11,7 @@ from proctor.actions.own_checks import WORKSPACE_FILES, find_kept_registry
 from proctor.actions.prices import find_prices
 from proctor.actions.suites import load_suite
 from proctor.errors import InputError, ProctorError
-from proctor.evidence.account import find_known
+from proctor.evidence.unknowns.account import find_known
 from proctor.model.case import Case, Suite
 from proctor.model.lazy_cases import find_scratch, is_lazy, pick_cases
 from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, RunResult, Unmet

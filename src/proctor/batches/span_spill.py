@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.spans import Span, SpanEvent
+from proctor.evidence.otlp.spans import Span, SpanEvent
 from proctor.model.typed import make_json_decoder, make_msgpack_decoder
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.records import MAX_LINE_BYTES

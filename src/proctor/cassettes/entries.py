@@ -22,7 +22,7 @@ import msgspec
 from proctor import __version__
 from proctor.cassettes.ports import Kind
 from proctor.errors import InputError, TargetError
-from proctor.evidence.json_bytes import MAX_DEPTH, exceeds_depth
+from proctor.evidence.values.json_bytes import MAX_DEPTH, exceeds_depth
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem

@@ -23,7 +23,7 @@ from typing import cast
 from proctor.decide.case_names import CaseNames, HashedNames, HeldNames
 from proctor.decide.said_index import SaidIndex, make_key
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.lazy_cases import is_lazy, join_cases

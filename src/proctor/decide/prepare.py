@@ -22,8 +22,8 @@ from proctor.decide.judging import Deliberation, settle_all
 from proctor.decide.matching import CaseIndex
 from proctor.decide.quick import Clock, DecideCase, make_quick_decision
 from proctor.errors import CheckFault, EvidenceError, InputError
-from proctor.evidence.account import find_known, with_break
-from proctor.evidence.turns import turn_evidence
+from proctor.evidence.shared.turns import turn_evidence
+from proctor.evidence.unknowns.account import find_known, with_break
 from proctor.model.account import UNSEEN_IN_A_PAGE, Account
 from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
 from proctor.model.cost import PriceList

@@ -6,7 +6,7 @@ import msgspec
 
 from proctor.checks.registry import Registry, default_registry
 from proctor.decide.prepare import decide_guarded
-from proctor.evidence.turns import turn_evidence
+from proctor.evidence.shared.turns import turn_evidence
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import PendingVerdict, Question

@@ -22,7 +22,7 @@ from proctor.evals.options import refuse_unknown_options, show_options
 from proctor.evals.score_rows import Policy, Role, ScoreDefinition, ScoreOutcome, make_error_outcome, scored, skipped
 from proctor.evals.scorer_context import ScorerContext
 from proctor.evals.scorers import Scorer, check_limit
-from proctor.evidence.text import as_text
+from proctor.evidence.values.text import as_text
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
 from proctor.judge.request import render_request

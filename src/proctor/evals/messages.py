@@ -12,7 +12,7 @@ from typing import Final, cast, get_args
 
 import msgspec
 
-from proctor.evidence.text import as_text
+from proctor.evidence.values.text import as_text
 from proctor.llm.ports import ChatMessage, ModelCall, Role
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import show

@@ -12,9 +12,9 @@ from proctor.errors import EvidenceError
 from proctor.evals.latency import LatencyBreakdown
 from proctor.evals.messages import Message, compose_messages, write_indented
 from proctor.evals.options import refuse_unknown_options, show_options
-from proctor.evidence.calls import read_call
-from proctor.evidence.text import parse_json
-from proctor.evidence.usage import add_usage, read_usage
+from proctor.evidence.shared.calls import read_call
+from proctor.evidence.shared.usage import add_usage, read_usage
+from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import kind_of, nearest
 

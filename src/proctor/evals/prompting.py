@@ -22,7 +22,7 @@ from proctor.evals.messages import Message, read_sdk_messages, write_sdk_message
 from proctor.evals.prompt_result import PromptResult
 from proctor.evals.spans import ModelSpan, write_spans
 from proctor.evals.tools import AgentTool, ToolSet
-from proctor.evidence.usage import add_usage
+from proctor.evidence.shared.usage import add_usage
 from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, ModelFault
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case

@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.evals.messages import Message
 from proctor.evals.prompt_result import PromptResult, join_evidence
-from proctor.evidence.usage import add_usage
+from proctor.evidence.shared.usage import add_usage
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.show import show
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import cast
 
 from proctor.errors import EvidenceError
-from proctor.evidence.fast import decode_line
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.plain.fast_lines import decode_line
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import join_surrogates
 
@@ -90,8 +90,8 @@ def read_line(line: bytes) -> Evidence | list[Evidence]:
 
 def find_spans(value: Json, *, format: str | None = None) -> list[Span] | None:
     """Return the spans of an OTLP document, of a list of them, or of a row of spans, to merge traces over several; None for others."""
-    from proctor.evidence.otlp import read_request, sniff  # loads what reads spans
-    from proctor.evidence.span_tables import SPAN_TABLES, read_rows
+    from proctor.evidence.tables.read import SPAN_TABLES, read_rows
+    from proctor.evidence.traces.read_otlp import read_request, sniff  # loads what reads spans
 
     # A list of rows in one record is a whole trace, which waits for no other.
     if format in SPAN_TABLES:

@@ -13,10 +13,14 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence import flowise, mcplab, messages, mibo, n8n, otlp, plain
-from proctor.evidence.json_bytes import decode, exceeds_depth, find_binary_kind, too_deep_error
-from proctor.evidence.span_tables import SPAN_TABLES, SpanTable, find_table, read_rows
-from proctor.evidence.unknown import unknown_shape_error
+from proctor.evidence import mibo
+from proctor.evidence.messages import formats as messages
+from proctor.evidence.plain import record as plain
+from proctor.evidence.platforms import flowise, mcplab, n8n
+from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
+from proctor.evidence.traces import read_otlp as otlp
+from proctor.evidence.unknown_shape import unknown_shape_error
+from proctor.evidence.values.json_bytes import decode, exceeds_depth, find_binary_kind, too_deep_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest

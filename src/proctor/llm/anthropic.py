@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.usage import read_usage
+from proctor.evidence.shared.usage import read_usage
 from proctor.llm.attachments import classify_attachment, read_text_attachment, refuse_attachment
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault

@@ -27,7 +27,7 @@ import msgspec
 
 from proctor.codecs.retry_after import read_retry_after_s
 from proctor.errors import EvidenceError
-from proctor.evidence.json_bytes import decode, exceeds_depth
+from proctor.evidence.values.json_bytes import decode, exceeds_depth
 from proctor.llm.connections import Answer, Connections, MakeTransport, NoAnswer
 from proctor.llm.ports import ModelFault
 from proctor.llm.settings import strip_url

@@ -6,7 +6,7 @@ sent when there is one. The name of the model is sent as configured.
 
 from __future__ import annotations
 
-from proctor.evidence.usage import read_usage
+from proctor.evidence.shared.usage import read_usage
 from proctor.llm.attachments import classify_attachment, make_data_url, read_text_attachment, refuse_attachment
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.json_bytes import decode_embedded
+from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.llm.ports import Finish, ModelCall, ModelFault
 from proctor.model.evidence import Json, Usage
 from proctor.model.show import kind_of, show

@@ -6,7 +6,7 @@ A conversation is a list of items here: messages, `function_call`, `function_cal
 
 from __future__ import annotations
 
-from proctor.evidence.usage import read_usage
+from proctor.evidence.shared.usage import read_usage
 from proctor.llm.attachments import classify_attachment, make_data_url, read_text_attachment, refuse_attachment
 from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.openai import DEFAULT_BASE, make_bearer_headers

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
 from proctor.pages.desk import get_caller, get_hub
 from proctor.pages.ports import Page, Record
 from proctor.pages.words import quote_part

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proctor.evidence.account import find_known
+from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import PART_NAMES, Known, PartState
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import show

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.evidence.account import find_known
+from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import PART_NAMES, Known
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json

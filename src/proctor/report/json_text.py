@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from proctor.evidence.account import write_known
+from proctor.evidence.unknowns.account import write_known
 from proctor.model.account import Known
 from proctor.model.case import Assertion, Case
 from proctor.model.cost import TotalCost

@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.checks.registry import CheckEntry, default_registry
 from proctor.errors import CheckFault, SpecError
-from proctor.evidence.turns import turn_evidence
+from proctor.evidence.shared.turns import turn_evidence
 from proctor.model.case import Assertion
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult

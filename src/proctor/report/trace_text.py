@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.evidence.account import write_known
-from proctor.evidence.span_survey import Counted, TraceSurvey
+from proctor.evidence.traces.survey import Counted, TraceSurvey
+from proctor.evidence.unknowns.account import write_known
 from proctor.model.account import Known
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.report.evidence_text import EvidencePainter

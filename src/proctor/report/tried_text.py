@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.evidence.account import find_known, write_known
+from proctor.evidence.unknowns.account import find_known, write_known
 from proctor.model.account import PART_NAMES, Known, Part
 from proctor.model.evidence import Evidence, Json
 from proctor.report.evidence_text import EvidencePainter

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.json_bytes import decode_container
-from proctor.evidence.span_tables import find_columns, find_table_beside
+from proctor.evidence.tables.read import find_columns, find_table_beside
+from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.json_values import drop_nulls
 from proctor.model.show import nearest
 from proctor.sources.arrow_values import CANNOT_HOLD, list_values

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.json_bytes import BOM, mend_surrogates
+from proctor.evidence.values.json_bytes import BOM, mend_surrogates
 from proctor.model.evidence import Json
 from proctor.sources.arrow_values import list_values
 from proctor.sources.dataset_columns import Cell, cut_nanoseconds

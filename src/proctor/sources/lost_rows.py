@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.errors import EvidenceError
-from proctor.evidence.spans import fold_id
+from proctor.evidence.otlp.spans import fold_id
 
 TRACE_COLUMNS = ("context.trace_id", "trace_id", "traceId")
 """What the id of a trace is called in tables of spans."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from proctor.errors import EvidenceError
-from proctor.evidence.json_bytes import decode
-from proctor.evidence.mcplab_results import compare_calls, is_results, restore_whole_answer
+from proctor.evidence.platforms.mcplab_results import compare_calls, is_results, restore_whole_answer
+from proctor.evidence.values.json_bytes import decode
 from proctor.model.evidence import Evidence, Json
 
 RESULTS_FILE = "results.json"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.fast import decode_unique_line, make_line_decoder
+from proctor.evidence.plain.fast_lines import decode_unique_line, make_line_decoder
 from proctor.evidence.reading import find_spans, read_bytes
 from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
@@ -24,7 +24,7 @@ from proctor.sources.span_lines import OTLP_WORDS, SPAN_FORMATS, may_hold_rows
 from proctor.sources.texts import check_path
 
 if TYPE_CHECKING:
-    from proctor.evidence.spans import Span
+    from proctor.evidence.otlp.spans import Span
     from proctor.sources.mcplab_results import ResultsBeside
     from proctor.sources.trace_window import OnTrace, TraceWindow
 
@@ -245,17 +245,17 @@ class RecordReader:
         if self._format is not None and self._format not in SPAN_FORMATS:
             return None
         if self._format not in (None, "otlp") or (self._format is None and may_hold_rows(data)):
-            from proctor.evidence.json_bytes import decode  # only tables of spans come here
+            from proctor.evidence.values.json_bytes import decode  # only tables of spans come here
 
             return find_spans(decode(data), format=self._format)
         # A search for four words is far cheaper than decoding; where they stand by chance in other evidence, `find_spans` says so.
         if any(word in data for word in OTLP_WORDS):
-            from proctor.evidence.json_bytes import decode  # only traces of spans come here
+            from proctor.evidence.values.json_bytes import decode  # only traces of spans come here
 
             return find_spans(decode(data))
         if data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"["):
             # Protobuf begins with field 1, which is a line break to JSON.
-            from proctor.evidence.otlp_logs_protobuf import read_traces_or_logs  # only binary traces come here
+            from proctor.evidence.otlp.logs_protobuf import read_traces_or_logs  # only binary traces come here
 
             try:
                 return read_traces_or_logs(data) or None

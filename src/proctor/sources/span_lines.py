@@ -54,8 +54,8 @@ def _list_lines(head: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def _is_line_of_spans(line: bytes, *, is_whole: bool) -> bool | None:
-    from proctor.evidence.json_bytes import decode  # only the first lines of a file come here
     from proctor.evidence.reading import find_spans
+    from proctor.evidence.values.json_bytes import decode  # only the first lines of a file come here
 
     if _OTLP_BEGINNING.match(line):
         return True

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.json_bytes import decode
+from proctor.evidence.values.json_bytes import decode
 from proctor.formats.rows import Table, TableOptions
 from proctor.model.evidence import Json
 from proctor.model.show import nearest

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.json_bytes import decode
+from proctor.evidence.values.json_bytes import decode
 from proctor.formats.json_text import read_json
 from proctor.formats.located import Located, Reading
 from proctor.formats.rows import Row, TableOptions

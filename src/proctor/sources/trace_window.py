@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from proctor.evidence.otlp import read_batches
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.read_otlp import read_batches
 from proctor.model.evidence import Evidence, Source
 
 MOST_SPANS = 200_000

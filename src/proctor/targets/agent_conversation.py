@@ -29,9 +29,9 @@ from typing import Final, Literal
 import msgspec
 
 from proctor.cassettes.ports import Tape
-from proctor.evidence.account import Doubts
-from proctor.evidence.text import parse_json
-from proctor.evidence.usage import add_usage
+from proctor.evidence.shared.usage import add_usage
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.values.text import parse_json
 from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, ChatRequest, ModelCall, ModelFault, ToolDefinition
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt
@@ -42,7 +42,7 @@ from proctor.model.typed import convert_to
 from proctor.targets.direct_calls import DirectCall
 from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
 from proctor.targets.mcp_servers import OfferedTool, ReachedServers, name_tools
-from proctor.targets.reply_doubts import doubt_reply
+from proctor.targets.reply_doubts import mark_reply
 
 READER: Final = "mcp agent"
 MAX_TURNS: Final = 30
@@ -96,7 +96,7 @@ class AgentConversation:
         self._calls: list[ToolCall] = []
         self._direct = 0
         self._last: ChatReply | None = None
-        self._doubts = Doubts()
+        self._unknowns = Unknowns()
         self.broken: tuple[str, str] | None = None
         """The code and the reason why the run was broken off, if it was."""
 
@@ -182,7 +182,7 @@ class AgentConversation:
                 return None
             spent.append(reply.usage)
             self._say(ChatMessage(role="assistant", text=reply.text, tool_calls=reply.tool_calls), usage=reply.usage)
-            doubt_reply(self._doubts, reply)
+            mark_reply(self._unknowns, reply)
             if not reply.tool_calls:
                 return reply.text
             for call in reply.tool_calls:
@@ -194,9 +194,9 @@ class AgentConversation:
         """Return what is known of the run, and what is not."""
         if self.broken is not None:
             why = f"the run broke off: {self.broken[1]}"
-            self._doubts.doubt("answer", why)
-            self._doubts.doubt("tool_calls", why)
-        return self._doubts.close_account(READER)
+            self._unknowns.mark("answer", why)
+            self._unknowns.mark("tool_calls", why)
+        return self._unknowns.close_account(READER)
 
     def _say(self, message: ChatMessage, usage: Usage | None = None) -> None:
         """Add a message to the conversation, with the time of day."""

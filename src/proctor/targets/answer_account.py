@@ -5,7 +5,7 @@
   `response_path` says it.
 * A member that may tell of tool calls and is not understood is named.
 * Status 202 says that a request was taken, 206 that a part of the answer came: unless the case claims it, answer and calls are not
-  known. What the answer says of itself (`in_progress`, `truncated`, `success: false`) is read with it: `proctor.evidence.plain_signs`.
+  known. What the answer says of itself (`in_progress`, `truncated`, `success: false`) is read with it: `proctor.evidence.plain.markers`.
 * An error that is told beside an answer, and every redirect that was followed, are noted.
 """
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.evidence.account import Doubts
-from proctor.evidence.members import may_hold_call
-from proctor.evidence.text import HTTP_KEYS
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.members import may_hold_call
+from proctor.evidence.values.text import HTTP_KEYS
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import shorten, show
@@ -36,7 +36,7 @@ def said_nothing(evidence: Evidence) -> bool:
     return not (evidence.tool_calls or evidence.nodes or evidence.turns or evidence.state)
 
 
-def doubt_silence(evidence: Evidence) -> Evidence:
+def mark_silence(evidence: Evidence) -> Evidence:
     """Return evidence in which an empty answer counts as unknown: no claim may hold of what was not said."""
     if evidence.text is None or not holds_nothing(evidence.text):
         return evidence
@@ -56,34 +56,34 @@ def with_account(
     evidence: Evidence, answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None, status_claimed: bool = False
 ) -> Evidence:
     """Return the evidence of an answer with the account of what is known of it."""
-    doubts = Doubts()
+    unknowns = Unknowns()
     given = evidence.account or Account()
     is_plain = given.reader in ("", "plain")
     own = format is None and is_plain and evidence.nodes is None and isinstance(answer.body, dict)
     refusal = refuse_status(answer)
     if refusal is not None and evidence.tool_calls is None and evidence.account is None:
         # What an agent did before it refused, a refusal does not tell.
-        doubts.doubt("tool_calls", refusal.reason)
-        doubts.doubt("nodes", refusal.reason)
+        unknowns.mark("tool_calls", refusal.reason)
+        unknowns.mark("nodes", refusal.reason)
     if evidence.nodes is None and answer.status in _NOT_YET and not status_claimed:
-        doubts.doubt("answer", _NOT_YET[answer.status])
-        doubts.doubt("tool_calls", _NOT_YET[answer.status])
+        unknowns.mark("answer", _NOT_YET[answer.status])
+        unknowns.mark("tool_calls", _NOT_YET[answer.status])
     if own and response_path is None:
-        _doubt_choice(answer.body, doubts)
+        _mark_choice(answer.body, unknowns)
     if own and evidence.tool_calls is None:
-        _doubt_calls(answer.body, doubts)
+        _mark_calls(answer.body, unknowns)
     told = find_error(answer.body)
     if told is not None and refusal is None:
-        doubts.note(f'the answer says "{told[0]}" beside what was taken as the answer: {shorten(told[1])}')
+        unknowns.note(f'the answer says "{told[0]}" beside what was taken as the answer: {shorten(told[1])}')
     for led in answer.redirects:
-        doubts.note(led)
-    # The doubts of whoever read the answer win: they know its format, and what is added here goes by its outside.
+        unknowns.note(led)
+    # The unknowns of whoever read the answer win: they know its format, and what is added here goes by its outside.
     account = Account(
         READER if is_plain else given.reader,
-        {**doubts.unknown, **given.unknown},
-        tuple(dict.fromkeys((*given.notes, *doubts.notes))),
+        {**unknowns.unknown, **given.unknown},
+        tuple(dict.fromkeys((*given.notes, *unknowns.notes))),
     )
-    return doubt_silence(msgspec.structs.replace(evidence, account=account))
+    return mark_silence(msgspec.structs.replace(evidence, account=account))
 
 
 def describe_choice(body: Json) -> str | None:
@@ -96,18 +96,20 @@ def describe_choice(body: Json) -> str | None:
     return f"the answer may stand under {names}, which differ"
 
 
-def _doubt_choice(body: dict[str, Json], doubts: Doubts) -> None:
+def _mark_choice(body: dict[str, Json], unknowns: Unknowns) -> None:
     """Doubt the answer where it may stand under either of two keys."""
     choice = describe_choice(body)
     if choice is not None:
-        doubts.doubt("answer", f"{choice}: say where with response_path")
+        unknowns.mark("answer", f"{choice}: say where with response_path")
     if isinstance(body.get("choices"), list) and all(body.get(key) is None for key in HTTP_KEYS):
-        doubts.doubt("answer", "the answer is a chat completion without a message: say where it stands with response_path or answer_format")
+        unknowns.mark(
+            "answer", "the answer is a chat completion without a message: say where it stands with response_path or answer_format"
+        )
 
 
-def _doubt_calls(body: dict[str, Json], doubts: Doubts) -> None:
+def _mark_calls(body: dict[str, Json], unknowns: Unknowns) -> None:
     """Name a member that may tell of tool calls, where the answer lists none as `tool_calls`."""
     named = next((key for key, value in body.items() if may_hold_call(key, value) and key not in HTTP_KEYS), None)
     if named is not None:
         why = f'{show(shorten(named, 60))} in the answer may tell of tool calls and is not understood; "tool_calls" is the key that is read'
-        doubts.doubt("tool_calls", why)
+        unknowns.mark("tool_calls", why)

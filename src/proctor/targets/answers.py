@@ -14,17 +14,17 @@ import msgspec
 from proctor.codecs.retry_after import read_retry_after_s
 from proctor.errors import EvidenceError
 from proctor.evidence import mibo
-from proctor.evidence.messages import MESSAGE_FORMATS
-from proctor.evidence.plain import read_plain
+from proctor.evidence.messages.formats import MESSAGE_FORMATS
+from proctor.evidence.plain.record import read_plain
 from proctor.evidence.reading import read_document
-from proctor.evidence.text import as_text
+from proctor.evidence.values.text import as_text
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.paths.dotted import find_dotted
 from proctor.targets.answer_account import said_nothing, with_account
 from proctor.targets.faults import TargetFault
 from proctor.targets.inner_traces import trace_in
-from proctor.targets.lost_messages import doubt_lone_answer, doubt_lost_answer
+from proctor.targets.lost_messages import mark_lone_answer, mark_lost_answer
 from proctor.targets.no_answer import (
     NoAnswer,
     fault_of,
@@ -98,14 +98,14 @@ def _read(answer: HttpAnswer, format: str | None, notes: list[str], weigh: bool)
             raise TargetFault("bad_answer", f"the answer holds {len(found)} runs, expected one")
         if _says_nothing(found[0]):
             raise TargetFault("bad_answer", f"the answer is not of the format {format!r}: nothing of it is there: {show(answer.body)}")
-        return doubt_lone_answer(found[0]) if format in MESSAGE_FORMATS else found[0]
+        return mark_lone_answer(found[0]) if format in MESSAGE_FORMATS else found[0]
     try:
         told = read_told_messages(answer.body) if answer.status < 400 else None
     except EvidenceError as error:
         notes.append(f"messages in the answer cannot be read: {error.message}")
         return _without_trace(answer, weigh)
     if told is not None:
-        return doubt_lost_answer(doubt_lone_answer(told))
+        return mark_lost_answer(mark_lone_answer(told))
     try:
         traces = trace_in(answer.body)
     except EvidenceError as error:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 from opentelemetry.sdk.trace import ReadableSpan
 
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
 from proctor.model.show import exception_text, show
 from proctor.targets.sdk_spans import convert_span
 

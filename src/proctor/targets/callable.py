@@ -36,12 +36,12 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest
 from proctor.processes.threads import run_in_thread
-from proctor.targets.answer_account import doubt_silence, name_reader, said_nothing
+from proctor.targets.answer_account import mark_silence, name_reader, said_nothing
 from proctor.targets.capturing import Capture, check_capture, observe_call, prepare_capture
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
 from proctor.targets.frameworks.recognise import FAILED, find_page, read_returned, read_streamed
-from proctor.targets.frameworks.stand_ins import doubt_stand_in
+from proctor.targets.frameworks.stand_ins import mark_stand_in
 from proctor.targets.frameworks.streams import Streamed, drain, drain_async, is_blocking_stream
 from proctor.targets.interrupts import is_interrupt
 from proctor.targets.known_tools import find_known_tools
@@ -146,7 +146,7 @@ class CallableTarget:
             if said_nothing(evidence):
                 told = f"{_describe_call(self._function)} returned an answer with nothing in it"
                 raise TargetFault("empty_answer", told, evidence=evidence)
-            evidence = doubt_silence(_doubt_unseen_turn(evidence, message))
+            evidence = mark_silence(_mark_unseen_turn(evidence, message))
             history.append({"input": message.said, "text": evidence.text})
             return evidence
 
@@ -225,13 +225,13 @@ class CallableTarget:
             if isinstance(answer, Evidence):
                 return plain_evidence(answer)
             if isinstance(answer, str):
-                return doubt_stand_in(read_document({"text": plain_value(answer)}, format="plain")[0])
+                return mark_stand_in(read_document({"text": plain_value(answer)}, format="plain")[0])
             found = read_returned(answer) or self._read_messages(answer)
             if found is not None:
                 return found
             found = read_plain_answer(answer) if isinstance(answer, (Mapping, list)) else None
             if found is not None:
-                return doubt_stand_in(found)
+                return mark_stand_in(found)
         except (EvidenceError, Unreadable) as error:
             raise self._refuse_answer(answer, exception_text(error)) from None
         except Exception as error:
@@ -253,7 +253,7 @@ class CallableTarget:
     def _read_stream(self, items: list[object]) -> Evidence:
         """Return what a stream held as evidence: pieces of text, one answer, or what a framework streams."""
         if all(isinstance(item, str) for item in items):
-            return doubt_stand_in(read_document({"text": plain_value("".join(cast("list[str]", items)))}, format="plain")[0])
+            return mark_stand_in(read_document({"text": plain_value("".join(cast("list[str]", items)))}, format="plain")[0])
         found = read_streamed(items)
         if found is not None:
             return found
@@ -350,7 +350,7 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
     return tuple(one.name for one in rest if one.name in OFFERED and one.kind is not one.POSITIONAL_ONLY)
 
 
-def _doubt_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
+def _mark_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
     """Return evidence in which the calls of a turn that shows none are not known, whatever the other turns show."""
     is_alone = len(message.attempt.case.turns or ()) < 2 and message.attempt.speaker is None
     account = evidence.account or Account()

@@ -27,10 +27,10 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
-from proctor.evidence.json_bytes import decode_embedded
-from proctor.evidence.plain import CARRYING, read_plain
+from proctor.evidence.plain.record import CARRYING, read_plain
 from proctor.evidence.reading import read_document
-from proctor.evidence.text import HTTP_KEYS
+from proctor.evidence.values.json_bytes import decode_embedded
+from proctor.evidence.values.text import HTTP_KEYS
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
@@ -39,12 +39,12 @@ from proctor.model.missing import MISSING
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
 from proctor.model.system import list_variables
-from proctor.targets.answer_account import describe_choice, doubt_silence, name_reader, said_nothing
+from proctor.targets.answer_account import describe_choice, mark_silence, name_reader, said_nothing
 from proctor.targets.child import Finished, TooLarge, run_child
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
 from proctor.targets.inner_traces import trace_in
-from proctor.targets.lost_messages import add_doubt, doubt_lost_messages
+from proctor.targets.lost_messages import add_doubt, mark_lost_messages
 from proctor.targets.masking import Secrets, names_a_secret, show_settings
 from proctor.targets.no_answer import find_error, holds_nothing
 from proctor.targets.told_messages import read_told_messages
@@ -144,7 +144,7 @@ class CommandTarget:
         evidence = self._read(text)
         if said_nothing(evidence):
             raise TargetFault("empty_answer", f"{self.describe()} printed an answer with nothing in it", evidence=evidence)
-        evidence = doubt_silence(name_reader(evidence, READER))
+        evidence = mark_silence(name_reader(evidence, READER))
         return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
     async def _run_program(self, message: Message) -> Finished:
@@ -225,7 +225,7 @@ def _read_document(document: Any) -> Evidence:
     """Return one JSON value as evidence. Raises `EvidenceError`."""
     told = read_told_messages(document)
     if told is not None:
-        return doubt_lost_messages(told)
+        return mark_lost_messages(told)
     envelope = isinstance(document, Mapping) and isinstance(document.get("messages"), list)
     if isinstance(document, dict) and not CARRYING.isdisjoint(document):
         return read_plain(document)
@@ -235,7 +235,7 @@ def _read_document(document: Any) -> Evidence:
         found = trace_in(document) or [_read_body(document)]
     if len(found) != 1:
         raise EvidenceError(f"it holds {len(found)} runs, expected one")
-    return doubt_lost_messages(found[0]) if isinstance(document, list) or envelope else found[0]
+    return mark_lost_messages(found[0]) if isinstance(document, list) or envelope else found[0]
 
 
 def _read_body(document: Any) -> Evidence:

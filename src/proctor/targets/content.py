@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.json_bytes import decode, exceeds_depth, too_deep_error
+from proctor.evidence.values.json_bytes import decode, exceeds_depth, too_deep_error
 from proctor.model.evidence import Json
 
 

@@ -18,8 +18,8 @@ import msgspec
 
 from proctor.checks.limits import HttpStatus
 from proctor.errors import TargetError
-from proctor.evidence.plain import with_turn_defaults
-from proctor.evidence.text import as_text
+from proctor.evidence.plain.record import with_turn_defaults
+from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json
@@ -219,7 +219,7 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
 
 
 def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
-    """Return what is not known of a conversation: the doubts of every turn, and of the answer those of the last turn."""
+    """Return what is not known of a conversation: the unknowns of every turn, and of the answer those of the last turn."""
     accounts = [evidence.account for evidence in seen if evidence.account is not None]
     if not accounts:
         return None

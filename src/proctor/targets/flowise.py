@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import SpecError
-from proctor.evidence import flowise
+from proctor.evidence.platforms import flowise
 from proctor.model.evidence import Evidence, Json
 from proctor.targets.answer_account import said_nothing, with_account
 from proctor.targets.answers import evidence_of

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence import flowise, mibo, n8n, otlp
+from proctor.evidence import mibo
+from proctor.evidence.platforms import flowise, n8n
 from proctor.evidence.reading import read_document
-from proctor.evidence.shape import dict_or_empty, list_of
+from proctor.evidence.traces import read_otlp as otlp
+from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 from proctor.targets.lost_messages import add_doubt
@@ -38,14 +40,14 @@ def trace_in(body: Json) -> list[Evidence] | None:
         return read_document(body)
     if flowise.sniff(body):
         told = any(isinstance(body.get(key), list) for key in flowise.LISTS)
-        return _doubt_tools(read_document(body), told, NO_TOOLS_TOLD_BY_FLOW)
+        return _mark_tools(read_document(body), told, NO_TOOLS_TOLD_BY_FLOW)
     if mibo.sniff(body) and _find_nodes(body):
-        return _doubt_tools(mibo.read(body), _tells_of_tools(body), NO_TOOLS_TOLD)
+        return _mark_tools(mibo.read(body), _tells_of_tools(body), NO_TOOLS_TOLD)
     wrapped: dict[str, Json] = {"data": body}
-    return _doubt_tools(mibo.read(wrapped), _tells_of_tools(wrapped), NO_TOOLS_TOLD) if _find_nodes(wrapped) else None
+    return _mark_tools(mibo.read(wrapped), _tells_of_tools(wrapped), NO_TOOLS_TOLD) if _find_nodes(wrapped) else None
 
 
-def _doubt_tools(found: list[Evidence], told: bool, why: str) -> list[Evidence]:
+def _mark_tools(found: list[Evidence], told: bool, why: str) -> list[Evidence]:
     return found if told else [add_doubt(evidence, _DOUBTED, why) for evidence in found]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.evidence.messages_gaps import NO_BEGINNING
+from proctor.evidence.shared.truncated_conversations import NO_BEGINNING
 from proctor.model.account import CALL_PARTS, Account, Part
 from proctor.model.evidence import Evidence
 
@@ -23,17 +23,17 @@ _BEFORE: tuple[Part, ...] = (*CALL_PARTS, "usage")
 _AFTER: tuple[Part, ...] = (*_BEFORE, "answer")
 
 
-def doubt_lost_messages(evidence: Evidence) -> Evidence:
+def mark_lost_messages(evidence: Evidence) -> Evidence:
     """Return evidence of a list, in which calls are not known where it is one of messages and lacks what was said, or what followed."""
     # Plain evidence, and what a workflow platform writes, say themselves what was done.
     if evidence.nodes is not None or evidence.account is None or evidence.account.reader in ("", "plain"):
         return evidence
     if evidence.input is None:
         return add_doubt(evidence, _BEFORE, NO_MESSAGE) if _begins_late(evidence) else evidence
-    return doubt_lost_answer(evidence)
+    return mark_lost_answer(evidence)
 
 
-def doubt_lone_answer(evidence: Evidence) -> Evidence:
+def mark_lone_answer(evidence: Evidence) -> Evidence:
     """Return evidence of an agent's answer over the wire, in which calls are not known where only the last message came."""
     return add_doubt(evidence, CALL_PARTS, LONE_ANSWER) if evidence.input is None and _begins_late(evidence) else evidence
 
@@ -43,7 +43,7 @@ def _begins_late(evidence: Evidence) -> bool:
     return evidence.account is None or "tool_calls" in evidence.account.unknown
 
 
-def doubt_lost_answer(evidence: Evidence) -> Evidence:
+def mark_lost_answer(evidence: Evidence) -> Evidence:
     """Return evidence of an exchange, in which nothing is known of the agent where nobody answered."""
     is_silent = evidence.text is None and evidence.body is None and not evidence.tool_calls
     return add_doubt(evidence, _AFTER, NO_ANSWER) if is_silent else evidence

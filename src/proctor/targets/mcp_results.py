@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from proctor.evidence.text import parse_json
+from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 

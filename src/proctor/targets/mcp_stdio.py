@@ -23,7 +23,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
-from proctor.evidence.json_bytes import mend_surrogates
+from proctor.evidence.values.json_bytes import mend_surrogates
 from proctor.model.show import shorten
 from proctor.processes.groups import TAIL_BYTES, read_tail, release_pipes, signal_group
 from proctor.processes.guard import GUARD

@@ -20,12 +20,12 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
-from proctor.evidence import n8n
-from proctor.evidence.shape import dict_or_empty, list_of
-from proctor.evidence.text import NODE_KEYS, find_text
+from proctor.evidence.platforms import n8n
+from proctor.evidence.values.access import dict_or_empty, list_of
+from proctor.evidence.values.text import NODE_KEYS, find_text
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
-from proctor.targets.answer_account import doubt_silence, said_nothing, with_account
+from proctor.targets.answer_account import mark_silence, said_nothing, with_account
 from proctor.targets.answers import evidence_of
 from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
@@ -244,7 +244,7 @@ def _read_execution(execution: Json, answer: HttpAnswer, message: Message) -> Ev
         spoken = _read_answer(answer, None, message)
         account = _merge_accounts(evidence.account, spoken.account)
         evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body, account=account)
-    return doubt_silence(evidence)
+    return mark_silence(evidence)
 
 
 def _merge_accounts(account: Account | None, spoken: Account | None) -> Account | None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.evidence.json_bytes import decode_embedded
-from proctor.evidence.shape import text_or_none
+from proctor.evidence.values.access import text_or_none
+from proctor.evidence.values.json_bytes import decode_embedded
 
 _KINDS = ("begin", "item", "end", "error", "keepalive")
 

@@ -24,8 +24,8 @@ from collections.abc import Mapping
 import msgspec
 
 from proctor.codecs.retry_after import read_retry_after_s
-from proctor.evidence.json_bytes import decode_embedded
-from proctor.evidence.text import HTTP_KEYS
+from proctor.evidence.values.json_bytes import decode_embedded
+from proctor.evidence.values.text import HTTP_KEYS
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.span_evidence import build_evidence
-from proctor.evidence.span_inner import find_inner_work
-from proctor.evidence.two_tellings import join_tellings
+from proctor.evidence.traces.build import build_evidence
+from proctor.evidence.traces.merge_returned_and_traced import join_tellings
+from proctor.evidence.traces.nested_work import find_inner_work
 from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence
 from proctor.model.show import exception_text, shorten

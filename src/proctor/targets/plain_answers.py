@@ -7,15 +7,15 @@ of the run are *not known*, with the word what to return instead.
 from __future__ import annotations
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages_ai_sdk_steps import complete_last_step, is_result
-from proctor.evidence.plain import CARRYING, read_plain
+from proctor.evidence.messages.ai_sdk_steps import complete_last_step, is_result
+from proctor.evidence.plain.record import CARRYING, read_plain
 from proctor.evidence.reading import read_document
-from proctor.evidence.shape import dict_or_empty
+from proctor.evidence.values.access import dict_or_empty
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json
 from proctor.targets.frameworks.providers import unpack_answers
 from proctor.targets.frameworks.simplify import Budget
-from proctor.targets.lost_messages import add_doubt, doubt_lost_messages
+from proctor.targets.lost_messages import add_doubt, mark_lost_messages
 from proctor.targets.returned import plain_value
 from proctor.targets.told_messages import name_provider
 from proctor.targets.told_text import lay_text, read_answer_body, split_messages
@@ -46,7 +46,7 @@ def read_plain_answer(answer: object) -> Evidence | None:
     found = read_document(given, format=None if is_messages else "plain")
     if len(found) != 1:
         return None
-    return doubt_lost_messages(found[0]) if is_messages else found[0]
+    return mark_lost_messages(found[0]) if is_messages else found[0]
 
 
 def _is_envelope(given: Json) -> bool:

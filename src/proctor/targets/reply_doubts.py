@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from proctor.evidence.account import Doubts
+from proctor.evidence.unknowns.account import Unknowns
 from proctor.llm.ports import ChatReply, Finish
 
 _ENDS: Final[dict[Finish, str]] = {
@@ -20,20 +20,20 @@ _NO_CALL: Final = "the model stopped to call tools, and no call is in its reply"
 _NOTHING_LEFT: Final = "a content filter left nothing of the model's answer"
 
 
-def doubt_reply(doubts: Doubts, reply: ChatReply) -> None:
+def mark_reply(unknowns: Unknowns, reply: ChatReply) -> None:
     """Note what is not known after this reply."""
     for what in reply.unread:
         about_answer = what.startswith("an answer")
         why = f"the model gave {what}" if about_answer else f"the model's reply holds {what}, which is not understood"
-        doubts.doubt("answer", why)
+        unknowns.mark("answer", why)
         if not about_answer:
-            doubts.doubt("tool_calls", why)
+            unknowns.mark("tool_calls", why)
     if reply.tool_calls:
         return  # it goes on
     if reply.finish == "tool_calls":
-        doubts.doubt("tool_calls", _NO_CALL)
-        doubts.doubt("answer", _NO_CALL)
+        unknowns.mark("tool_calls", _NO_CALL)
+        unknowns.mark("answer", _NO_CALL)
     elif reply.finish == "content_filter" and not reply.text:
-        doubts.doubt("answer", _NOTHING_LEFT)
+        unknowns.mark("answer", _NOTHING_LEFT)
     elif reply.finish in _ENDS:
-        doubts.doubt("answer", _ENDS[reply.finish])
+        unknowns.mark("answer", _ENDS[reply.finish])

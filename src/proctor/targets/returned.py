@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from proctor.evidence.json_bytes import MAX_DEPTH
+from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import shorten
 from proctor.model.typed import convert_to

@@ -13,7 +13,7 @@ from typing import Any, cast
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from proctor.evidence.spans import NOT_UNDERSTOOD, Span, SpanEvent
+from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, SpanEvent
 from proctor.model.evidence import Json
 from proctor.model.json_values import join_surrogates
 

@@ -22,8 +22,8 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, Tra
 from opentelemetry.sdk.trace import Span as SdkSpan
 
 from proctor.errors import InputError
-from proctor.evidence.span_kind import find_kind, find_sign_of_work
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.kind import find_kind, find_sign_of_work
 from proctor.model.show import exception_text, show
 from proctor.targets.call_spans import CallSpans, SpanKey
 from proctor.targets.sdk_spans import convert_span

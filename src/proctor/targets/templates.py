@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.values.json_bytes import decode_container
 from proctor.expressions.braces import Part, compile_braces, find_whole_name, find_whole_text, join_parts, split_braces
 from proctor.expressions.text_form import write_text_form
 from proctor.model.case import Case

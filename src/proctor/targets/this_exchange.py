@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.evidence.text import as_text
-from proctor.evidence.usage import add_usage
+from proctor.evidence.shared.usage import add_usage
+from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence, EvidenceTurn
 from proctor.targets.conversation import Message
-from proctor.targets.lost_messages import doubt_lost_answer
+from proctor.targets.lost_messages import mark_lost_answer
 
 _PARTS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer")
 
@@ -23,10 +23,10 @@ def keep_this_exchange(evidence: Evidence, message: Message) -> Evidence:
     """Return the evidence from the last time the message was said; doubt it where the message is not found after other turns."""
     turns = evidence.turns
     if turns is None or len(turns) < 2:
-        return _doubt_turns(evidence, 1) if _tells_of_another(evidence, message) else evidence
+        return _mark_turns(evidence, 1) if _tells_of_another(evidence, message) else evidence
     at = _find_message(turns, as_text(message.said) or "")
     if at is None:
-        return evidence if message.turn == 0 else _doubt_turns(evidence, len(turns))
+        return evidence if message.turn == 0 else _mark_turns(evidence, len(turns))
     return _cut(evidence, turns[at:]) if at else evidence
 
 
@@ -58,10 +58,10 @@ def _cut(evidence: Evidence, kept: tuple[EvidenceTurn, ...]) -> Evidence:
         usage=add_usage(turn.usage for turn in kept),
         turns=kept if len(kept) > 1 else None,
     )
-    return doubt_lost_answer(this)
+    return mark_lost_answer(this)
 
 
-def _doubt_turns(evidence: Evidence, count: int) -> Evidence:
+def _mark_turns(evidence: Evidence, count: int) -> Evidence:
     account = evidence.account or Account()
     told = "the exchange that was returned does not begin" if count == 1 else f"{count} exchanges were returned, and none of them begins"
     why = f"{told} with the message of this turn"

@@ -5,11 +5,11 @@ Whether such an answer shows all calls of the run, its reader says; the answer o
 
 from __future__ import annotations
 
-from proctor.evidence.messages import recognise_formats
-from proctor.evidence.messages_ai_sdk_steps import complete_last_step, is_result
-from proctor.evidence.plain import CARRYING, read_plain
+from proctor.evidence.messages.ai_sdk_steps import complete_last_step, is_result
+from proctor.evidence.messages.formats import recognise_formats
+from proctor.evidence.plain.record import CARRYING, read_plain
 from proctor.evidence.reading import read_document
-from proctor.evidence.shape import dict_or_empty, list_of
+from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.model.evidence import Evidence, Json
 from proctor.targets.told_text import lay_text, split_messages
 

@@ -11,8 +11,8 @@ from typing import cast
 
 import msgspec
 
-from proctor.evidence.plain import CARRYING, read_plain
-from proctor.evidence.text import HTTP_KEYS
+from proctor.evidence.plain.record import CARRYING, read_plain
+from proctor.evidence.values.text import HTTP_KEYS
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 

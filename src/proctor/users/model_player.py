@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from proctor.errors import TargetError
-from proctor.evidence.usage import add_usage
+from proctor.evidence.shared.usage import add_usage
 from proctor.llm.ports import ChatModel, ChatReply, ChatRequest, ModelFault
 from proctor.model.case import SimulatedUser
 from proctor.model.evidence import Usage

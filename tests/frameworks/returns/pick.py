@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from proctor.evidence.account import find_part_states
+from proctor.evidence.unknowns.account import find_part_states
 from proctor.model.evidence import Evidence
 from proctor.targets.faults import TargetFault
 from proctor.targets.frameworks.streams import Streamed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from proctor.evidence.otlp_groups import receive_json, receive_protobuf
+from proctor.evidence.otlp.groups import receive_json, receive_protobuf
 from proctor.rest import write_queue
 from proctor.rest.write_queue import TraceWriter
 from proctor.service.access import agents

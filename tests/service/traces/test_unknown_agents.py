@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.evidence.otlp_groups import receive_json
+from proctor.evidence.otlp.groups import receive_json
 from proctor.service.access import agents, projects
 from proctor.service.access.audit import list_notes
 from proctor.service.access.callers import LOCAL, Caller

@@ -12,7 +12,7 @@ import pytest
 
 import proctor
 from proctor.cassettes.ports import LIVE
-from proctor.evidence.account import find_part_states
+from proctor.evidence.unknowns.account import find_part_states
 from proctor.model.evidence import Evidence
 from proctor.targets.callable import CallableTarget
 from proctor.targets.faults import TargetFault

@@ -14,8 +14,8 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from proctor.evidence.span_rows import SpanRow
-from proctor.evidence.spans import Span
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.rows import SpanRow
 from proctor.model.evidence import Json
 from proctor.model.numbers import read_digits
 from proctor.pages.forms import read_form

@@ -15,8 +15,8 @@ import msgspec
 from fastapi import Query, Request, Response
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp_groups import Received, receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf, receive_text
-from proctor.evidence.wire_format import TooMuch, WireLimits
+from proctor.evidence.otlp.groups import Received, receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf, receive_text
+from proctor.evidence.otlp.wire_format import TooMuch, WireLimits
 from proctor.model.evidence import Json
 from proctor.rest.errors import PROTOBUF, encode_varint
 from proctor.rest.route_parts import TheCaller, TheHub, make_router

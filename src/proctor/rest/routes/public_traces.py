@@ -14,8 +14,8 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from proctor.errors import EvidenceError
-from proctor.evidence.json_bytes import decode
-from proctor.evidence.otlp_groups import Received, receive_json
+from proctor.evidence.otlp.groups import Received, receive_json
+from proctor.evidence.values.json_bytes import decode
 from proctor.model.evidence import Json
 from proctor.rest.errors import PROTOBUF
 from proctor.rest.route_parts import PageMeta, TheCaller, TheHub, ThePaging, make_router

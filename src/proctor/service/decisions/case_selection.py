@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from proctor.errors import CheckFault, SpecError
-from proctor.evidence.text import as_text
+from proctor.evidence.values.text import as_text
 from proctor.matchers.equal import deep_equal
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING

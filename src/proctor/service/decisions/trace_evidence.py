@@ -14,11 +14,11 @@ import msgspec
 
 from proctor.errors import EvidenceError, StoreError
 from proctor.evidence import mibo
-from proctor.evidence.json_bytes import exceeds_depth, too_deep_error
-from proctor.evidence.span_evidence import build_evidence
-from proctor.evidence.span_merging import merge_spans
-from proctor.evidence.spans import Span, SpanGroup
-from proctor.evidence.text import as_text
+from proctor.evidence.otlp.merging import merge_spans
+from proctor.evidence.otlp.spans import Span, SpanGroup
+from proctor.evidence.traces.build import build_evidence
+from proctor.evidence.values.json_bytes import exceeds_depth, too_deep_error
+from proctor.evidence.values.text import as_text
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.typed import convert_to, make_json_decoder

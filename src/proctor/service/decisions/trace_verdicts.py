@@ -20,7 +20,7 @@ import msgspec
 from proctor.decide.prepare import PreparedSuite
 from proctor.decide.quick import DecideCase
 from proctor.errors import EvidenceError, InputError, StoreError
-from proctor.evidence.text import as_text
+from proctor.evidence.values.text import as_text
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from proctor.actions.compare import find_reason
 from proctor.actions.history import TARGET, case_result, result_of
 from proctor.errors import InputError
-from proctor.evidence.account import find_known
+from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import Known
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json

@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp_groups import Received
-from proctor.evidence.spans import Span, SpanGroup, read_span
+from proctor.evidence.otlp.groups import Received
+from proctor.evidence.otlp.spans import Span, SpanGroup, read_span
 from proctor.model.evidence import Json
 from proctor.model.numbers import is_number
 from proctor.model.show import kind_of

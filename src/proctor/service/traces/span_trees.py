@@ -14,9 +14,9 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proctor.errors import EvidenceError, StoreError
-from proctor.evidence.span_merging import merge_spans
-from proctor.evidence.span_rows import SpanRow, TreeSpan, list_span_rows, merge_tree_spans, take_for_tree
-from proctor.evidence.spans import Span, read_span
+from proctor.evidence.otlp.merging import merge_spans
+from proctor.evidence.otlp.spans import Span, read_span
+from proctor.evidence.traces.rows import SpanRow, TreeSpan, list_span_rows, merge_tree_spans, take_for_tree
 from proctor.model.evidence import Evidence, Json
 from proctor.model.typed import make_json_decoder
 from proctor.service.access.callers import Caller

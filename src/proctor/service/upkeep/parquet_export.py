@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import InputError, ProctorError
-from proctor.evidence.spans import Span, SpanGroup
+from proctor.evidence.otlp.spans import Span, SpanGroup
 from proctor.model.evidence import Json
 from proctor.service.decisions.trace_evidence import decode_groups, expand_pieces
 from proctor.sources.dataset_files import import_arrow

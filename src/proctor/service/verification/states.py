@@ -21,8 +21,8 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import EvidenceError, StoreError
-from proctor.evidence.plain import read_plain
-from proctor.evidence.state import FAMILIES
+from proctor.evidence.plain.record import read_plain
+from proctor.evidence.shared.state import FAMILIES
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import kind_of, nearest
 from proctor.service.access.audit import note

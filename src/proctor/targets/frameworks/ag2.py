@@ -42,14 +42,14 @@ def _read_history(history: list[Any], summary: object, budget: Budget) -> Found:
     written: list[Any] = [simplify(message, budget, f"$[{at}]") for at, message in enumerate(history)]
     if not written:
         found = Found(document={"text": summary if isinstance(summary, str) else ""})
-        found.doubt(EVERYTHING, "the chat has no history")
+        found.mark(EVERYTHING, "the chat has no history")
         return found
     written = _name_two(written)
     # Somebody who has nothing to say says nothing, so that the chat goes on or ends; that is no question.
     kept = [entry for entry in written if entry.get("content") not in (None, "") or entry.get("tool_calls") or entry.get("tool_responses")]
     if len({entry.get("name") for entry in kept} - {None}) < 2:
         found = Found(document=[{key: member for key, member in entry.items() if key != "name"} for entry in kept], format="openai")
-        found.doubt(CALL_PARTS, "the chat names nobody who answers")
+        found.mark(CALL_PARTS, "the chat names nobody who answers")
         return found
     return Found(document=kept, format="ag2")
 

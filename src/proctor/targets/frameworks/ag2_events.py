@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.calls import PROTOCOL_ERROR
+from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import exception_text
@@ -35,7 +35,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     found = _read_events(items, budget)
     if not any(exchange["tool_calls"] for exchange in found.document.get("turns", ())):
         # A request is handed on after everything that followed from it, so it stands among the last events as well.
-        found.doubt(CALL_PARTS, "these events show no call, so they may be the last ones only: return the `AgentReply`")
+        found.mark(CALL_PARTS, "these events show no call, so they may be the last ones only: return the `AgentReply`")
     return found
 
 
@@ -47,7 +47,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
     kept = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_TOLD)]
     if not kept or not is_instance_of(kept[0], _PACKAGE, "ModelRequest"):
-        found.doubt(CALL_PARTS, "these events do not begin with a request: what was done before them is not known")
+        found.mark(CALL_PARTS, "these events do not begin with a request: what was done before them is not known")
     for event in kept:
         if is_instance_of(event, _PACKAGE, "ModelRequest") and not is_instance_of(event, _PACKAGE, "DrainedModelRequest"):
             exchanges.append({"input": _join_texts(list_members(event, "parts")), "text": None, "tool_calls": [], "spent": []})
@@ -63,9 +63,9 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     if exchanges and (
         exchanges[-1]["text"] is None or any("result" not in call and "error" not in call for call in _last_calls(exchanges))
     ):
-        found.doubt(EVERYTHING, "the run did not come to its end")
+        found.mark(EVERYTHING, "the run did not come to its end")
     answers = [event for event in kept if is_instance_of(event, _PACKAGE, "ModelResponse")]
-    found.doubt_end(read_member(answers[-1], "finish_reason") if answers else None)
+    found.mark_end(read_member(answers[-1], "finish_reason") if answers else None)
     return found
 
 
@@ -91,9 +91,9 @@ def _add_event(exchange: dict[str, Any], event: object, found: Found, budget: Bu
     elif is_instance_of(event, _PACKAGE, "UsageEvent"):
         exchange["spent"].append(read_member(event, "usage"))
     elif is_instance_of(event, _PACKAGE, "TaskStarted"):
-        found.doubt(CALL_PARTS, f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
+        found.mark(CALL_PARTS, f"{read_member(event, 'agent_name') or 'a subtask'} works on a stream of its own, whose calls are not here")
     elif is_instance_of(event, _PACKAGE, "CompactionSummary"):
-        found.doubt(CALL_PARTS, "a summary stands for events that were taken away")
+        found.mark(CALL_PARTS, "a summary stands for events that were taken away")
 
 
 def _add_call(exchange: dict[str, Any], call: object) -> None:

@@ -24,10 +24,10 @@ def read(value: object, budget: Budget) -> Found | None:
         return None
     found = _read_messages(list_members(value, "messages"), budget)
     if read_member(value, "user_input_requests"):
-        found.doubt(EVERYTHING, "the agent waits for somebody (`user_input_requests`): what it would do then is not known")
+        found.mark(EVERYTHING, "the agent waits for somebody (`user_input_requests`): what it would do then is not known")
     if read_member(value, "continuation_token") is not None:
-        found.doubt(EVERYTHING, "the run goes on elsewhere (`continuation_token`)")
-    found.doubt_end(read_member(value, "finish_reason"))
+        found.mark(EVERYTHING, "the run goes on elsewhere (`continuation_token`)")
+    found.mark_end(read_member(value, "finish_reason"))
     spent = read_member(value, "usage_details")
     if spent is not None:
         found.usage = add_usage([(find_entry(spent, "input_token_count"), find_entry(spent, "output_token_count"))])
@@ -51,10 +51,10 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     joined = call_member(kind, "from_updates" if hasattr(kind, "from_updates") else "from_agent_run_response_updates", items)
     found = read(joined, budget)
     if found is not None and not _is_whole(items):
-        found.doubt(CALL_PARTS, "these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
+        found.mark(CALL_PARTS, "these are not all updates of the stream: an answer of the model has no end (`finish_reason`)")
     elif found is not None and not any(_has_call(update) for update in items):
         # The last answer of a run with tools looks like the only answer of a run without.
-        found.doubt(CALL_PARTS, "these updates show no call, and not whether they begin with the run: return the stream itself")
+        found.mark(CALL_PARTS, "these updates show no call, and not whether they begin with the run: return the stream itself")
     return found
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from proctor.evidence.calls import CONTENT_ERROR
-from proctor.evidence.messages_agno import is_waiting
+from proctor.evidence.messages.agno import is_waiting
 from proctor.evidence.reading import read_document
+from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
@@ -55,7 +55,7 @@ def read(value: object, budget: Budget) -> Found | None:
     has_ended = status is None or status in _ENDED
     if not document["messages"]:
         found = Found(document={"text": content if isinstance(content, str) and has_ended else None})
-        found.doubt(CALL_PARTS, "this output of a run keeps no messages")
+        found.mark(CALL_PARTS, "this output of a run keeps no messages")
     else:
         found = Found(document=document, format="agno")
     if content is not None and not isinstance(content, str) and has_ended:
@@ -65,7 +65,7 @@ def read(value: object, budget: Budget) -> Found | None:
         said = {find_entry(message, "content") for message in own if find_entry(message, "role") == "assistant"}
         found.failed = content if isinstance(content, str) and content and content not in said else NO_WORDS
     elif not has_ended:
-        found.doubt(EVERYTHING, f"the run was not over: its status is {status!r}")
+        found.mark(EVERYTHING, f"the run was not over: its status is {status!r}")
     found.calls = tuple(call for member in list_members(value, "member_responses") for call in _read_member_calls(member, found, budget))
     return found
 
@@ -91,15 +91,15 @@ def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> 
     """Return the calls of a run inside of another; doubt what is not known of them."""
     inner = read(member, budget)
     if inner is None or inner.format != "agno":
-        found.doubt(CALL_PARTS, f"{who} keeps no messages, so its calls are not known")
+        found.mark(CALL_PARTS, f"{who} keeps no messages, so its calls are not known")
         return []
     evidence = trust_beginning(read_document(inner.document, format="agno")[0])
     for part, why in evidence.account.unknown.items() if evidence.account is not None else ():
         if part in CALL_PARTS:
-            found.doubt((part,), f"{who}: {why}")
-    for part, why in inner.doubts:
+            found.mark((part,), f"{who}: {why}")
+    for part, why in inner.unknowns:
         if part in CALL_PARTS:
-            found.doubt((part,), f"{who}: {why}")
+            found.mark((part,), f"{who}: {why}")
     return [*(evidence.tool_calls or ()), *(inner.calls or ())]
 
 
@@ -127,7 +127,7 @@ def read_events(events: list[object], budget: Budget) -> Found:
     found = write_answer(content, budget)
     _weigh_end(events, found)
     if not has_events:
-        found.doubt(CALL_PARTS, "this stream tells of content only: ask for `stream_events=True`, or for `yield_run_output=True`")
+        found.mark(CALL_PARTS, "this stream tells of content only: ask for `stream_events=True`, or for `yield_run_output=True`")
         return found
     # A tool that raised ends twice: with its error, and as any other.
     ended_tools = [read_member(event, "tool") for event in events if is_instance_of(event, "agno", *_CALLED)]
@@ -137,9 +137,9 @@ def read_events(events: list[object], budget: Budget) -> Found:
     open_calls = [tool for tool in begun if read_member(tool, "tool_call_id") not in ids]
     found.document["tool_calls"] = [_write_call(tool, budget) for tool in [*done, *open_calls]]
     if not ended:
-        found.doubt(EVERYTHING, "the run did not come to its end")
+        found.mark(EVERYTHING, "the run did not come to its end")
     if not done and not begun and not _shows_one_request(events):
-        found.doubt(
+        found.mark(
             CALL_PARTS, "these events do not show how often the model was asked, so those of tools may be left out: yield all of them"
         )
     return found
@@ -160,17 +160,17 @@ def _weigh_end(events: list[object], found: Found) -> None:
         waits = [
             str(read_member(tool, "tool_name")) for tool in list_members(paused[-1], "tools") if is_waiting(partial(read_member, tool))
         ]
-        found.doubt(EVERYTHING, f"the run is paused: it waits before it calls {', '.join(waits)}" if waits else "the run is paused")
+        found.mark(EVERYTHING, f"the run is paused: it waits before it calls {', '.join(waits)}" if waits else "the run is paused")
     if any(is_instance_of(event, "agno", *_CANCELLED) for event in events):
-        found.doubt(EVERYTHING, "the run was cancelled")
+        found.mark(EVERYTHING, "the run was cancelled")
     telling = [event for event in events if is_instance_of(event, "agno", *_ERRORS, *_TOLD, *_COMPLETED)]
     errors = [event for event in telling if is_instance_of(event, "agno", *_ERRORS)]
     words = str(read_member(errors[-1], "content") or NO_WORDS) if errors else ""
     if errors and telling[-1] is errors[-1]:
         found.failed = words
     elif errors:
-        found.doubt(EVERYTHING, f"a run in it ended in an error: {shorten(words, 200)}")
-    if found.doubts and not found.document["text"]:
+        found.mark(EVERYTHING, f"a run in it ended in an error: {shorten(words, 200)}")
+    if found.unknowns and not found.document["text"]:
         # Nothing was said so far, which is not the same as an answer with nothing in it.
         found.document["text"] = None
 

@@ -33,7 +33,7 @@ def read(value: object, budget: Budget) -> Found | None:
     if word == "ERROR":
         found.failed = content if isinstance(content, str) and content else NO_WORDS
     elif word != "COMPLETED":
-        found.doubt(EVERYTHING, f"the workflow was not over: its status is {word!r}")
+        found.mark(EVERYTHING, f"the workflow was not over: its status is {word!r}")
         found.document["text"] = None
     steps = list(_list_steps(list_members(value, "step_results")))
     _weigh_steps(steps, found)
@@ -43,7 +43,7 @@ def read(value: object, budget: Budget) -> Found | None:
         calls.extend(_read_calls(run, found, budget))
     ids = {read_member(run, "run_id") for run in runs}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_run_id") not in ids for step in steps):
-        found.doubt(CALL_PARTS, "this output of a workflow does not keep the runs of all its steps")
+        found.mark(CALL_PARTS, "this output of a workflow does not keep the runs of all its steps")
     found.calls = tuple(calls)
     return found
 
@@ -67,31 +67,31 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     broken = [event for event in events if is_instance_of(event, "agno", "WorkflowErrorEvent")]
     if ended:
         # What an agent in it met with is an error of that step; the workflow went on.
-        _doubt_failure(found)
+        _mark_failure(found)
         answer = write_answer(read_member(ended[-1], "content"), budget)
         found.document["text"], found.body = answer.document["text"], answer.body
     elif broken:
         found.failed = str(read_member(broken[-1], "error") or NO_WORDS)
     else:
-        _doubt_failure(found)
-        found.doubt(EVERYTHING, "the workflow did not come to its end")
+        _mark_failure(found)
+        found.mark(EVERYTHING, "the workflow did not come to its end")
         found.document["text"] = found.document["text"] or None
     for event in events:
         if is_instance_of(event, "agno", "StepErrorEvent"):
-            found.doubt(EVERYTHING, _tell_failed_step(event))
+            found.mark(EVERYTHING, _tell_failed_step(event))
     results = [step for event in ended for step in list_members(event, "step_results")]
     told = [read_member(event, "step_response") for event in events if is_instance_of(event, "agno", "StepCompletedEvent")]
     steps = list(_list_steps([*results, *told]))
     _weigh_steps(steps, found)
     begun = {read_member(event, "step_id") for event in events if is_instance_of(event, "agno", "RunStartedEvent", "TeamRunStartedEvent")}
     if not steps or any(read_member(step, "executor_type") in _SEEN and read_member(step, "step_id") not in begun for step in steps):
-        found.doubt(CALL_PARTS, "these events do not show the runs of all steps: ask for `stream_events=True`")
+        found.mark(CALL_PARTS, "these events do not show the runs of all steps: ask for `stream_events=True`")
     return found
 
 
-def _doubt_failure(found: Found) -> None:
+def _mark_failure(found: Found) -> None:
     if found.failed is not None:
-        found.doubt(EVERYTHING, f"a run in it ended in an error: {shorten(found.failed, 200)}")
+        found.mark(EVERYTHING, f"a run in it ended in an error: {shorten(found.failed, 200)}")
         found.failed = None
 
 
@@ -109,11 +109,11 @@ def _weigh_steps(steps: list[object], found: Found) -> None:
     for step in steps:
         name = read_member(step, "step_name") or "without a name"
         if read_member(step, "success") is False or read_member(step, "error"):
-            found.doubt(EVERYTHING, _tell_failed_step(step))
+            found.mark(EVERYTHING, _tell_failed_step(step))
         elif read_member(step, "is_paused") is True:
-            found.doubt(EVERYTHING, f"the step {name!r} is paused")
+            found.mark(EVERYTHING, f"the step {name!r} is paused")
         if read_member(step, "executor_type") not in _SEEN:
-            found.doubt(CALL_PARTS, f"what the step {name!r} does is not seen: it runs no agent and no team, but code of its own")
+            found.mark(CALL_PARTS, f"what the step {name!r} does is not seen: it runs no agent and no team, but code of its own")
 
 
 def _tell_failed_step(step: object) -> str:
@@ -124,8 +124,8 @@ def _read_calls(run: object, found: Found, budget: Budget) -> list[ToolCall]:
     inner = read(run, budget)
     if inner is None:
         return read_inner_calls(run, found, budget, "a step")
-    for part, why in inner.doubts:
-        found.doubt((part,), f"a workflow in it: {why}")
+    for part, why in inner.unknowns:
+        found.mark((part,), f"a workflow in it: {why}")
     return list(inner.calls or ())
 
 

@@ -29,13 +29,13 @@ def read(value: object, budget: Budget) -> Found | None:
         found = _read_messages(list_members(value, "messages"), budget)
         reason = read_member(value, "stop_reason")
         if isinstance(reason, str) and _STOPPED.match(reason):
-            found.doubt(EVERYTHING, f"the team was stopped before its end: {shorten(reason, 120)}")
+            found.mark(EVERYTHING, f"the team was stopped before its end: {shorten(reason, 120)}")
         return found
     if is_instance_of(value, "autogen_agentchat", "Response"):
         return _read_messages([*list_members(value, "inner_messages"), read_member(value, "chat_message")], budget)
     if is_instance_of(value, "autogen_agentchat", "BaseChatMessage"):
         found = _read_messages([value], budget)
-        found.doubt(CALL_PARTS, "one message was returned, which shows the last step only: return the `TaskResult`")
+        found.mark(CALL_PARTS, "one message was returned, which shows the last step only: return the `TaskResult`")
         return found
     return None
 
@@ -52,7 +52,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     """Read what a stream held without its result: messages and events. Messages alone may have been picked out of them."""
     found = _read_messages(events, budget)
     if not any(is_instance_of(event, "autogen_agentchat", *_CALLING) for event in events):
-        found.doubt(CALL_PARTS, "messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
+        found.mark(CALL_PARTS, "messages without any event of a tool may be picked out of a run with tools: yield the `TaskResult`, too")
     return found
 
 
@@ -67,7 +67,7 @@ def _read_messages(messages: list[object], budget: Budget) -> Found:
             written = {**kept, "type": "TextMessage", "content": msgspec.json.encode(found.body).decode()}
         found.document.append(written)
     if _is_out_of_iterations(messages):
-        found.doubt(EVERYTHING, "the agent was stopped at `max_tool_iterations`: its answer is what its last tools gave")
+        found.mark(EVERYTHING, "the agent was stopped at `max_tool_iterations`: its answer is what its last tools gave")
     return found
 
 
@@ -89,7 +89,7 @@ def _is_out_of_iterations(messages: list[object]) -> bool:
 def _read_pieces(chunks: list[object]) -> Found:
     pieces = [read_member(chunk, "content") for chunk in chunks]
     found = Found(document={"text": "".join(piece for piece in pieces if isinstance(piece, str))})
-    found.doubt(CALL_PARTS, "pieces of text show no calls: yield every item of `run_stream`")
+    found.mark(CALL_PARTS, "pieces of text show no calls: yield every item of `run_stream`")
     return found
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from proctor.evidence.conversation import ENDS_WITH_CALL
 from proctor.evidence.reading import read_document
+from proctor.evidence.shared.conversation import ENDS_WITH_CALL
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage
@@ -43,7 +43,7 @@ def read(value: object, budget: Budget) -> Found | None:
     for task in tasks:
         calls.extend(_read_task(task, found, budget))
     if not tasks:
-        found.doubt(CALL_PARTS, _NOT_KEPT)
+        found.mark(CALL_PARTS, _NOT_KEPT)
     found.calls = tuple(calls)
     spent = read_member(value, "token_usage") or read_member(value, "usage_metrics")
     told = simplify(spent, budget, "$.token_usage") if spent is not None else None
@@ -63,29 +63,27 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     for piece in pieces:
         budget.spend(len(piece) if isinstance(piece, str) else 0)
     found = Found(document={"text": "".join(piece for piece in pieces if isinstance(piece, str))})
-    found.doubt(CALL_PARTS, "chunks of a stream show no calls as they were made: return the stream itself, or its `result`")
+    found.mark(CALL_PARTS, "chunks of a stream show no calls as they were made: return the stream itself, or its `result`")
     return found
 
 
 def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]:
     written: Json = [simplify(message, budget, "$.messages") for message in list_members(task, "messages")]
     if not written:
-        found.doubt(CALL_PARTS, _NOT_KEPT)
+        found.mark(CALL_PARTS, _NOT_KEPT)
         return ()
     evidence = trust_beginning(read_document(written, format="openai")[0])
     account = evidence.account
     for part, why in account.unknown.items() if account is not None else ():
         if part != "answer":
-            found.doubt((part,), why)
+            found.mark((part,), why)
     if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
-        found.doubt(CALL_PARTS, "a summary stands for messages that were taken away")
+        found.mark(CALL_PARTS, "a summary stands for messages that were taken away")
     if _is_forced(written, evidence, read_member(task, "raw")):
-        found.doubt(
-            EVERYTHING, "the agent was stopped at `max_iter` and made to answer without tools: what it would have done is not known"
-        )
+        found.mark(EVERYTHING, "the agent was stopped at `max_iter` and made to answer without tools: what it would have done is not known")
     for call in evidence.tool_calls or ():
         if call.name.strip().lower().replace("-", "_") in _DELEGATE:
-            found.doubt(CALL_PARTS, f"{call.name} has another agent work, whose calls are not in the output")
+            found.mark(CALL_PARTS, f"{call.name} has another agent work, whose calls are not in the output")
     return evidence.tool_calls or ()
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from proctor.evidence.calls import PROTOCOL_ERROR
+from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, read_last
@@ -34,7 +34,7 @@ def read(value: object, budget: Budget) -> Found | None:
     if isinstance(trajectory, Mapping):
         _read_trajectory(simplify(trajectory, budget, "$.trajectory"), found)
     else:
-        found.doubt(CALL_PARTS, "a prediction without a trajectory shows no calls")
+        found.mark(CALL_PARTS, "a prediction without a trajectory shows no calls")
     # Only with `dspy.configure(track_usage=True)`; by model.
     spent = simplify(call_member(value, "get_lm_usage"), budget, "$.usage") if hasattr(value, "get_lm_usage") else None
     if isinstance(spent, dict):
@@ -69,9 +69,9 @@ def _read_trajectory(trajectory: Json, found: Found) -> None:
         calls.append(call)
     found.document["tool_calls"] = calls
     if trajectory and "0" not in steps:
-        found.doubt(CALL_PARTS, "the trajectory has lost its first steps")
+        found.mark(CALL_PARTS, "the trajectory has lost its first steps")
     if steps and trajectory[f"tool_name_{steps[-1]}"] != "finish":
-        found.doubt(EVERYTHING, "the agent was stopped before it finished (`max_iters`): its last step is a call, and not `finish`")
+        found.mark(EVERYTHING, "the agent was stopped before it finished (`max_iters`): its last step is a call, and not `finish`")
 
 
 FRAMEWORK = Framework(name="DSPy", page="dspy", packages=("dspy",), read=read, read_stream=read_stream, tells_end=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from proctor.evidence.signs import end_of, sign_of_end
+from proctor.evidence.unknowns.markers import end_of, sign_of_end
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.targets.frameworks.simplify import Budget
@@ -29,24 +29,24 @@ class Found(msgspec.Struct, kw_only=True):
     """Calls that the document does not show; None: it shows all there are."""
     needs_message: bool = False
     """Whether it is a list of messages, which shows every call only from what was said to the agent on."""
-    doubts: list[tuple[Part, str]] = []
+    unknowns: list[tuple[Part, str]] = []
     notes: list[str] = []
     failed: str | None = None
     """What the framework tells of the error that the run ended in: what an error says is no answer."""
     is_over: bool = False
     """Whether the framework says that the run is over, so that one that ends with a call was not cut short."""
 
-    def doubt(self, parts: Sequence[Part], why: str) -> None:
+    def mark(self, parts: Sequence[Part], why: str) -> None:
         """Note that these parts are not known, or not wholly known."""
-        self.doubts = [*self.doubts, *((part, why) for part in parts)]
+        self.unknowns = [*self.unknowns, *((part, why) for part in parts)]
 
-    def doubt_end(self, reason: object) -> None:
+    def mark_end(self, reason: object) -> None:
         """Note what the reason why the model stopped leaves open: an answer that was cut is not the whole of it."""
         word = getattr(reason, "value", reason)
         # Whether one that stopped to call tools called some is seen by its calls.
         sign = sign_of_end(word) if isinstance(word, str) and end_of(word) != "calls" else None
         if sign is not None:
-            self.doubt(sign.parts, sign.why)
+            self.mark(sign.parts, sign.why)
 
 
 class Framework(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,7 @@ def read_last(items: Sequence[object], read: Callable[[object, Budget], Found | 
     """Read the last item of a stream or a list as the result; doubt the calls where an earlier one is a result like it."""
     found = read(items[-1], budget) if items else None
     if found is not None and any(type(item) is type(items[-1]) for item in items[:-1]):
-        found.doubt(CALL_PARTS, "several results were returned, and only the last of them is read")
+        found.mark(CALL_PARTS, "several results were returned, and only the last of them is read")
     return found
 
 

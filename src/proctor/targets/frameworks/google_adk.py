@@ -23,7 +23,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return found
     if is_instance_of(value, "google.adk", "Event"):
         found = Found(document=_write_events([value], budget), format="adk")
-        found.doubt(CALL_PARTS, "one event was returned, which shows the last step only: return all events")
+        found.mark(CALL_PARTS, "one event was returned, which shows the last step only: return all events")
         return found
     return None
 
@@ -36,7 +36,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     _weigh_end(found)
     if not any(_is_from_user(event) or _has_call(event) for event in found.document):
         # The last event of a run with tools looks like the only event of a run without.
-        found.doubt(CALL_PARTS, "these events show no call and not the message, so they may be the last ones only: return the session")
+        found.mark(CALL_PARTS, "these events show no call and not the message, so they may be the last ones only: return the session")
     return found
 
 
@@ -47,7 +47,7 @@ def _weigh_end(found: Found) -> None:
     if code not in (None, "STOP") and not parts:
         found.failed = f"{code}: {last.get('error_message') or 'it does not say more'}"
     elif code not in (None, "STOP") or last.get("interrupted") is True:
-        found.doubt(EVERYTHING, f"the last event says that it was cut off ({code or 'interrupted'})")
+        found.mark(EVERYTHING, f"the last event says that it was cut off ({code or 'interrupted'})")
 
 
 def _is_from_user(event: Json) -> bool:

@@ -68,13 +68,13 @@ def _weigh_exit(reason: object, found: Found) -> Found:
     called = {find_entry(part.get("tool_call"), "tool_name") for part in parts}
     found.is_over = reason is not None and reason in called
     if isinstance(reason, str) and reason not in (*_ENDED, *called):
-        found.doubt(EVERYTHING, f"the agent was stopped before its end (`exit_reason` is {reason!r})")
+        found.mark(EVERYTHING, f"the agent was stopped before its end (`exit_reason` is {reason!r})")
     return found
 
 
 def _read_replies(messages: list[Any], budget: Budget) -> Found:
     found = _read_messages(messages, budget)
-    found.doubt(CALL_PARTS, _LAST_ONLY)
+    found.mark(CALL_PARTS, _LAST_ONLY)
     return found
 
 

@@ -40,10 +40,10 @@ def read_chunks(chunks: list[object], budget: Budget) -> Found:
     messages.extend(answer.close(found))
     if not any("tool_call" in part or "tool_call_result" in part for message in messages for part in message["content"]):
         # The last answer of a run with tools looks like the only answer of a run without.
-        found.doubt(CALL_PARTS, "these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
+        found.mark(CALL_PARTS, "these chunks show no call, and not whether they begin with the run: yield what the agent gives after them")
     if not messages or messages[-1]["role"] == "tool" or any("tool_call" in part for part in messages[-1]["content"]):
-        found.doubt(EVERYTHING, "the stream did not come to its end")
-    return found if messages else Found(document={"text": ""}, doubts=found.doubts)
+        found.mark(EVERYTHING, "the stream did not come to its end")
+    return found if messages else Found(document={"text": ""}, unknowns=found.unknowns)
 
 
 class _Answer:
@@ -73,9 +73,9 @@ class _Answer:
         """Return the answer as a message; none where no chunk held anything."""
         text = "".join(self._pieces)
         if self.finish is None and (text or self._calls):
-            found.doubt(CALL_PARTS, "these chunks are not all that was streamed: an answer has no end (`finish_reason`)")
+            found.mark(CALL_PARTS, "these chunks are not all that was streamed: an answer has no end (`finish_reason`)")
         elif self.finish == "tool_calls" and not self._calls:
-            found.doubt(CALL_PARTS, "these chunks are not all that was streamed: the chunks of calls are missing")
+            found.mark(CALL_PARTS, "these chunks are not all that was streamed: the chunks of calls are missing")
         content: list[Json] = [{"text": text}] if text else []
         content.extend({"tool_call": call} for call in self._calls.values())
         meta = {"finish_reason": self.finish, "usage": self._usage}

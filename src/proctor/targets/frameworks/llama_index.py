@@ -15,7 +15,7 @@ from typing import cast
 
 import msgspec
 
-from proctor.evidence.calls import CONTENT_ERROR
+from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
@@ -35,7 +35,7 @@ def read(value: object, budget: Budget) -> Found | None:
         found = _read_output(value, calls, budget)
         if _waits_for_tool(calls) and not found.document["text"]:
             # A tool that answers directly gives the text; a step that only asks for a tool has none.
-            found.doubt(EVERYTHING, _NOT_OVER)
+            found.mark(EVERYTHING, _NOT_OVER)
         return found
     if _is(value, "AgentChatResponse", "StreamingAgentChatResponse"):
         found = Found(document={"text": read_member(value, "response")})
@@ -44,11 +44,11 @@ def read(value: object, budget: Budget) -> Found | None:
     if _is(value, "ChatMessage", "ChatResponse"):
         message = read_member(value, "message") if _is(value, "ChatResponse") else value
         found = Found(document={"text": read_member(message, "content")})
-        found.doubt(CALL_PARTS, "one message was returned, which shows the last step only: return what `agent.run` gives")
+        found.mark(CALL_PARTS, "one message was returned, which shows the last step only: return what `agent.run` gives")
         return found
     if is_instance_of(value, "llama_index", "Response", "PydanticResponse"):
         found = Found(document={"text": str(read_member(value, "response"))})
-        found.doubt(CALL_PARTS, "the response of a query engine shows no calls")
+        found.mark(CALL_PARTS, "the response of a query engine shows no calls")
         return found
     return None
 
@@ -68,11 +68,11 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     found = _read_output(outputs[-1], _unite_calls(ended, last, begun, asked), budget)
     is_over = any(_is(item, "StopEvent") and not _is(item, "AgentOutput") for item in items)
     if not is_over and _waits_for_tool(last):
-        found.doubt(EVERYTHING, _NOT_OVER)
+        found.mark(EVERYTHING, _NOT_OVER)
     elif any(_is(item, "WorkflowCancelledEvent", "WorkflowTimedOutEvent") for item in items):
-        found.doubt(EVERYTHING, "the workflow was cancelled, or its time was up")
+        found.mark(EVERYTHING, "the workflow was cancelled, or its time was up")
     elif _waits_for_tool(found.document["tool_calls"]):
-        found.doubt(EVERYTHING, "a call was asked for and never made, and the agent answered: it was stopped at `max_iterations`")
+        found.mark(EVERYTHING, "a call was asked for and never made, and the agent answered: it was stopped at `max_iterations`")
     failed = next((item for item in items if _is(item, "WorkflowFailedEvent")), None)
     if failed is not None:
         found.failed = str(simplify(read_member(failed, "exception"), budget, "$.exception") or "it does not say which")
@@ -118,7 +118,7 @@ def _read_output(output: object, calls: list[dict[str, Json]], budget: Budget) -
     structured = read_member(output, "structured_response")
     found.body = None if structured is None else simplify(structured, budget, "$.structured_response")
     for reason in _list_reasons(read_member(output, "raw")):
-        found.doubt_end(reason)
+        found.mark_end(reason)
     return found
 
 

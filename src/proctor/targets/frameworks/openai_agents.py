@@ -39,21 +39,21 @@ def read(value: object, budget: Budget) -> Found | None:
     responses = [read_member(response, "usage") for response in list_members(value, "raw_responses")]
     found.usage = add_usage([(read_member(usage, "input_tokens"), read_member(usage, "output_tokens")) for usage in responses])
     if read_member(value, "interruptions"):
-        found.doubt(EVERYTHING, "the run waits for an approval (`interruptions`): what it would do then is not known")
+        found.mark(EVERYTHING, "the run waits for an approval (`interruptions`): what it would do then is not known")
     if is_instance_of(value, "agents", "RunResultStreaming") and read_member(value, "is_complete") is not True:
-        found.doubt(EVERYTHING, "the stream of the run was not read to its end")
+        found.mark(EVERYTHING, "the stream of the run was not read to its end")
     if read_member(value, "_cancel_mode") not in (None, "none"):
-        found.doubt(EVERYTHING, "the run was cancelled")
+        found.mark(EVERYTHING, "the run was cancelled")
     turn, most = read_member(value, "current_turn"), read_member(value, "max_turns")
     if isinstance(turn, int) and isinstance(most, int) and turn > most:
-        found.doubt(EVERYTHING, f"the run was stopped at max_turns ({most})")
+        found.mark(EVERYTHING, f"the run was stopped at max_turns ({most})")
     if any(read_member(response, "response_id") is None for response in list_members(value, "raw_responses")):
         # Of chat completions only text and calls are kept; of responses the SDK refuses one that did not come to its end.
         found.notes = [*found.notes, f"over chat completions OpenAI Agents does not tell why its model stopped: {LOOKS_WHOLE}"]
     found.is_over = answer is not None
     if read_member(value, "_max_turns_handled") is True or _is_given_by_handler(value):
-        found.doubt(EVERYTHING, "the run was stopped, and a handler of errors (`error_handlers`) gave the answer in place of the model")
-    _doubt_inner_agents(list_members(value, "new_items"), found)
+        found.mark(EVERYTHING, "the run was stopped, and a handler of errors (`error_handlers`) gave the answer in place of the model")
+    _mark_inner_agents(list_members(value, "new_items"), found)
     return found
 
 
@@ -85,7 +85,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     # by naming the agent: without that, events before these may be missing.
     begins = is_instance_of(items[0], "agents", "AgentUpdatedStreamEvent")
     found = _read_items(told, budget, is_whole=begins and bool(ended) and asked <= called)
-    is_alone = not any(part == "tool_calls" for part, _ in found.doubts)
+    is_alone = not any(part == "tool_calls" for part, _ in found.unknowns)
     if not told:
         pieces = [read_member(data, "delta") for data in raw if read_member(data, "type") == "response.output_text.delta"]
         found.document, found.format = {"text": "".join(piece for piece in pieces if isinstance(piece, str))}, "plain"
@@ -94,9 +94,9 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         found.usage = add_usage([(read_member(usage, "input_tokens"), read_member(usage, "output_tokens")) for usage in usages])
     cut = next((read_member(data, "type") for data in raw if read_member(data, "type") in _CUT_OFF), None)
     if cut is not None:
-        found.doubt(EVERYTHING, f"an answer of the model did not come to its end ({cut})")
+        found.mark(EVERYTHING, f"an answer of the model did not come to its end ({cut})")
     if ended and any(read_member(item, "type") == "function_call" for item in list_members(ended[-1], "output")):
-        found.doubt(EVERYTHING, "the run did not come to its end")
+        found.mark(EVERYTHING, "the run did not come to its end")
     return found
 
 
@@ -104,17 +104,17 @@ def _read_items(items: list[object], budget: Budget, *, is_whole: bool) -> Found
     written = [_drop_nulls(simplify(call_member(item, "to_input_item"), budget, f"$[{at}]")) for at, item in enumerate(items)]
     found = Found(document=written, format="responses")
     if not is_whole:
-        found.doubt(CALL_PARTS, "these are not all events or items of the run: return the result, or all events of `stream_events()`")
-    _doubt_inner_agents(items, found)
+        found.mark(CALL_PARTS, "these are not all events or items of the run: return the result, or all events of `stream_events()`")
+    _mark_inner_agents(items, found)
     return found
 
 
-def _doubt_inner_agents(items: list[object], found: Found) -> None:
+def _mark_inner_agents(items: list[object], found: Found) -> None:
     for item in items:
         origin = read_member(read_member(item, "tool_origin"), "type")
         if getattr(origin, "value", origin) == "agent_as_tool":
             name = read_member(read_member(item, "raw_item"), "name") or "a tool"
-            found.doubt(CALL_PARTS, f"{name} runs an agent of its own, whose calls are not in the result")
+            found.mark(CALL_PARTS, f"{name} runs an agent of its own, whose calls are not in the result")
             found.usage = None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from proctor.evidence.json_bytes import MAX_DEPTH
+from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.account import CALL_PARTS
 from proctor.targets.frameworks.found import Found, Framework
 from proctor.targets.frameworks.looking import find_package, is_instance_of, list_members, read_member
@@ -39,7 +39,7 @@ def read(value: object, budget: Budget) -> Found | None:
     for package, names, format in _ANSWERS:
         if is_instance_of(value, package, *names):
             found = Found(document=simplify(value, budget), format=format)
-            found.doubt(CALL_PARTS, "one answer of a provider shows the last step only: return the messages of the whole loop")
+            found.mark(CALL_PARTS, "one answer of a provider shows the last step only: return the messages of the whole loop")
             return found
     return None
 
@@ -55,7 +55,7 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
             budget.spend(len(piece) if isinstance(piece, str) else 0)
             pieces.append(piece if isinstance(piece, str) else "")
     found = Found(document={"text": "".join(pieces)})
-    found.doubt(CALL_PARTS, "the chunks of one completion show the last step only: return the messages of the whole loop")
+    found.mark(CALL_PARTS, "the chunks of one completion show the last step only: return the messages of the whole loop")
     return found
 
 

@@ -38,11 +38,11 @@ def read(value: object, budget: Budget) -> Found | None:
     found = Found(document=document, format="pydantic-ai")
     if is_instance_of(value, "pydantic_ai", "StreamedRunResult", "StreamedRunResultSync"):
         if read_member(value, "is_complete") is not True:
-            found.doubt(EVERYTHING, "the stream of the run was not read to its end")
+            found.mark(EVERYTHING, "the stream of the run was not read to its end")
         return found
     output = read_member(value, "output")
     if is_instance_of(output, "pydantic_ai", "DeferredToolRequests"):
-        found.doubt(EVERYTHING, "the run waits for tools that are run or approved elsewhere (`DeferredToolRequests`)")
+        found.mark(EVERYTHING, "the run waits for tools that are run or approved elsewhere (`DeferredToolRequests`)")
     elif output is not None and not isinstance(output, str):
         found.body = simplify(output, budget, "$.output")
     return found
@@ -72,7 +72,7 @@ def _read_nodes(nodes: list[object], budget: Budget) -> Found:
     ended = nodes[-1] if is_instance_of(nodes[-1], "pydantic_graph", "End") else None
     kinds = [is_instance_of(message, "pydantic_ai", "ModelResponse") for message in messages]
     if ended is None or not kinds or kinds != [place % 2 == 1 for place in range(len(kinds))]:
-        found.doubt(EVERYTHING, "these are not all nodes of the run")
+        found.mark(EVERYTHING, "these are not all nodes of the run")
     output = read_member(read_member(ended, "data"), "output")
     if output is not None and not isinstance(output, str):
         found.body = simplify(output, budget, "$.output")

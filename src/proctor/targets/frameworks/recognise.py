@@ -10,9 +10,9 @@ from typing import cast
 
 import msgspec
 
-from proctor.evidence.calls import CONTENT_ERROR
-from proctor.evidence.conversation import ENDS_WITH_CALL
 from proctor.evidence.reading import read_document
+from proctor.evidence.shared.calls import CONTENT_ERROR
+from proctor.evidence.shared.conversation import ENDS_WITH_CALL
 from proctor.model.account import CALL_PARTS, Account, Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten
@@ -39,8 +39,8 @@ from proctor.targets.frameworks import (
 from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, read_last
 from proctor.targets.frameworks.looking import find_package
 from proctor.targets.frameworks.simplify import Budget
-from proctor.targets.frameworks.stand_ins import doubt_stand_in
-from proctor.targets.lost_messages import doubt_lost_messages, trust_beginning
+from proctor.targets.frameworks.stand_ins import mark_stand_in
+from proctor.targets.lost_messages import mark_lost_messages, trust_beginning
 
 FRAMEWORKS: tuple[Framework, ...] = tuple(
     module.FRAMEWORK
@@ -121,7 +121,7 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
     evidence = evidence if found.needs_message else trust_beginning(evidence)
     given = evidence.account or Account()
     unknown: dict[Part, str] = {}
-    for part, why in (*given.unknown.items(), *found.doubts):
+    for part, why in (*given.unknown.items(), *found.unknowns):
         unknown.setdefault(part, why)
     if unknown.get("answer") == ENDS_WITH_CALL and not found.is_over:
         # What was done after the call is as little here as what was said.
@@ -137,7 +137,7 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
             given, reader=reader, unknown=unknown, notes=tuple(dict.fromkeys((*given.notes, *found.notes, *told)))
         )
     }
-    if found.doubts and given.seen_tools and any(part in CALL_PARTS for part, _ in found.doubts):
+    if found.unknowns and given.seen_tools and any(part in CALL_PARTS for part, _ in found.unknowns):
         changes["account"] = msgspec.structs.replace(changes["account"], seen_tools=())
     if found.calls is not None:
         changes["tool_calls"] = (*(evidence.tool_calls or ()), *found.calls)
@@ -154,7 +154,7 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
             changes["account"], unknown={part: why for part, why in changes["account"].unknown.items() if part != "usage"}
         )
     made = _mark_raised(msgspec.structs.replace(evidence, **changes), framework.raised)
-    made = doubt_stand_in(doubt_lost_messages(made) if found.needs_message else made)
+    made = mark_stand_in(mark_lost_messages(made) if found.needs_message else made)
     return (
         made
         if found.failed is None

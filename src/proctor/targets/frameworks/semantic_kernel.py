@@ -32,7 +32,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return found
     if is_instance_of(value, _PACKAGE, "ChatMessageContent"):
         found = _read_messages([value], budget)
-        found.doubt(CALL_PARTS, _LAST_ONLY)
+        found.mark(CALL_PARTS, _LAST_ONLY)
         return found
     return None
 
@@ -43,9 +43,9 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
         return _read_responses(items, budget)
     if items and all(is_instance_of(item, _PACKAGE, "StreamingChatMessageContent") for item in items):
         found = Found(document={"text": "".join(str(read_member(item, "content") or "") for item in items)})
-        found.doubt(CALL_PARTS, _LAST_ONLY)
+        found.mark(CALL_PARTS, _LAST_ONLY)
         for item in items:
-            found.doubt_end(read_member(item, "finish_reason"))
+            found.mark_end(read_member(item, "finish_reason"))
         return found
     if items and all(is_instance_of(item, _PACKAGE, "ChatMessageContent") for item in items):
         # What `invoke` yields are the answers; the calls before them stand in the history.
@@ -62,7 +62,7 @@ def _read_responses(items: list[object], budget: Budget) -> Found:
     texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
     is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
     found = Found(document={"text": "".join(texts) if is_streamed else texts[-1]})
-    found.doubt(CALL_PARTS, "the thread of this agent keeps no history here, so its calls are not known")
+    found.mark(CALL_PARTS, "the thread of this agent keeps no history here, so its calls are not known")
     return _weigh_pieces(items, found)
 
 
@@ -70,7 +70,7 @@ def _weigh_pieces(items: list[object], found: Found) -> Found:
     """Weigh why the model stopped, which the history of a stream does not keep: one of its last pieces tells it, or none does."""
     pieces = [message for item in items if is_instance_of(message := read_member(item, "message"), _PACKAGE, "StreamingChatMessageContent")]
     reason = next((reason for piece in reversed(pieces) if (reason := read_member(piece, "finish_reason")) is not None), None)
-    found.doubt_end(reason)
+    found.mark_end(reason)
     if pieces and reason is None:
         found.notes = [*found.notes, f"a stream of Semantic Kernel does not tell why its model stopped: {LOOKS_WHOLE}"]
     return found
@@ -89,7 +89,7 @@ def _read_messages(messages: list[Any], budget: Budget) -> Found:
     for call in (call for message in written for call in _list_calls(message)):
         if call.get("function_name") is not None and call.get("function_name") == call.get("plugin_name"):
             # An agent that is used as a plugin is a function of its own name in a plugin of its own name.
-            found.doubt(CALL_PARTS, f"{call['function_name']} is an agent of its own, whose calls are not in the history")
+            found.mark(CALL_PARTS, f"{call['function_name']} is an agent of its own, whose calls are not in the history")
     return found
 
 

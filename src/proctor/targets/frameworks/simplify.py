@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from proctor.evidence.json_bytes import MAX_DEPTH
+from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Json
 from proctor.model.show import exception_text, shorten
 from proctor.targets.returned import Unreadable, plain_value, type_name

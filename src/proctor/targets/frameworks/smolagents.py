@@ -54,9 +54,9 @@ def _is_written_run(value: object) -> bool:
 
 def _weigh_state(state: object, found: Found) -> None:
     if state == "max_steps_error":
-        found.doubt(EVERYTHING, _CUT_OFF)
+        found.mark(EVERYTHING, _CUT_OFF)
     elif state != "success":
-        found.doubt(EVERYTHING, f"the run ended with the state {state!r}")
+        found.mark(EVERYTHING, f"the run ended with the state {state!r}")
 
 
 def read_stream(items: list[object], budget: Budget) -> Found | None:
@@ -69,16 +69,16 @@ def read_stream(items: list[object], budget: Budget) -> Found | None:
     found = _read_steps(once, budget) if steps else _read_answer(ended[-1], budget)
     if len(once) < len(steps):
         # At max_steps the stream hands out its last step again, in place of the one that tells of it.
-        found.doubt(EVERYTHING, _CUT_OFF)
+        found.mark(EVERYTHING, _CUT_OFF)
     if steps and not ended:
-        found.doubt(EVERYTHING, "the stream did not come to its end")
+        found.mark(EVERYTHING, "the stream did not come to its end")
     return found
 
 
 def _read_answer(step: object, budget: Budget) -> Found:
     output = simplify(read_member(step, "output"), budget, "$.output")
     found = Found(document={"text": output} if isinstance(output, str) else {"body": output})
-    found.doubt(CALL_PARTS, "the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
+    found.mark(CALL_PARTS, "the last step shows no calls: return `agent.run(task, return_full_result=True)`, or all steps")
     return found
 
 
@@ -87,11 +87,11 @@ def _read_steps(steps: list[Any], budget: Budget) -> Found:
     found = Found(document=[step for step in written if step], format="smolagents")
     if not found.document:
         found = Found(document={"text": ""})
-        found.doubt(CALL_PARTS, "the result keeps no steps")
+        found.mark(CALL_PARTS, "the result keeps no steps")
     if not _counts_on(written):
-        found.doubt(CALL_PARTS, "the steps are not all of the run: their numbers do not begin with 1, or one is missing")
+        found.mark(CALL_PARTS, "the steps are not all of the run: their numbers do not begin with 1, or one is missing")
     if any(_MANAGED in str(find_entry(step, "observations") or "") for step in written):
-        found.doubt(CALL_PARTS, "a managed agent works out of sight: its calls are not in the steps")
+        found.mark(CALL_PARTS, "a managed agent works out of sight: its calls are not in the steps")
     return found
 
 

@@ -44,18 +44,18 @@ def _read_result(value: object, budget: Budget) -> Found:
     messages = _list_messages(read_member(value, "metrics"), budget)
     if messages is None:
         found = Found(document=[_clean(last)], format="bedrock")
-        found.doubt(CALL_PARTS, _NOT_KEPT)
+        found.mark(CALL_PARTS, _NOT_KEPT)
     else:
         found = Found(document=messages, format="bedrock")
     structured = read_member(value, "structured_output")
     found.body = None if structured is None else simplify(structured, budget, "$.structured_output")
     reason = read_member(value, "stop_reason")
     if read_member(value, "interrupts") or reason == "interrupt":
-        found.doubt(EVERYTHING, "the agent waits for a human (`interrupts`): what it would do then is not known")
+        found.mark(EVERYTHING, "the agent waits for a human (`interrupts`): what it would do then is not known")
     elif reason not in _ENDED:
-        found.doubt(EVERYTHING, f"the agent stopped before its end ({reason})")
+        found.mark(EVERYTHING, f"the agent stopped before its end ({reason})")
     elif reason == "content_filtered":
-        found.doubt_end(reason)
+        found.mark_end(reason)
     invocations = list_members(read_member(value, "metrics"), "agent_invocations")
     if len(invocations) > 1:
         told = f"this agent was invoked {len(invocations)} times, in turns or cases before or in the same function"
@@ -102,25 +102,25 @@ def _read_several(value: object, budget: Budget) -> Found:
     names = [name for name in order if find_entry(results, cast(str, name)) is not None] or list(results or ())
     found = Found(document={"text": None, "tool_calls": []})
     if len(set(order)) < len(order):
-        found.doubt(CALL_PARTS, "a node ran several times, and the result keeps the last of them")
+        found.mark(CALL_PARTS, "a node ran several times, and the result keeps the last of them")
     calls: list[ToolCall] = []
     for name in dict.fromkeys(names):
         node = find_entry(results, name)
         inner = read(read_member(node, "result"), budget)
         if inner is None or read_member(node, "execution_count") not in (None, 0, 1):
-            found.doubt(CALL_PARTS, f"what node {name!r} did is not wholly in the result")
+            found.mark(CALL_PARTS, f"what node {name!r} did is not wholly in the result")
         if inner is None:
             continue
         evidence = trust_beginning(read_document(inner.document, format=inner.format)[0])
         calls.extend((*(evidence.tool_calls or ()), *(inner.calls or ())))
         found.document["text"] = evidence.text
-        for part, why in (*inner.doubts, *(evidence.account.unknown.items() if evidence.account is not None else ())):
+        for part, why in (*inner.unknowns, *(evidence.account.unknown.items() if evidence.account is not None else ())):
             if part in CALL_PARTS:
-                found.doubt((part,), f"node {name!r}: {why}")
+                found.mark((part,), f"node {name!r}: {why}")
     found.calls = tuple(calls)
     status = read_member(value, "status")
     if str(getattr(status, "value", status)) not in ("completed", "None"):
-        found.doubt(EVERYTHING, f"the run ended as {getattr(status, 'value', status)!r}")
+        found.mark(EVERYTHING, f"the run ended as {getattr(status, 'value', status)!r}")
     return found
 
 

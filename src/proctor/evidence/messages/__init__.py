@@ -1,0 +1,1 @@
+"""Message lists of providers and frameworks."""

@@ -1,0 +1,163 @@
+"""AI SDK: the result of `generateText` as JSON writes it, and the steps in it.
+
+`steps` are all requests of a run, each with what the model said and called and what its tools answered (`content`; in version 4 `text`,
+`toolCalls` and `toolResults`). They show the whole run, without what was said to the agent, and so do the `responseMessages` of version 7.
+Its `response.messages` are those of the last step, while in the versions before they are all of them: alone they prove nothing. `toolCalls`
+and `toolResults` of the result itself are those of its *last* step, so what was called before is not known where they stand alone.
+
+Tried with ai 6: `JSON.stringify(result)`, `{text, steps}`, `steps`, `{text, toolCalls, toolResults}`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.evidence.messages.builder import EVERYTHING, Opened
+from proctor.evidence.shared.truncated_conversations import mark_earlier
+from proctor.evidence.shared.usage import read_usage
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.markers import sign_of_end
+from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
+from proctor.model.account import CALL_PARTS
+from proctor.model.evidence import Json
+from proctor.model.show import shorten
+
+LAST_STEP = "toolCalls of the AI SDK are those of its last step: print the steps too, as {text, steps}, or all messages of the run"
+_STEP_KEYS = frozenset(
+    (
+        *("stepNumber", "model", "content", "finishReason", "rawFinishReason", "usage", "warnings", "request", "response", "text", "files"),
+        *("reasoning", "reasoningText", "reasoningDetails", "sources", "toolCalls", "toolResults", "staticToolCalls", "dynamicToolCalls"),
+        *("staticToolResults", "dynamicToolResults", "stepType", "isContinued", "logprobs", "providerMetadata", "callId", "functionId"),
+        *("experimental_providerMetadata", "experimental_context", "metadata", "toolsContext", "runtimeContext", "performance"),
+    )
+)
+_RESULT_KEYS = _STEP_KEYS | {
+    "steps",
+    "totalUsage",
+    "output",
+    "_output",
+    "resolvedOutput",
+    "experimental_output",
+    "finalStep",
+    "responseMessages",
+}
+
+
+def is_result(document: Json) -> bool:
+    """Return whether a document is a result of the AI SDK, or the list of its steps."""
+    if isinstance(document, list):
+        return bool(document) and all(_is_step(step) and "finishReason" in step for step in document)
+    entry = dict_or_empty(document)
+    steps = list_of(entry.get("steps"))
+    if any(_is_step(step) for step in steps):
+        return True
+    has_calls = isinstance(entry.get("toolCalls"), list) and isinstance(entry.get("toolResults"), list)
+    return has_calls or ("text" in entry and bool(_find_messages(entry)))
+
+
+def complete_last_step(answer: Json) -> Json:
+    """Return the answer of an agent, as a last step where it is text and calls in this spelling, and no call of another form is in it.
+
+    Somebody picked them out of a result: an empty list of calls says nothing of the steps before.
+    """
+    entry = dict_or_empty(answer)
+    is_picked = isinstance(entry.get("text"), str) and isinstance(entry.get("toolCalls"), list) and entry.keys() <= _RESULT_KEYS
+    if not is_picked or is_result(answer) or not all("toolName" in dict_or_empty(call) for call in entry["toolCalls"]):
+        return answer
+    return {**entry, "toolResults": []}
+
+
+def _find_messages(result: dict[str, Any]) -> list[Any]:
+    """Return the messages that a run added, or its last step did."""
+    messages = list_of(result.get("responseMessages")) or list_of(dict_or_empty(result.get("response")).get("messages"))
+    return messages if all(isinstance(message, dict) and "role" in message for message in messages) else []
+
+
+def _is_step(value: Json) -> bool:
+    step = dict_or_empty(value)
+    if "role" in step or "type" in step:
+        return False
+    return isinstance(step.get("toolCalls"), list) or (isinstance(step.get("content"), list) and "finishReason" in step)
+
+
+def open_result(document: Json) -> Opened | None:
+    """Find the steps of a run; of a result without them its last step."""
+    if not is_result(document):
+        return None
+    unknowns = Unknowns()
+    result = dict_or_empty(document)
+    steps = list_of(document) if isinstance(document, list) else list_of(result.get("steps"))
+    at = "$" if isinstance(document, list) else "$.steps"
+    places: list[tuple[str, Json]] = [(f"{at}[{index}]", step) for index, step in enumerate(steps)] or [("$", result)]
+    messages = _find_messages(result) if not steps else []
+    if not steps and not messages:
+        unknowns.mark_parts((*CALL_PARTS, "usage"), LAST_STEP)
+    place = "$.responseMessages" if result.get("responseMessages") else "$.response.messages"
+    entries: list[tuple[str, Json]] = [(f"{place}[{index}]", message) for index, message in enumerate(messages)]
+    entries = entries or [(place, _write_message(dict_or_empty(step), place, unknowns)) for place, step in places]
+    _mark_order([dict_or_empty(step) for step in steps], at, unknowns)
+    last_at, last = places[-1]
+    _mark_end(dict_or_empty(last).get("finishReason"), f"{last_at}.finishReason", unknowns)
+    _compare_texts(result.get("text"), entries[-1][1], unknowns)
+    return Opened(
+        entries=entries,
+        beside={key: value for key, value in result.items() if key not in _RESULT_KEYS},
+        usage=read_usage(result.get("totalUsage")),
+        model=_find_model(dict_or_empty(last)),
+        unknowns=tuple(unknowns.unknown.items()),
+        is_whole=bool(steps or result.get("responseMessages")),
+    )
+
+
+def _write_message(step: dict[str, Any], at: str, unknowns: Unknowns) -> dict[str, Json]:
+    """Return a step as a message of the assistant that has its calls and their results."""
+    parts: list[Json]
+    if at != "$" and not _is_step(step):
+        unknowns.mark_parts(EVERYTHING, f"{at}: this step is not understood")
+    if isinstance(step.get("content"), list):
+        parts = [_with_plain_output(part) for part in step["content"]]
+    else:
+        parts = [{"type": "text", "text": step["text"]}] if isinstance(step.get("text"), str) else []
+        parts += [{**dict_or_empty(call), "type": "tool-call"} for call in list_of(step.get("toolCalls"))]
+        parts += [_with_plain_output({**dict_or_empty(result), "type": "tool-result"}) for result in list_of(step.get("toolResults"))]
+    for key in step.keys() - _RESULT_KEYS if at != "$" else ():
+        if step[key] not in (None, "", False) and not isinstance(step[key], (int, float)):
+            unknowns.mark_parts(EVERYTHING, f"{at}.{shorten(key, 40)}: this key is not understood")
+    message: dict[str, Json] = {"role": "assistant", "content": parts}
+    return {**message, "usage": step["usage"]} if step.get("usage") is not None and at != "$" else message
+
+
+def _with_plain_output(value: Json) -> Json:
+    """Return a part of a step; the output of a tool stands in it as it is, while messages say of which type it is."""
+    part = dict_or_empty(value)
+    if part.get("type") != "tool-result" or "output" not in part:
+        return value
+    return {**{key: member for key, member in part.items() if key != "output"}, "result": part["output"]}
+
+
+def _mark_order(steps: list[dict[str, Any]], at: str, unknowns: Unknowns) -> None:
+    numbers = [step["stepNumber"] for step in steps if "stepNumber" in step]
+    if numbers and numbers != list(range(len(steps))):
+        mark_earlier(unknowns, f"{at}: the steps are numbered {shorten(str(numbers), 40)}, so some are missing")
+    if steps and steps[0].get("stepType", "initial") != "initial":
+        mark_earlier(unknowns, f"{at}[0].stepType: the first step is not the initial one, so some are missing")
+
+
+def _mark_end(reason: Json, at: str, unknowns: Unknowns) -> None:
+    # Whether one that stopped to call tools called some is seen by its calls.
+    sign = sign_of_end(reason) if reason not in ("tool-calls", None) else None
+    if sign is not None:
+        unknowns.mark_parts(sign.parts, f"{at}: {sign.why}")
+
+
+def _compare_texts(told: Json, message: Json, unknowns: Unknowns) -> None:
+    """Doubt an answer that is told twice, in different words."""
+    content = dict_or_empty(message).get("content")
+    parts = [dict_or_empty(part) for part in list_of(content)]
+    said = content if isinstance(content, str) else "".join(text_or_none(part.get("text")) or "" for part in parts)
+    if isinstance(told, str) and told.strip() and told.strip() != said.strip():
+        unknowns.mark("answer", "$.text: the last step says something else")
+
+
+def _find_model(step: dict[str, Any]) -> str | None:
+    return text_or_none(dict_or_empty(step.get("response")).get("modelId")) or text_or_none(dict_or_empty(step.get("model")).get("modelId"))

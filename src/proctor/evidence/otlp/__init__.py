@@ -1,0 +1,1 @@
+"""OTLP requests, JSON or protobuf, as spans."""

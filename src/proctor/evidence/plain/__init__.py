@@ -1,0 +1,1 @@
+"""Plain evidence: one JSON object is one run."""

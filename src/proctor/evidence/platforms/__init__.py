@@ -1,0 +1,1 @@
+"""Documents of n8n, Flowise and MCPLab."""

@@ -1,0 +1,1 @@
+"""Calls, usage, conversations and state, in the form every reader builds."""

@@ -1,0 +1,224 @@
+"""A conversation as messages of one common form, and the evidence it is.
+
+Readers of the providers' formats turn their messages into `Message`s; this puts them together. Results are attached to calls by id,
+else to the first unanswered call of that name. The text is that of the last assistant message; none, if that message has no
+text. A user message that nobody answered changes nothing about it. With more than one user message the conversation has turns,
+one for each.
+
+What the messages do not tell is doubted: a result that answers no call shows that a call is missing; how a call without a result ended
+is not known, and neither is the answer where a call is the last that the assistant had to say; tokens that some answers report and others
+do not make no sum. The model is the one that spoke last.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from proctor.evidence.shared.calls import CONTENT_ERROR, mcp_error
+from proctor.evidence.shared.usage import add_usage
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.values.text import as_text, parse_json
+from proctor.model.account import CALL_PARTS
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
+
+Role = Literal["user", "assistant", "tool", "system"]
+ENDS_WITH_CALL = "the messages end with a call of a tool: what was answered after it is not here"
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool answered."""
+
+    id: str | None = None
+    name: str | None = None
+    value: Json = None
+    error: Json = None
+    kind: str | None = None
+    tells_end: bool = False
+    """Whether it says in so many words that the call went well, or that it failed."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message. A user message may carry tool results (Anthropic); then only its text makes it a turn."""
+
+    role: Role
+    text: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+    usage: Usage | None = None
+    model: str | None = None
+    """The model that wrote it, where the message names it."""
+    body: Json = None
+    """The answer in a given form, where it does not stand in the text."""
+
+
+class _Exchange:
+    """One user message and everything until the next."""
+
+    def __init__(self, asked: str | None) -> None:
+        self.asked = asked
+        self.answered = False
+        self.text: str | None = None
+        self.body: Json = None
+        self.is_waiting = False
+        self.calls: list[ToolCall] = []
+        self.usage: list[Usage | None] = []
+
+
+class _Pairing:
+    """Finds the call that a result answers without a look at all calls: the newest of its id, else the first open one of its name."""
+
+    def __init__(self, unknowns: Unknowns) -> None:
+        self._unknowns = unknowns
+        self._by_id: dict[str, tuple[_Exchange, int]] = {}
+        self._waiting: dict[tuple[int, int], ToolCall] = {}
+        self._exchange: _Exchange | None = None
+        # Open calls of the newest exchange, by name (nothing: any name), and whether only those without an id are meant.
+        self._open: dict[tuple[str | None, bool], deque[int]] = {}
+        self._closed: set[int] = set()
+
+    def add(self, exchange: _Exchange, call: ToolCall) -> None:
+        """Add a call that was made."""
+        if exchange is not self._exchange:
+            # A result without an id can only answer the newest exchange: older ones ended with their answer.
+            self._exchange, self._open, self._closed = exchange, {}, set()
+        index = len(exchange.calls)
+        exchange.calls.append(call)
+        if call.result is None and call.error is None:
+            self._waiting[id(exchange), index] = call
+        if call.id is not None:
+            # Ids may be used again, even within one exchange.
+            self._by_id[call.id] = (exchange, index)
+        if call.result is None and call.error is None:
+            for key in [(name, bare) for name in (call.name, None) for bare in (False, True) if call.id is None or not bare]:
+                self._open.setdefault(key, deque()).append(index)
+
+    def answer(self, result: ToolResult) -> None:
+        """Attach a result to its call; a result that nobody asked for shows that a call is missing."""
+        place = self._by_id.get(result.id) if result.id is not None else None
+        exchange, index = place or (self._exchange, self._find_first_open(result))
+        if exchange is None or index is None:
+            whose = result.id or result.name
+            why = f"a tool result{f' ({whose})' if whose else ''} answers no call in these messages, so a call is missing"
+            self._unknowns.mark_parts(CALL_PARTS, why)
+            return
+        self._waiting.pop((id(exchange), index), None)
+        # An index means something only within its own exchange; older exchanges have no queue of open calls any more.
+        if exchange is self._exchange:
+            self._closed.add(index)
+        exchange.calls[index] = attach_result(exchange.calls[index], result)
+
+    def close(self) -> None:
+        """Doubt how calls without a result ended: nothing more comes."""
+        for call in self._waiting.values():
+            self._unknowns.mark(
+                "tool_results", f"the call of {call.name}{f' ({call.id})' if call.id else ''} has no result in these messages"
+            )
+
+    def _find_first_open(self, result: ToolResult) -> int | None:
+        # A result with an id that no call has can only answer a call without an id: a call with another id is another call.
+        waiting = self._open.get((result.name, result.id is not None))
+        # Calls that were answered by id stay in the queue until they are met here, so that answering costs nothing for each call.
+        while waiting:
+            index = waiting.popleft()
+            if index not in self._closed:
+                return index
+        return None
+
+
+def build_evidence(
+    messages: Sequence[Message], unknowns: Unknowns, *, usage: Usage | None = None, results_promised: bool = True
+) -> Evidence:
+    """Return the evidence of a conversation; `usage` was reported for all of it.
+
+    Without `results_promised` the format may leave out what a tool answered although nothing went wrong.
+    """
+    pairing = _Pairing(unknowns)
+    exchanges = _split_exchanges(messages, pairing)
+    if results_promised:
+        pairing.close()
+    if usage is None:
+        _mark_partial_usage(messages, unknowns)
+    asked = [exchange for exchange in exchanges if exchange.asked is not None]
+    # A user message that nobody answered yet does not take the answer away.
+    last = next((exchange for exchange in reversed(exchanges) if exchange.answered), None)
+    if last is not None and last.is_waiting:
+        unknowns.mark("answer", ENDS_WITH_CALL)
+    return Evidence(
+        input=asked[0].asked if asked else None,
+        text=last.text if last is not None else None,
+        body=last.body if last is not None else None,
+        tool_calls=tuple(call for exchange in exchanges for call in exchange.calls),
+        usage=usage or add_usage(part for exchange in exchanges for part in exchange.usage),
+        turns=tuple(_turn(exchange) for exchange in asked) if len(asked) > 1 else None,
+        model=next((message.model for message in reversed(messages) if message.model is not None), None),
+    )
+
+
+def _mark_partial_usage(messages: Sequence[Message], unknowns: Unknowns) -> None:
+    spoken = [message.usage for message in messages if message.role == "assistant"]
+    if None in spoken and any(usage is not None for usage in spoken):
+        unknowns.mark("usage", f"{spoken.count(None)} of {len(spoken)} answers of the model do not tell their tokens")
+
+
+def _split_exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange]:
+    exchanges: list[_Exchange] = []
+    for message in messages:
+        if message.role == "assistant":
+            if not exchanges:
+                exchanges.append(_Exchange(None))
+            current = exchanges[-1]
+            current.answered = True
+            current.text = message.text
+            current.body = message.body if message.body is not None else parse_json(message.text)
+            # Text beside a call that is still open was said before the tool ran, and cannot be the answer.
+            current.is_waiting = bool(message.calls) and (not message.text or _asks_still(message))
+            for call in message.calls:
+                pairing.add(current, call)
+            current.usage.append(message.usage)
+        # After the calls: some formats keep call and result in one message.
+        for result in message.results:
+            pairing.answer(result)
+        if message.role == "user" and (message.text is not None or not message.results):
+            exchanges.append(_Exchange(message.text or ""))
+    return exchanges
+
+
+def _asks_still(message: Message) -> bool:
+    """Return whether a message asks for a tool whose answer may still come, so that its text is not the last word."""
+    ids = {result.id for result in message.results if result.id is not None}
+    names = {result.name for result in message.results}
+    return any(
+        call.result is None and call.error is None and call.id not in ids and not (call.name in names or (names and call.id is None))
+        for call in message.calls
+    )
+
+
+def _turn(exchange: _Exchange) -> EvidenceTurn:
+    return EvidenceTurn(
+        input=exchange.asked,
+        text=exchange.text,
+        body=exchange.body,
+        tool_calls=tuple(exchange.calls),
+        usage=add_usage(exchange.usage),
+    )
+
+
+def attach_result(call: ToolCall, result: ToolResult) -> ToolCall:
+    """Return the call with its result or its error."""
+    error, kind = result.error, result.kind
+    if error is None and call.error is not None:
+        # Told twice: a failure stays one.
+        error, kind = call.error, call.error_kind
+    if error is None:
+        error = mcp_error(result.value)
+        kind = CONTENT_ERROR if error is not None else None
+    return msgspec.structs.replace(call, result=result.value, error=error, error_kind=kind)
+
+
+def describe_failure(value: Json, otherwise: str) -> str:
+    """Return the words of a failed call, or `otherwise` if it has none."""
+    return as_text(value) or otherwise

@@ -1,0 +1,320 @@
+"""The end state of the systems an agent worked in, as plain evidence spells it.
+
+Every family has a full form and the short forms people write: a list where the object would hold one list, one text where a
+list of texts is expected, `path: content` for files, FHIR bundles in place of their resources. A family that is null was not
+captured; an empty one was captured and is empty. Families we do not know are handed back to be kept in the metadata.
+
+A family without the member that holds its content, and with one that is not understood in its place, was not captured. One that
+has both, and a resource, row or utterance of which something is not understood, makes the end state not wholly known. So do FHIR
+bundles that hold a part of a search, resources that are marked as parts, and errors of a server in place of resources.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from proctor.codecs.fhir_types import RESOURCE_TYPES
+from proctor.errors import EvidenceError
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.members import describe_unknown_member, list_unknown_members, split_words
+from proctor.evidence.values.access import find_first, list_at, list_texts, read_object, read_text, wrong_kind_error
+from proctor.model.evidence import (
+    CdsState,
+    FaxState,
+    FhirState,
+    Hl7State,
+    Json,
+    MessagesState,
+    State,
+    StateChange,
+    StateFile,
+    StateRequest,
+    VoiceState,
+    VoiceTurn,
+    X12State,
+)
+from proctor.model.typed import convert_to
+
+_T = TypeVar("_T", StateRequest, StateChange)
+
+FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12", "fax", "messages", "cds", "records", "requests", "changes", "systems")
+
+_BUNDLE_DEPTH = 16
+"""Bundles inside each other; they are opened by recursion."""
+
+
+_BUNDLE = split_words(
+    "resourceType id meta implicitRules language text identifier type timestamp total link entry signature issues extension"
+)
+_ENTRY = frozenset(("id", "extension", "modifierExtension", "link", "fullUrl", "resource", "search", "request", "response"))
+_TYPES_FOLDED = {name.casefold(): name for name in RESOURCE_TYPES}
+_CDS = ("cards", "services", "invocations", "feedback")
+_SECOND_NAMES = {"body": "text", "to_number": "to", "from_number": "from"}
+"""Names under which other systems record what faxes and messages hold."""
+_UTTERANCE = frozenset(("speaker", "role", "text", "content", "start", "end", "start_s", "end_s", "start_ms", "end_ms", "confidence"))
+
+
+def read_state(value: Json, path: str, unknowns: Unknowns) -> tuple[State, dict[str, Json]]:
+    """Read the known families, and return the rest as it came; what is not understood is noted in `unknowns`."""
+    document = read_object(value, path)
+    given = {family: document[family] for family in FAMILIES if document.get(family) is not None}
+    state = State(
+        fhir=_read_fhir(given["fhir"], f"{path}.fhir", unknowns) if "fhir" in given else None,
+        hl7=_read_hl7(given["hl7"], f"{path}.hl7", unknowns) if "hl7" in given else None,
+        portal=_read_tables(given["portal"], f"{path}.portal", unknowns) if "portal" in given else None,
+        files=_read_files(given["files"], f"{path}.files", unknowns) if "files" in given else None,
+        voice=_read_voice(given["voice"], f"{path}.voice", unknowns) if "voice" in given else None,
+        x12=_read_x12(given["x12"], f"{path}.x12", unknowns) if "x12" in given else None,
+        fax=_read_fax(given["fax"], f"{path}.fax", unknowns) if "fax" in given else None,
+        messages=_read_messages(given["messages"], f"{path}.messages", unknowns) if "messages" in given else None,
+        cds=_read_cds(given["cds"], f"{path}.cds", unknowns) if "cds" in given else None,
+        records=_read_tables(given["records"], f"{path}.records", unknowns) if "records" in given else None,
+        requests=_read_entries(given["requests"], StateRequest, f"{path}.requests") if "requests" in given else None,
+        changes=_read_entries(given["changes"], StateChange, f"{path}.changes") if "changes" in given else None,
+        systems=list_texts(given["systems"], f"{path}.systems") if "systems" in given else None,
+    )
+    for key in list_unknown_members(document, FAMILIES):
+        unknowns.note(describe_unknown_member(path, key, FAMILIES))
+    return state, {key: member for key, member in document.items() if key not in FAMILIES}
+
+
+def flatten_resources(values: list[Any], path: str, unknowns: Unknowns | None = None) -> tuple[dict[str, Json], ...]:
+    """Return FHIR resources in order, with bundles replaced by their entries."""
+    found: list[dict[str, Json]] = []
+    bundles: list[tuple[str, dict[str, Json]]] = []
+    # A stack instead of recursion: (resource, where it stands, how many bundles it is in).
+    waiting = [(value, f"{path}[{index}]", 0) for index, value in enumerate(values)][::-1]
+    while waiting:
+        value, at, depth = waiting.pop()
+        resource = read_object(value, at)
+        if resource.get("resourceType") != "Bundle":
+            found.append(resource)
+            if unknowns is not None and (why := _find_doubt(resource)):
+                unknowns.mark("state", f"{at} {why}")
+            continue
+        if depth >= _BUNDLE_DEPTH:
+            raise wrong_kind_error(at, f"at most {_BUNDLE_DEPTH} bundles inside each other", "one more")
+        bundles.append((at, resource))
+        inner = [(resource, place, depth + 1) for resource, place in _list_bundle(resource, at, unknowns)]
+        waiting.extend(reversed(inner))
+    if unknowns is not None and (why := _find_lack(bundles)):
+        unknowns.mark("state", why)
+    return tuple(found)
+
+
+def _find_doubt(resource: dict[str, Json]) -> str:
+    """Return why a resource is not what it seems to be, or not all that there was; nothing where it is."""
+    kind = resource.get("resourceType")
+    if not isinstance(kind, str):
+        return "has no resourceType, so it is not known what it is"
+    if kind not in RESOURCE_TYPES and (meant := _TYPES_FOLDED.get(kind.casefold())):
+        return f"is a {kind!r}, which is no type of FHIR; nearest: {meant!r}"
+    if kind == "OperationOutcome" and any(issue.get("severity") in ("error", "fatal") for issue in _list_objects(resource.get("issue"))):
+        return "tells of an error, so that resources may not have been captured"
+    meta = resource.get("meta")
+    if isinstance(meta, dict) and any(tag.get("code") == "SUBSETTED" for tag in _list_objects(cast("Json", meta.get("tag")))):
+        return "is marked SUBSETTED: only a part of it was captured"
+    return ""
+
+
+def _find_lack(bundles: list[tuple[str, dict[str, Json]]]) -> str:
+    """Return why bundles, each with where it stands, do not hold all that a search found; nothing where they do."""
+    links = [(at, link) for at, bundle in bundles for link in _list_objects(bundle.get("link"))]
+    captured = {link.get("url") for _, link in links if link.get("relation") == "self" and isinstance(link.get("url"), str)}
+    for at, link in links:
+        if link.get("relation") == "next" and not (isinstance(url := link.get("url"), str) and url in captured):
+            return f"{at} is one page of a search, and a next one was not captured"
+    # Pages of one search all have its total; what comes beside the results is not counted among them.
+    counts: dict[int, int] = {}
+    for _, bundle in bundles:
+        if isinstance(total := bundle.get("total"), int):
+            modes = (entry.get("search") for entry in _list_objects(bundle.get("entry")))
+            counts[total] = counts.get(total, 0) + sum(not isinstance(mode, dict) or mode.get("mode", "match") == "match" for mode in modes)
+    for at, bundle in bundles:
+        if isinstance(total := bundle.get("total"), int) and total > counts[total]:
+            return f"{at} has {counts[total]} of {total} results of a search"
+    return ""
+
+
+def _list_objects(value: Json) -> list[dict[str, Json]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns | None) -> list[tuple[Json, str]]:
+    """Return the resources of a bundle and where they stand."""
+    entries = bundle.get("entry")
+    inner: list[tuple[Json, str]] = []
+    for index, given in enumerate(list_at(entries, f"{at}.entry") if entries is not None else ()):
+        place = f"{at}.entry[{index}]"
+        entry = read_object(given, place)
+        if entry.get("resource") is not None:
+            inner.append((entry["resource"], f"{place}.resource"))
+        elif unknowns is not None:
+            _mark_strange(entry, _ENTRY, place, unknowns)
+            # An entry of a response or a history tells what was done instead.
+            if entry and "request" not in entry and "response" not in entry:
+                unknowns.mark("state", f"{place} has no resource, so it is not known what it is")
+    if unknowns is not None:
+        _mark_strange(bundle, _BUNDLE, at, unknowns)
+    return inner
+
+
+def _mark_strange(entry: dict[str, Any], known: frozenset[str], path: str, unknowns: Unknowns) -> None:
+    for key in list_unknown_members(entry, known):
+        if not key.startswith("_"):  # FHIR writes what it says about a primitive beside it, with an underscore
+            unknowns.mark("state", describe_unknown_member(path, key, known))
+
+
+def _find_content(value: dict[str, Any], key: str, path: str, unknowns: Unknowns, beside: tuple[str, ...] = ()) -> Json:
+    """Return the content of a family, or None if it is missing and another member may be it; `beside` are those that are known not to."""
+    known = (key, *beside) if value.get(key) is not None else (key,)
+    strange = list_unknown_members(value, known)
+    why = describe_unknown_member(path, strange[0], known) if strange else ""
+    if value.get(key) is not None:
+        if why:
+            unknowns.mark("state", why)
+        return value[key]
+    if why:
+        unknowns.note(why)
+        return None
+    # An object without members was captured and holds nothing.
+    return []
+
+
+def _read_fhir(value: Json, path: str, unknowns: Unknowns) -> FhirState | None:
+    if isinstance(value, list):
+        return FhirState(resources=flatten_resources(value, path, unknowns))
+    document = read_object(value, path)
+    if "resourceType" in document:
+        return FhirState(resources=flatten_resources([document], path, unknowns))
+    resources = _find_content(document, "resources", path, unknowns, beside=("served",))
+    if resources is None:
+        return None
+    if document.get("served") is True:
+        rows = list_at(resources, f"{path}.resources")
+        return FhirState(resources=tuple(read_object(row, f"{path}.resources[{index}]") for index, row in enumerate(rows)), served=True)
+    # One resource or one bundle may stand where the list would be.
+    listed = [resources] if isinstance(resources, dict) else list_at(resources, f"{path}.resources")
+    return FhirState(resources=flatten_resources(listed, f"{path}.resources", unknowns))
+
+
+def _read_hl7(value: Json, path: str, unknowns: Unknowns) -> Hl7State | None:
+    texts = _read_texts(value, "outbound", path, unknowns)
+    return None if texts is None else Hl7State(outbound=texts)
+
+
+def _read_x12(value: Json, path: str, unknowns: Unknowns) -> X12State | None:
+    texts = _read_texts(value, "responses", path, unknowns)
+    return None if texts is None else X12State(responses=texts)
+
+
+def _read_texts(value: Json, key: str, path: str, unknowns: Unknowns) -> tuple[str, ...] | None:
+    if isinstance(value, dict):
+        value, path = _find_content(value, key, path, unknowns), f"{path}.{key}"
+        if value is None:
+            return None
+    if isinstance(value, str):
+        return (value,)
+    texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    if None in texts:
+        unknowns.mark("state", f"{path}[{texts.index(None)}] is null: it is not known what it is")
+    return tuple(text for text in texts if text is not None)
+
+
+def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
+    """Read requests or changes as a run keeps them; one of another form is refused, as a claim about them would look at half of them."""
+    entries: list[_T] = []
+    for index, entry in enumerate(list_at(value, path)):
+        try:
+            entries.append(convert_to(read_object(entry, f"{path}[{index}]"), kind))
+        except msgspec.ValidationError as error:
+            raise EvidenceError(f"{path}[{index}]: {error}") from None
+    return tuple(entries)
+
+
+def _read_fax(value: Json, path: str, unknowns: Unknowns) -> FaxState | None:
+    entries = _read_objects(value, ("documents",), path, unknowns)
+    return None if entries is None else FaxState(documents=tuple(map(_use_first_names, entries)))
+
+
+def _read_messages(value: Json, path: str, unknowns: Unknowns) -> MessagesState | None:
+    entries = _read_objects(value, ("messages",), path, unknowns)
+    return None if entries is None else MessagesState(messages=tuple(map(_use_first_names, entries)))
+
+
+def _read_cds(value: Json, path: str, unknowns: Unknowns) -> CdsState | None:
+    entries = _read_objects(value, _CDS, path, unknowns)
+    return None if entries is None else CdsState(cards=tuple(entries))
+
+
+def _read_objects(value: Json, names: tuple[str, ...], path: str, unknowns: Unknowns) -> list[dict[str, Json]] | None:
+    """Return the objects of a family: a list, or under the first of the names of an object, which may have the others too."""
+    if isinstance(value, dict):
+        value, path = _find_content(value, names[0], path, unknowns, names[1:]), f"{path}.{names[0]}"
+        if value is None:
+            return None
+    return [read_object(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+
+
+def _use_first_names(entry: dict[str, Json]) -> dict[str, Json]:
+    return {first if (first := _SECOND_NAMES.get(name, name)) not in entry else name: member for name, member in entry.items()}
+
+
+def _read_tables(value: Json, path: str, unknowns: Unknowns) -> dict[str, list[dict[str, Json]]]:
+    tables: dict[str, list[dict[str, Json]]] = {}
+    for name, rows in read_object(value, path).items():
+        at = f"{path}.{name}"
+        if isinstance(rows, dict):
+            # One row in short; but what has nothing but rows in it is a portal, one level too deep.
+            if rows and all(isinstance(member, dict) or _is_list_of_objects(member) for member in rows.values()):
+                unknowns.mark("state", f"{at} holds collections instead of rows")
+            tables[name] = [rows]
+            continue
+        tables[name] = [read_object(row, f"{at}[{index}]") for index, row in enumerate(list_at(rows, at))]
+    return tables
+
+
+def _is_list_of_objects(value: Json) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
+
+
+def _read_files(value: Json, path: str, unknowns: Unknowns) -> tuple[StateFile, ...]:
+    if isinstance(value, dict):
+        for name, content in value.items():
+            inside = [content] if isinstance(content, dict) else content if _is_list_of_objects(content) else []
+            # A name without a dot or a slash, with a structure under it, is more likely a folder than a file of JSON.
+            named = "." in name or "/" in name
+            if (not named and isinstance(content, (dict, list))) or any(
+                "path" in entry or any("." in key or "/" in key for key in entry) for entry in inside
+            ):
+                unknowns.mark("state", f"{path}.{name} may hold files instead of the content of one")
+        return tuple(StateFile(path=name, content=content) for name, content in value.items())
+    files: list[StateFile] = []
+    for index, entry in enumerate(list_at(value, path)):
+        at = f"{path}[{index}]"
+        name = read_text(read_object(entry, at).get("path"), f"{at}.path")
+        if name is None:
+            raise wrong_kind_error(f"{at}.path", "text", None)
+        files.append(StateFile(path=name, content=entry.get("content", "")))
+    return tuple(files)
+
+
+def _read_voice(value: Json, path: str, unknowns: Unknowns) -> VoiceState | None:
+    if isinstance(value, dict):
+        value, path = _find_content(value, "turns", path, unknowns), f"{path}.turns"
+        if value is None:
+            return None
+    turns: list[VoiceTurn] = []
+    for index, entry in enumerate(list_at(value, path)):
+        at = f"{path}[{index}]"
+        turn = read_object(entry, at)
+        speaker = read_text(find_first(turn, "speaker", "role"), f"{at}.speaker")
+        text = read_text(find_first(turn, "text", "content"), f"{at}.text")
+        if speaker is None or text is None:
+            _mark_strange(turn, _UTTERANCE, at, unknowns)
+        if text is None:
+            unknowns.mark("state", f"{at} has no text, so it is not known what was said")
+        turns.append(VoiceTurn(speaker=speaker or "", text=text or ""))
+    return VoiceState(turns=tuple(turns))

@@ -1,0 +1,1 @@
+"""Rows of spans, as trace stores export them."""

@@ -1,0 +1,61 @@
+"""OTLP: traces as OpenTelemetry exports them, in JSON and in protobuf.
+
+A document may hold several traces; each is one evidence. A trace may be spread over several documents: `merge_spans` puts them
+together before `build_evidence` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proctor.errors import EvidenceError
+from proctor.evidence.otlp import logs as otlp_logs
+from proctor.evidence.otlp.logs import read_logs
+from proctor.evidence.otlp.logs_protobuf import read_traces_or_logs
+from proctor.evidence.otlp.merging import merge_spans
+from proctor.evidence.otlp.spans import Span, is_event_only, read_request_spans
+from proctor.evidence.traces.build import build_evidence
+from proctor.evidence.values.access import dict_or_empty
+from proctor.model.evidence import Evidence, Json
+
+_KEYS = ("resourceSpans", "resource_spans")
+
+
+def sniff(document: Json) -> bool:
+    """Return whether this is an OTLP request (or a trace as Tempo stores it, with `batches`)."""
+    if not isinstance(document, dict):
+        return False
+    if any(isinstance(document.get(key), list) for key in _KEYS):
+        return True
+    if otlp_logs.sniff(document):
+        return True
+    batches = document.get("batches")
+    return isinstance(batches, list) and any("scopeSpans" in dict_or_empty(batch) for batch in batches)
+
+
+def read(document: Json) -> list[Evidence]:
+    """Return every trace in one request."""
+    return read_batches([read_request(document)])
+
+
+def read_request(document: Json, path: str = "$") -> list[Span]:
+    """Return the spans of one request, and what its logs tell of spans."""
+    found = read_logs(document, path) if otlp_logs.sniff(document) else []
+    if isinstance(document, dict) and any(key in document for key in (*_KEYS, "batches")):
+        found = [*read_request_spans(document, path), *found]
+    return found
+
+
+def read_protobuf(data: bytes) -> list[Evidence]:
+    """Return every trace in one binary request, with spans or with logs."""
+    spans = read_traces_or_logs(data)
+    if not spans:
+        raise EvidenceError("OTLP protobuf without spans")
+    return read_batches([spans])
+
+
+def read_batches(batches: Iterable[Iterable[Span]]) -> list[Evidence]:
+    """Return the traces of several requests, spans of the same trace merged."""
+    # A trace of which only log records came is no run: its spans may be in another request, or were sampled away.
+    traces = merge_spans(batches).values()
+    return [build_evidence(spans) for spans in traces if not all(is_event_only(span) for span in spans)]

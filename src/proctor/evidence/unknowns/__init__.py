@@ -1,0 +1,1 @@
+"""What is unknown in evidence, and why: one rule for every reader."""

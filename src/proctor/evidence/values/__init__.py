@@ -1,0 +1,1 @@
+"""JSON bytes, typed access to decoded JSON, answer texts and times."""
