@@ -22,7 +22,7 @@ _COLUMNS: tuple[tuple[str, Part], ...] = (
     ("input", "input"),
     ("tokens", "usage"),
 )
-_SIGNS = {"recorded": "✓", "none": "none", "not known": "–"}
+_SIGNS = {"recorded": "✓", "none": "none", "unknown": "–"}
 
 
 def table() -> str:

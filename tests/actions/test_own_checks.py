@@ -252,7 +252,7 @@ TOUCHES: dict[str, tuple[Any, Evidence]] = {
     "calls of a turn": (lambda e: not e.turns[0].tool_calls, Evidence(turns=(EvidenceTurn(text="a"),))),
     "output of a node": (lambda e: not e.nodes[0].output, Evidence(nodes=(Node(name="a"),))),
     "state": (lambda e: not e.state, Evidence(text="hi")),
-    "a part that is not known": (lambda e: not e.tool_calls, Evidence(tool_calls=(), account=Account(unknown={"tool_calls": "lost"}))),
+    "a part that is unknown": (lambda e: not e.tool_calls, Evidence(tool_calls=(), account=Account(unknown={"tool_calls": "lost"}))),
     "how calls ended": (
         lambda e: not e.tool_calls[0].failed(),
         Evidence(tool_calls=(ToolCall(name="a", result=1),), account=Account(unknown={"tool_results": "lost"})),

@@ -257,15 +257,15 @@ NOT_UNDERSTOOD: dict[str, dict[str, list[Any]]] = {
     "a model beside what a vendor wrote": {
         **IDS, "name": ["chat m", "tool"], "attributes": [json.dumps(CHAT), json.dumps(FOREIGN)],
     },
-    "kinds of Phoenix that are not known": {
+    "kinds of Phoenix that are unknown": {
         "context.trace_id": ["a" * 32] * 2, "context.span_id": ["1" * 16, "2" * 16], "parent_id": [None, "1" * 16],
         "name": ["agent", "delete_order"], "span_kind": ["UNKNOWN", "UNKNOWN"],
     },
-    "types of Langfuse that are not known": {
+    "types of Langfuse that are unknown": {
         "traceId": ["a" * 32] * 2, "id": ["1", "2"], "parentObservationId": [None, "1"],
         "name": ["agent", "delete_order"], "type": ["X", "Y"],
     },
-    "kinds of LangSmith that are not known": {
+    "kinds of LangSmith that are unknown": {
         "trace_id": ["a"] * 2, "id": ["a", "2"], "parent_run_id": [None, "a"], "name": ["agent", "delete_order"], "run_type": ["x", "y"],
     },
 }  # fmt: skip

@@ -218,7 +218,7 @@ def told(report: GateReport) -> str:
         ({"cases": {"c": CaseRun(results=(True,) * 10, scenario_hash="x")}}, "ask for something else: c"),
         ({"config_hash": "x"}, "graded differently"),
         ({"cases": {"c": CaseRun(results=(True,) * 9)}}, "not repeated equally often: c (10 and 9)"),
-        ({"cases": {}}, "not known which tests"),
+        ({"cases": {}}, "unknown which tests"),
     ],
 )
 def test_runs_that_did_not_measure_the_same_are_not_compared(change: dict[str, Any], message: str) -> None:

@@ -65,7 +65,7 @@ def differing(truth: dict[str, Any], evidence: Evidence) -> Iterator[tuple[str, 
 def _differing_calls(truth: dict[str, Any], evidence: Evidence) -> Iterator[tuple[str, object, object]]:
     unknown = evidence.account.unknown if evidence.account is not None else {}
     if truth.get("hidden") and evidence.tool_calls is not None and "tool_calls" not in unknown:
-        yield "hidden", "tool calls not known", [call.name for call in evidence.tool_calls]
+        yield "hidden", "tool calls unknown", [call.name for call in evidence.tool_calls]
     if "calls" not in truth:
         return
     calls = [call for call in evidence.tool_calls or () if call.name not in truth.get("beside", [])]

@@ -12,7 +12,7 @@ from proctor.model.account import PARTS
 from proctor.model.evidence import Evidence
 from tests.tables import rows
 
-USUAL = "not known: not recorded in this evidence"
+USUAL = "unknown: not recorded in this evidence"
 
 
 @rows("evidence/cases/account.yaml")

@@ -1,4 +1,4 @@
-"""MCPLab cuts long texts in `trace.jsonl`: the whole is read from beside it, and what nobody has is not known."""
+"""MCPLab cuts long texts in `trace.jsonl`: the whole is read from beside it, and what nobody has is unknown."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_every_result_in_json_has_the_account_of_its_evidence(place: Path) -> No
     assert first and second and third
     assert first["reader"] == "plain"
     assert first["parts"]["tool_calls"] == {"status": "recorded"}
-    assert second["parts"]["tool_calls"] == {"status": "not known", "why": "not recorded in this evidence"}
+    assert second["parts"]["tool_calls"] == {"status": "unknown", "why": "not recorded in this evidence"}
     assert third["parts"]["answer"] == {"status": "recorded"}
 
 
@@ -78,7 +78,7 @@ def test_explain_prints_what_was_read_before_the_verdicts(place: Path) -> None:
     before, after = done.out.split("Desk · suite.yaml")
     assert "runs.jsonl:1 · case refund\n  read as  plain" in before
     assert '1. pay {"eur":9} → "ok"' in before
-    assert "tool calls               not known  not recorded in this evidence" in before
+    assert "tool calls               unknown  not recorded in this evidence" in before
     assert "FAIL  refund" in after
     assert done.code == 1
 
@@ -87,7 +87,7 @@ def test_explain_prints_the_status_of_the_answer_and_why_a_run_broke_off(place: 
     (place / "broken.jsonl").write_text('{"case": "greet", "text": "oops", "http_status": 503, "error": "overloaded"}\n')
     told = proctor("check", "suite.yaml", "broken.jsonl", "--explain").out
     assert "status   503" in told and "error    overloaded" in told
-    assert "the answer               not known  the run broke off: overloaded" in told
+    assert "the answer               unknown  the run did not finish: overloaded" in told
     assert "the run ended in an error: overloaded [run_error]" in told
 
 
@@ -128,7 +128,7 @@ def test_a_record_that_cannot_be_read_is_explained_too(place: Path) -> None:
 @pytest.mark.parametrize("format", ["terminal", "markdown"])
 def test_a_case_that_lacks_evidence_says_what_and_where_to_look(place: Path, format: str) -> None:
     done = proctor("check", "suite.yaml", "runs.jsonl", "--format", format)
-    assert "not known: tool calls; `proctor check ... --explain` shows what was read" in done.out
+    assert "unknown: tool calls; `proctor check ... --explain` shows what was read" in done.out
 
 
 def test_the_page_shows_what_was_known_of_each_case(place: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_page_shows_what_was_known_of_each_case(place: Path) -> None:
     page = Page((place / "report.html").read_text())
     told = page.read_case("greet")
     assert "Read by plain" in told and "the answerrecorded" in told
-    assert "tool callsnot knownnot recorded in this evidence" in told
+    assert "tool callsunknownnot recorded in this evidence" in told
 
 
 # --- kept runs --------------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def test_what_a_reader_doubted_is_kept_with_the_run(kept: Path) -> None:
                 line["evidence"]["account"] = doubt
         entries.write_text("".join(json.dumps(line) + "\n" for line in lines))
     first, _ = json.loads(proctor("recheck", "latest", "--format", "json").out)["cases"]
-    assert first["evidence"]["account"]["parts"]["tool_calls"] == {"status": "not known", "why": "the answer was cut"}
+    assert first["evidence"]["account"]["parts"]["tool_calls"] == {"status": "unknown", "why": "the answer was cut"}
     assert first["assertions"][0]["outcome"] == "fail", "what was seen is seen"
 
 
@@ -218,7 +218,7 @@ def test_describe_trace_says_what_was_understood(place: Path, name: str) -> None
         "1: 0 with content, 1 without",
         "gen_ai.outputs (1), acme.kind (1)",
         "unknown: acme (1)",
-        "tool calls               not known",
+        "tool calls               unknown",
     ):
         assert part in done.out, part
 
@@ -242,7 +242,7 @@ def test_describe_trace_as_json(place: Path) -> None:
     assert record["id"] == "t1"
     assert record["trace"]["scopes"] == {"acme": 2}
     assert record["trace"]["vocabularies"] == {"acme": 1}
-    assert record["account"]["parts"]["tool_calls"]["status"] == "not known"
+    assert record["account"]["parts"]["tool_calls"]["status"] == "unknown"
     assert document["not_understood"] == {"gen_ai.outputs": 1, "acme.kind": 1}
 
 

@@ -1,7 +1,7 @@
 """What agents of real frameworks return, against what really happened: plain, as streams, over several turns, with errors.
 
 Each framework is driven in an environment of its own (`tests/frameworks/returns/`), and what was seen is compared with the words of the
-scripted model and of the tools. `tests/frameworks/returns.yaml` says what is seen of every case, and what is told to be not known.
+scripted model and of the tools. `tests/frameworks/returns.yaml` says what is seen of every case, and what is told to be unknown.
 `make test-live` drives those that install in seconds, `make framework-pages` all of them.
 """
 

@@ -168,7 +168,7 @@ def test_a_setting_the_model_does_not_know_is_left_out_and_said() -> None:
         return await model.complete(ChatRequest(messages=ASKED, seed=7))
 
     reply = asyncio.run(run())
-    assert reply.notes == ("seed is not known to this API and was left out",)
+    assert reply.notes == ("seed is unknown to this API and was left out",)
     assert reply.raw_request["settings"] == {}
 
 
@@ -338,8 +338,8 @@ def test_our_own_names_stay_ours() -> None:
         ({"provider": "gruq", "model": "m"}, "provider", "nearest: 'groq'"),
         ({"provider": "groq"}, "model", "needs its name"),
         ({"provider": "groq", "model": "m", "base_url": "https://elsewhere.example"}, "api_key", "written beside it"),
-        ({"provider": "groq", "model": "m", "proxy": "http://127.0.0.1:1"}, "proxy", "not known to models of groq"),
-        ({"provider": "google_cloud", "model": "m", "deployment": "d"}, "deployment", "not known to models of google-cloud"),
+        ({"provider": "groq", "model": "m", "proxy": "http://127.0.0.1:1"}, "proxy", "unknown to models of groq"),
+        ({"provider": "google_cloud", "model": "m", "deployment": "d"}, "deployment", "unknown to models of google-cloud"),
         ({"provider": "groq", "model": "m", "timeout_s": 0}, "timeout_s", "above 0"),
     ],
 )

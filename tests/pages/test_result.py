@@ -167,7 +167,7 @@ def test_the_answers_of_a_judge_are_listed(world: World) -> None:
 def test_what_is_not_known_of_the_evidence_is_said_first(world: World) -> None:
     text = show(world, {"text": "hello"})
     words = Markup(text).words
-    assert "not known" in words and words.index("not known") < words.index("Read by")
+    assert "unknown" in words and words.index("unknown") < words.index("Read by")
 
 
 def test_rest_has_the_same_ranges(world: World) -> None:

@@ -313,7 +313,7 @@ def test_an_attempt_that_left_nothing_is_an_error_with_its_reason() -> None:
     st.lists(st.integers(1, 3), max_size=5),
 )
 def test_whatever_was_said_and_called_reads_back(text: str, wanted: list[tuple[str, int]], sizes: list[int]) -> None:
-    # A run that neither said nor did anything leaves no message, and what is not there is not known.
+    # A run that neither said nor did anything leaves no message, and what is not there is unknown.
     assume(text or wanted)
     calls = [call(name, {"id": number}) for name, number in wanted]
     groups: list[list[ToolCall]] = []

@@ -163,7 +163,7 @@ def test_who_serves_a_fhir_server_refuses_in_its_words(author: Author) -> None:
     agent = Agent(author, benchmark(author, environment(author)))
     agent.start()
     patients, foreign = agent.at("fhir", "/Patient"), f"/sandboxes/{agent.sandbox('FHIR')['id']}/fhir/Patient"
-    assert "not known" in tell(author.service.ask("GET", patients, key="vrl_slv_nobody").json(), "login")
+    assert "unknown" in tell(author.service.ask("GET", patients, key="vrl_slv_nobody").json(), "login")
     assert "token of the run" in tell(author.service.ask("GET", patients, key=author.key).json(), "forbidden")
     assert "no sandbox" in tell(author.service.ask("GET", "/sandboxes/nope/fhir/Patient", key=author.key).json(), "not-found")
     tell(agent.ask("GET", foreign, status=403), "forbidden")

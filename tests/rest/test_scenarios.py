@@ -60,7 +60,7 @@ def complete(author: Author, agent: Agent, labels: dict[str, str]) -> dict[str, 
 
 
 def expect_not_known(found: dict[str, Any], told: str) -> None:
-    """What is there was seen; that nothing came of it is not known."""
+    """What is there was seen; that nothing came of it is unknown."""
     assert found.pop("there")["passed"]
     assert len(found) == len(ABSENCE)
     for one in found.values():

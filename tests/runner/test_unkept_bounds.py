@@ -25,10 +25,10 @@ def test_a_bound_that_nobody_can_keep_is_told() -> None:
         raise TargetError("down", code="unreachable")
 
     assert drive(cases(3), answer, concurrency=3, budget=Budget(max_tokens=5))[0].unkept == (
-        "the tokens of 3 attempts are not known, so the limit of 5 could not be kept"
+        "the tokens of 3 attempts are unknown, so the limit of 5 could not be kept"
     )
     assert drive(cases(1), answer, budget=Budget(max_cost=2))[0].unkept == (
-        "the cost of an attempt is not known (there are no prices), so the limit of 2 could not be kept"
+        "the cost of an attempt is unknown (there are no prices), so the limit of 2 could not be kept"
     )
     # Nothing was spent where nobody answered, and nothing is said where nobody asked.
     assert drive(cases(1), fails, budget=Budget(max_tokens=5))[0].unkept == ""

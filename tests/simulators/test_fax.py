@@ -82,7 +82,7 @@ def test_a_pdf_without_a_reader_is_kept_and_says_why_it_has_no_text(line: Workpl
     row = read(line.ask("POST", "/faxes?to=%2B15550199", write_pdf("hello"), content_type="application/pdf"))
     assert (row["pages"], row["text"]) == (None, "") and "pypdf is not installed" in row["note"]
     state = line.state()
-    assert state.fax is not None and "pages" not in state.fax.documents[1], "not known is not none"
+    assert state.fax is not None and "pages" not in state.fax.documents[1], "unknown is not none"
 
 
 @pytest.mark.parametrize(

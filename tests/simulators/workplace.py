@@ -64,6 +64,6 @@ def refusal(response: Response) -> tuple[int, str]:
 
 
 def find_own_tests(known: Iterable[str]) -> dict[str, Any]:
-    """Return the test files `test_KIND.py` of kinds that are not known, by kind: what the tests of all kinds need stands there."""
+    """Return the test files `test_KIND.py` of kinds that are unknown, by kind: what the tests of all kinds need stands there."""
     names = {kind: f"tests.simulators.test_{kind}" for kind in list_kinds() if kind not in known}
     return {kind: importlib.import_module(name) for kind, name in names.items() if importlib.util.find_spec(name) is not None}

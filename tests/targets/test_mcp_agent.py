@@ -211,7 +211,7 @@ def test_a_reply_that_is_no_whole_answer_leaves_unknown_what_it_leaves_open(repl
 
 def test_a_run_that_broke_off_says_so_of_what_came_no_more() -> None:
     evidence = drive(ScriptedModel(calls(("search", {"query": "tea"})), ModelFault("bad_answer", "no JSON")))
-    why = "the run broke off: the model could not be asked any more: no JSON"
+    why = "the run did not finish: the model could not be asked any more: no JSON"
     assert evidence.account is not None and evidence.account.unknown == {"answer": why, "tool_calls": why}
 
 
@@ -296,7 +296,7 @@ def test_the_time_limit_of_the_attempt_keeps_what_was_observed() -> None:
     told = "the run took longer than 0.5 s, while the tool 'hang' of the MCP server 'shop' was being called"
     assert (evidence.error, evidence.metadata["code"]) == (told, "timeout")
     assert evidence.tool_calls is not None and [call.name for call in evidence.tool_calls] == ["search", "hang"]
-    assert evidence.tool_calls[1].failure_kind() == "protocol-error" and "not known" in str(evidence.tool_calls[1].error)
+    assert evidence.tool_calls[1].failure_kind() == "protocol-error" and "unknown" in str(evidence.tool_calls[1].error)
     assert evidence.turns is not None and evidence.turns[0].text is None
 
 

@@ -140,7 +140,7 @@ def _write_case(document: dict[str, Json], evidence: Evidence) -> list[str]:
     # Line by line also where one line would do, so that claims can be added and dropped.
     claims = [f"    {line}" for claim in document["expect"] for line in to_yaml([claim]).rstrip("\n").split("\n")]
     lines = [REMARK, *head.rstrip("\n").split("\n"), "  expect:", *claims]
-    if find_part_states(evidence)["tool_calls"].status == "not known":
+    if find_part_states(evidence)["tool_calls"].is_unknown:
         lines.insert(1, "# Which tools were called is not recorded, so nothing is claimed of them.")
     if evidence.text:
         said = escape_unseen(shorten(" ".join(evidence.text.split()), 90))

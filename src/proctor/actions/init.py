@@ -92,7 +92,7 @@ def find_gaps(folder: str | Path, candidates: Sequence[Candidate]) -> list[str]:
 
 
 def find_starter(kind: str, candidate: Candidate | None = None, *, target: GivenTarget | None = None) -> Starter:
-    """Return the files to write. Raises `InputError` for a kind that is not known."""
+    """Return the files to write. Raises `InputError` for a kind that is unknown."""
     if target is not None:
         return start_with_target(target.settings)
     if kind not in KINDS:

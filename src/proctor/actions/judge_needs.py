@@ -64,7 +64,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
     calls: int
     tokens: int
-    """At least: what the agents will answer is not known yet."""
+    """At least: what the agents will answer is unknown yet."""
 
 
 def estimate_judging(suite: Suite, settings: JudgeSettings, *, jurors: int = 1, repeat: int = 1) -> Estimate:

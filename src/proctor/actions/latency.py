@@ -46,7 +46,7 @@ def find_ms(entry: RunEntry) -> float | None:
 
 
 def describe_latency(durations: Sequence[float | None], total: int, *, is_sample: bool = False) -> Latency:
-    """Return the distribution of durations; those that are not known do not count."""
+    """Return the distribution of durations; those that are unknown do not count."""
     known = sorted(ms for ms in durations if ms is not None and math.isfinite(ms) and ms >= 0)
     if not known:
         return Latency(looked_at=0, total=total, is_sample=is_sample)

@@ -23,7 +23,7 @@ def names_environment(suite: Suite) -> bool:
 
 
 class NamedEnvironmentTarget(DrivenTarget):
-    """Drives another target, which may observe a state itself; where it does not, the state is not known, and why is told."""
+    """Drives another target, which may observe a state itself; where it does not, the state is unknown, and why is told."""
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Drive the target."""

@@ -9,6 +9,6 @@ from proctor.model.evidence import Evidence
 
 
 def read_gathered(trace: GatheredTrace) -> list[Evidence]:
-    """Return the evidence of a trace, at most one; what it may lack is not known. Raises `EvidenceError`."""
+    """Return the evidence of a trace, at most one; what it may lack is unknown. Raises `EvidenceError`."""
     found = read_batches([trace.read_spans()])
     return found if trace.lost is None else [mark_lost_spans(evidence, trace.lost) for evidence in found]

@@ -83,7 +83,7 @@ def _list_incomplete(sketch: Sketch) -> Iterator[str]:
     if sketch.incomplete:
         yield (
             f"{sketch.incomplete:,} of {count_noun(sketch.traces, 'trace')} may lack spans that could not be read (see errors): "
-            "what did not happen there is not known; mend what is broken, or name the data set without it"
+            "what did not happen there is unknown; mend what is broken, or name the data set without it"
         )
 
 

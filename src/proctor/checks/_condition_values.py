@@ -92,7 +92,7 @@ class Values:
         for step in rest:
             following: list[Place] = []
             for place in places:
-                # What is not known stays in the list: without it a claim about every item would hold unseen.
+                # What is unknown stays in the list: without it a claim about every item would hold unseen.
                 following.extend([place] if isinstance(place, Undecided) else self._take_step(place, step))
             spend(len(following))
             places = following

@@ -132,7 +132,7 @@ def _read_body(evidence: Evidence) -> Found | Undecided:
     # The body is not read through `read_recorded`, so what a reader does not know is asked for here.
     unknown = evidence.account.unknown.get("answer") if evidence.account is not None else None
     if unknown is not None:
-        return Undecided(f"the answer not known: {unknown}", "missing_evidence")
+        return Undecided(f"the answer unknown: {unknown}", "missing_evidence")
     answer = answer_json(evidence)
     if isinstance(answer, tuple):
         return Found(answer.value, (answer.pointer,))

@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., object])
 _MARK: Final = "__proctor_own_check__"
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 _READS: Final = Reads((), "exact")
-"""What is not known is looked after where it is touched, and nobody knows which kind of claim a function makes."""
+"""What is unknown is looked after where it is touched, and nobody knows which kind of claim a function makes."""
 _CARRIED: Final = (mi.AnyType, mi.StrType, mi.BoolType, mi.IntType, mi.FloatType, mi.LiteralType, mi.NoneType)
 
 

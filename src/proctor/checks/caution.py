@@ -1,4 +1,4 @@
-"""Never green without having looked: the one place where a verdict meets what is not known.
+"""Never green without having looked: the one place where a verdict meets what is unknown.
 
 Every check says which parts of the evidence it reads and what kind of claim it makes:
 
@@ -6,7 +6,7 @@ Every check says which parts of the evidence it reads and what kind of claim it 
     absence    something is not there. A fail on half of the evidence is a fail; a pass is not certain.
     exact      how many, in which order, exactly what: nothing is certain on half of it.
 
-Where a part that a check reads is not known (`Account.unknown`), a verdict that is not certain becomes `missing_evidence`, and says
+Where a part that a check reads is unknown (`Account.unknown`), a verdict that is not certain becomes `missing_evidence`, and says
 which part and why. Where a part is not there at all the checks themselves say so. Either way a claim of presence fails, as what it
 asks for was not seen, and any other claim is an `error`: nobody looked.
 """
@@ -52,7 +52,7 @@ class Reads(msgspec.Struct, frozen=True):
 
 
 EVERYTHING = Reads(PARTS, "exact")
-"""A check that does not say what it reads is trusted with nothing that is not known."""
+"""A check that does not say what it reads is trusted with nothing that is unknown."""
 
 ReadsOf = Reads | Callable[[Any], Reads]
 """What a check reads, fixed or by its spec."""
@@ -64,8 +64,8 @@ def find_reads(declared: ReadsOf, spec: msgspec.Struct) -> Reads:
 
 
 def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
-    """Wrap a check so that no verdict rests on what is not known."""
-    # What is not known cannot overturn this outcome: more calls than were seen never make a call that was seen go away (presence), and
+    """Wrap a check so that no verdict rests on what is unknown."""
+    # What is unknown cannot overturn this outcome: more calls than were seen never make a call that was seen go away (presence), and
     # never make a forbidden one unmade (absence). An exact claim can be overturned either way.
     certain = _CERTAIN[reads.claim]
     uncertain_is = reads.outcome_when_missing()
@@ -78,14 +78,14 @@ def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
             # A reader may know all calls of some tools although others stay in the dark.
             all_seen = reads.concerns_only(account.seen_tools)
             gaps: list[Part] = [part for part in reads.parts if part in account.unknown and not (all_seen and part == "tool_calls")]
-            # An error says already that nothing was decided. A judge who was not there would have been shown what is not known.
+            # An error says already that nothing was decided. A judge who was not there would have been shown what is unknown.
             if gaps and (verdict.outcome in ("pass", "fail") or verdict.code == "judge_unavailable"):
-                told = "; ".join(f"{PART_NAMES[part]} not known: {account.unknown[part]}" for part in gaps)
-                return Verdict(uncertain_is, 0.0, told, MISSING, {"not_known": {part: account.unknown[part] for part in gaps}})
+                told = "; ".join(f"{PART_NAMES[part]} unknown: {account.unknown[part]}" for part in gaps)
+                return Verdict(uncertain_is, 0.0, told, MISSING, {"unknown": {part: account.unknown[part] for part in gaps}})
         # That something did not come of it says little where what should have led to it never happened.
         if account is not None and account.unplayed and verdict.passed and reads.claim == "absence" and "state" in reads.parts:
-            told = f"end state not known: {'; '.join(account.unplayed)}"
-            return Verdict(uncertain_is, 0.0, told, MISSING, {"not_known": {"state": told}})
+            told = f"end state unknown: {'; '.join(account.unplayed)}"
+            return Verdict(uncertain_is, 0.0, told, MISSING, {"unknown": {"state": told}})
         # A check writes `missing` for any claim; whether that is a fail or an error depends on the claim, which only its declaration
         # tells.
         if verdict.code == MISSING and verdict.outcome != uncertain_is:

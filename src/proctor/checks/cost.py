@@ -36,11 +36,11 @@ def cost_within(spec: CostWithin) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         cost = evidence.cost
         if cost is None:
-            return lacking("the cost is not known: there are no prices; `prices:` in proctor.yaml or --prices gives them")
+            return lacking("the cost is unknown: there are no prices; `prices:` in proctor.yaml or --prices gives them")
         if spec.currency is not None and spec.currency != cost.currency:
-            return lacking(f"the cost is not known in {spec.currency}: the prices are in {cost.currency}")
+            return lacking(f"the cost is unknown in {spec.currency}: the prices are in {cost.currency}")
         if cost.agent is None:
-            return lacking(f"the cost is not known: {cost.why}")
+            return lacking(f"the cost is unknown: {cost.why}")
         told = f"{cost.agent:.6g} {cost.currency}"
         if cost.agent <= spec.most:
             return passed(f"cost {told}, at most {spec.most:g} as expected", pointers=("$.usage",))

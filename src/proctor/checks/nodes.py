@@ -131,7 +131,7 @@ def node_called(spec: NodeCalled) -> Decide:
         doubtful = claim.find_decisive_run(level.runs, scope) if notes else None
         if doubtful is not None:
             told = "; ".join(doubtful.notes[:_MOST_TOLD])
-            return Verdict("error", 0.0, f"whether {name} was {claim.describe()} is not known: {told}", MISSING)
+            return Verdict("error", 0.0, f"whether {name} was {claim.describe()} is unknown: {told}", MISSING)
         good = holds[level.kind]
         return passed(f"{good.reason}; {'; '.join(notes[:_MOST_TOLD])}") if notes else good
 

@@ -142,7 +142,7 @@ def _tell_missing_collection(spec: RecordsMatch, claim: EntryClaim, records: dic
     near = nearest(spec.collection, records) or tuple(records)[:5]
     there = f"; there are {', '.join(map(show, near))}" if near else ""
     if spec.absent or spec.count == 0:
-        # A system lists its collections, also empty ones: that there is nothing in one that nobody looked at is not known.
+        # A system lists its collections, also empty ones: that there is nothing in one that nobody looked at is unknown.
         return missing(f"the collection {show(spec.collection)}")
     reason = f"no {claim.what}: there is no collection {show(spec.collection)}{there}"
     return msgspec.structs.replace(claim.fail_without_entry(0), reason=reason)

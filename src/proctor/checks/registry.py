@@ -107,7 +107,7 @@ def check(
     """Mark a function as the check called `name`.
 
     `example` is one assertion as a native suite writes it. `reads` says which parts of the evidence the check looks at and what
-    kind of claim it makes; left out, a check gives `missing_evidence` wherever anything is not known. `product` says that its cost is a
+    kind of claim it makes; left out, a check gives `missing_evidence` wherever anything is unknown. `product` says that its cost is a
     product of what the spec and the evidence hold, always or for some specs: then it has to count its steps (`work.spend`). `locate`
     finds the characters that decided, for reports that mark them; `locate_by` does so with the verdict at hand.
     """
@@ -124,7 +124,7 @@ Finder = Callable[[str | None], Iterable[CheckEntry]]
 
 
 class Registry:
-    """The checks that exist, by name. A `finder` brings in more when a name is not known yet."""
+    """The checks that exist, by name. A `finder` brings in more when a name is unknown yet."""
 
     def __init__(self, entries: Iterable[CheckEntry] = (), finder: Finder | None = None) -> None:
         self._entries: dict[str, CheckEntry] = {}

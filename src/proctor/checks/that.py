@@ -43,7 +43,7 @@ def _locate(spec: That, evidence: Evidence) -> Iterator[TextRange]:
     return locate_condition(compile_condition(spec.expression), evidence, spec.expression)
 
 
-# What is not known is looked after where a path is read: only the parts that decide the condition matter.
+# What is unknown is looked after where a path is read: only the parts that decide the condition matter.
 @check(
     "that",
     shorthand="expression",

@@ -1,6 +1,6 @@
 """A run that broke off: what may still be decided about it, live, in a recording and when it is decided again.
 
-Evidence that carries an `error` is half of a run. What it had not come to is not known, so claims of absence about its calls, its nodes and
+Evidence that carries an `error` is half of a run. What it had not come to is unknown, so claims of absence about its calls, its nodes and
 its answer are not decided. Beyond that:
 
 - A run that ended in an error has not passed, whatever holds of what it did until then. It has failed where a claim is certainly broken

@@ -27,7 +27,7 @@ def find_agent_cost(evidence: Evidence, prices: PriceList) -> Cost:
     unknown = evidence.account.unknown.get("usage") if evidence.account is not None else None
     usages = list_usages(evidence)
     if unknown is not None:
-        return Cost(agent=None, currency=prices.currency, why=f"token usage not known: {unknown}")
+        return Cost(agent=None, currency=prices.currency, why=f"token usage unknown: {unknown}")
     if not usages:
         return Cost(agent=None, currency=prices.currency, why="token usage is not recorded")
     agent, why = sum_known(price_usage(usage, evidence.model, prices) for usage in usages)
@@ -45,7 +45,7 @@ def with_cost(result: CaseResult, evidence: Evidence, prices: PriceList) -> Case
 
 
 def find_user_cost(user: UserEnding | None, prices: PriceList) -> tuple[float | None, str]:
-    """Return what the model that played a user cost, or None and why that is not known; a script costs nothing."""
+    """Return what the model that played a user cost, or None and why that is unknown; a script costs nothing."""
     if user is None or not user.model_calls:
         return 0.0, ""
     cost = price_usage(user.usage, user.played_by, prices)

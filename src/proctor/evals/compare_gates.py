@@ -189,7 +189,7 @@ def _explain_differences(before: GateInput, after: GateInput) -> str:
     """Return why the two runs did not measure the same, in words; empty where they did."""
     found: list[str] = []
     if not before.cases or not after.cases:
-        return "it is not known which tests the runs are made of"
+        return "it is unknown which tests the runs are made of"
     only = sorted(set(before.cases) ^ set(after.cases))
     if only:
         found.append(f"tests of one run only: {', '.join(only)}")

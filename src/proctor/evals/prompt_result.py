@@ -54,7 +54,7 @@ class ResultOptions(TypedDict, total=False):
     model: str | None
     stop_reason: str | None
     available_tools: tuple[str, ...] | None
-    """The tools that the agent had; left out, not known."""
+    """The tools that the agent had; left out, unknown."""
 
 
 class PromptResult:

@@ -222,7 +222,7 @@ class Prompting:
             elif evidence.error is not None:
                 error, error_code = evidence.error, code
             elif evidence.account is not None and "tool_calls" in evidence.account.unknown:
-                # What the model asked for is not known: nothing can be said of what it did not.
+                # What the model asked for is unknown: nothing can be said of what it did not.
                 error, error_code = evidence.account.unknown["tool_calls"], "bad_answer"
             else:
                 stop = "answered"

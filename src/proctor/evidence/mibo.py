@@ -8,7 +8,7 @@ The text of a response with common keys is looked up as in an HTTP response; whe
 it is that of the answering node, whose output is the body. HTTP status and duration come from `metadata`.
 
 A member of a node that Mibo does not know could list its tools, and a member of a response could be a node or a list of calls under
-another name: these are then not known.
+another name: these are then unknown.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def check_config_keys(document: Located, reading: Reading) -> None:
             message = f"unknown key {key!r} in an evaluation config"
             reading.error_at_key(document, key, message, nearest=near, expected=expected, hint=hint, code="unknown_key")
         else:
-            message = f"the key {key!r} of an evaluation config is not known, and nothing under it is read"
+            message = f"the key {key!r} of an evaluation config is unknown, and nothing under it is read"
             reading.warn_at_key(document, key, message, hint=f"keys that begin with {_FREE!r} are free", code="ignored_key")
 
 

@@ -118,7 +118,7 @@ def _read_session(node: Located | None, reading: Reading, server: Entry) -> None
     if node is None or node.value is None:
         return
     if node.value not in SESSIONS:
-        reading.error(node, f"session {show(node.plain(), 60)} is not known", expected="one of " + ", ".join(SESSIONS))
+        reading.error(node, f"session {show(node.plain(), 60)} is unknown", expected="one of " + ", ".join(SESSIONS))
     server["session"] = node.value
 
 
@@ -270,7 +270,7 @@ def _find_media_type(node: Located, reading: Reading, attachment: Entry) -> str 
         at = node.get("path") or node.get("url") or node
         reading.error(
             at,
-            f"the media type of {show(source, 60)} is not known",
+            f"the media type of {show(source, 60)} is unknown",
             hint="write 'media_type'",
             expected="one of " + ", ".join(_MEDIA_TYPES),
         )

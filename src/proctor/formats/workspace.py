@@ -59,11 +59,11 @@ class Section:
         """Whether it comes from the workspace, or from Python; a suite may be anybody's."""
         self._text = text
         self._placed = placed
-        """The same entry with its lines, where they are not known here and can be found."""
+        """The same entry with its lines, where they are unknown here and can be found."""
 
     @classmethod
     def of(cls, value: Mapping[str, Json], *, file: str | None = None, path: str = "$", trusted: bool = True) -> Section:
-        """Return an entry given as a mapping, whose lines are not known."""
+        """Return an entry given as a mapping, whose lines are unknown."""
         return cls(_locate(value, path), file=file, text=None, trusted=trusted)
 
     def find_text(self, key: str) -> str | None:
@@ -232,7 +232,7 @@ def read_workspace(text: str, *, file: str | None = None) -> Workspace:
 
 
 def read_workspace_settings(settings: Mapping[str, Json], *, file: str, path: str = "$.tool.proctor") -> Workspace:
-    """Return what a workspace file says that is no YAML, whose lines are not known; raises `InputError` with every problem in it."""
+    """Return what a workspace file says that is no YAML, whose lines are unknown; raises `InputError` with every problem in it."""
     reading = Reading(file=file, text="")
     workspace = _read_file(_locate(settings, path), reading, text=None)
     if reading.problems:

@@ -57,7 +57,7 @@ class GatedModel:
         self._gate = gate
         self._spent = spent
         self._prices = prices
-        # What this provider takes; where that is not known, what it is documented to take.
+        # What this provider takes; where that is unknown, what it is documented to take.
         self._rung = 0 if settings.structured == "auto" and model.provider in _TAKE_BOUNDS else 1
 
     async def complete(self, request: ChatRequest) -> ChatReply:

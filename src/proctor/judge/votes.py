@@ -167,7 +167,7 @@ def write_usage(usage: Usage) -> dict[str, Json]:
 
 
 def compute_cost(usage: Usage | None, prices: Prices | None) -> float | None:
-    """Return what the tokens cost, or None where tokens or prices are not known."""
+    """Return what the tokens cost, or None where tokens or prices are unknown."""
     if usage is None or prices is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     return ((usage.input_tokens or 0) * prices[0] + (usage.output_tokens or 0) * prices[1]) / 1_000_000

@@ -111,9 +111,7 @@ class HttpModel:
         reply = self._dialect.reply(answer, request, conceded)
         # Only now: that the model answered without these parts proves that they were what it refused.
         self._conceded.update(conceded)
-        lacking = [
-            f"{word} is not known to this API and was left out" for word in self._dialect.lacks if getattr(request, word) is not None
-        ]
+        lacking = [f"{word} is unknown to this API and was left out" for word in self._dialect.lacks if getattr(request, word) is not None]
         return msgspec.structs.replace(
             reply,
             raw_request=body,

@@ -63,7 +63,7 @@ def build_provider_model(settings: ModelSettings) -> ProviderModel:
         raise SpecError(f"a model of {provider} needs its name", field="model")
     for field in _NOT_PASSED_ON:
         if getattr(settings, field) is not None:
-            raise SpecError(f"{field} is not known to models of {provider}", field=field)
+            raise SpecError(f"{field} is unknown to models of {provider}", field=field)
     if settings.base_url is not None and not settings.api_key:
         raise SpecError(
             f"a model of {provider} at an address of one's own needs its API key written beside it (any text where the server wants none)",
@@ -161,7 +161,7 @@ class ProviderModel:
         """Return the settings of one request, and what had to be left out of them."""
         asked: dict[str, Any] = {key: getattr(request, key) for key in REQUEST_SETTINGS if getattr(request, key) is not None}
         unknown = self._model.unsupported_settings
-        notes = tuple(f"{key} is not known to this API and was left out" for key in asked if key in unknown)
+        notes = tuple(f"{key} is unknown to this API and was left out" for key in asked if key in unknown)
         if self._settings.headers:
             asked["extra_headers"] = dict(self._settings.headers)
         # An SDK that tries again itself would multiply the tries of whoever asks, and wait where nobody sees it.
@@ -247,5 +247,5 @@ def _make_provider(name: str, settings: ModelSettings) -> Provider[Any]:
     taken = inspect.signature(made).parameters
     for key in given:
         if key not in taken:
-            raise SpecError(f"{key} is not known to models of {name}", field=key)
+            raise SpecError(f"{key} is unknown to models of {name}", field=key)
     return made(**given)

@@ -1,8 +1,8 @@
-"""What a reader knows about a run, and what it does not.
+"""Which parts of the evidence are known.
 
-An examiner that cannot see must say so. Every reader therefore keeps an account beside the evidence: who read it, and which parts of it
-are *not known*, each with the reason. A part that is not named here is known: it was recorded, or there was none of it. A part that
-is named may still hold something (two tool calls were understood, a third was not); what it holds is then true, and not all there is.
+Every reader adds an account to the evidence: which reader it was, and which parts are *unknown*, each with the reason. A part that is
+not named is known: it was recorded, or there was none of it. A part that is named may still hold something (two tool calls were
+recognised, a third was not); what it holds is true, but may be incomplete.
 
 `decide` is the one place that acts on it: see `proctor.checks.caution`.
 """
@@ -43,12 +43,21 @@ NO_CALLS_IN_TURN = "records no tool calls, and other turns do"
 """Why nothing is known of the tools of a conversation: one of its turns was not seen. It is no doubt about the other turns."""
 
 
+UNKNOWN = ("unknown", "not known")
+"""How results name an unknown part; those stored by earlier versions say `not known`."""
+
+
 class PartState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What is known of one part of an evidence."""
 
-    status: Literal["recorded", "none", "not known"]
+    status: Literal["recorded", "none", "unknown", "not known"]
     why: str | None = None
-    """Why it is not known."""
+    """Why it is unknown."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the part is unknown."""
+        return self.status in UNKNOWN
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +66,8 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     reader: str
     parts: dict[Part, PartState]
     notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Fields that were not recognised and change nothing."""
 
 
 class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -65,10 +76,14 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     reader: str = ""
     """Who read it, in words a user knows: `plain`, `n8n`, `otlp (OpenInference)`, `openai messages`, `http target`."""
     unknown: dict[Part, str] = {}
-    """The parts that are not known, or not wholly known, each with the reason."""
+    """The parts that are unknown or incomplete, each with the reason."""
     notes: tuple[str, ...] = ()
     """What else the reader wants said: an attribute nobody understood, a span that was left out."""
     seen_tools: tuple[str, ...] = ()
     """Tools of which every call is known although `tool_calls` is not: only calls of tools that a model's provider runs may be missing."""
     unplayed: tuple[str, ...] = ()
-    """Steps of the scenario that did not happen: what the agent would have done to that is not known."""
+    """Steps of the scenario that did not happen: what the agent would have done is unknown."""
+    ignored: tuple[str, ...] = ()
+    """Fields that were not recognised and change nothing."""
+    overridable: tuple[Part, ...] = ()
+    """Unknown parts that the author can declare complete: something was not recognised, or model spans are missing."""

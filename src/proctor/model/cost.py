@@ -1,6 +1,6 @@
 """What tokens cost: prices per model, and the cost of a case, told apart for the agent, the judge and a simulated user.
 
-A cost that is not known is None and says why, never 0: a model without a price, a recording that names no model, tokens that were not
+A cost that is unknown is None and says why, never 0: a model without a price, a recording that names no model, tokens that were not
 counted.
 """
 
@@ -55,7 +55,7 @@ class PriceList(msgspec.Struct, frozen=True):
 
 
 def price_usage(usage: Usage | None, model: str | None, prices: PriceList) -> float | str:
-    """Return what tokens of a model cost, or why that is not known."""
+    """Return what tokens of a model cost, or why that is unknown."""
     if usage is None:
         return "token usage is not recorded"
     if usage.input_tokens is None or usage.output_tokens is None:
@@ -95,7 +95,7 @@ def note_stand_ins(usage: Usage, model: str | None, prices: PriceList) -> str:
 
 
 def sum_known(costs: Iterable[float | str]) -> tuple[float | None, str]:
-    """Return the sum of costs, or None and the first reason where one of them is not known."""
+    """Return the sum of costs, or None and the first reason where one of them is unknown."""
     known: list[float] = []
     for cost in costs:
         if isinstance(cost, str):
@@ -108,7 +108,7 @@ class TotalCost(msgspec.Struct, frozen=True, kw_only=True):
     """What all cases of a run cost together."""
 
     agent: float | None
-    """None where that of any case is not known."""
+    """None where that of any case is unknown."""
     judge: float | None
     user: float | None = 0.0
     """Of the models that played users."""

@@ -39,7 +39,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a run cost by the prices of the workspace; None is not known, never nothing."""
+    """What a run cost by the prices of the workspace; None is unknown, never nothing."""
 
     agent: float | None = None
     judge: float | None = None
@@ -47,12 +47,12 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """Of the model that played the user, where one did."""
     currency: str = "USD"
     why: str = ""
-    """Why one of them is not known."""
+    """Why one of them is unknown."""
     note: str = ""
     """Which price had to stand in for another."""
 
     def total(self) -> float | None:
-        """Return all together, or None where one is not known."""
+        """Return all together, or None where one is unknown."""
         return None if self.agent is None or self.judge is None or self.user is None else self.agent + self.judge + self.user
 
 
@@ -89,7 +89,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         return mcp_error(self.result)
 
     def failure_kind(self) -> str | None:
-        """Return the kind of failure of a failed call, or None if it is not known."""
+        """Return the kind of failure of a failed call, or None if it is unknown."""
         return self.error_kind or ("content-error" if not self.error and mcp_error(self.result) is not None else None)
 
     def failed(self) -> bool:

@@ -1,7 +1,7 @@
 """Which fields of evidence were recorded: the one table that own checks and conditions read evidence by.
 
 `None` in evidence mostly means that nobody looked. Whoever reads a field through `read_recorded` is told so, instead of getting a value
-that looks like nothing; so it is for a part that a reader names as not known (`Account.unknown`).
+that looks like nothing; so it is for a part that a reader names as unknown (`Account.unknown`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_recorded(owner: msgspec.Struct, field: str, account: Account | None) ->
     kind = _find_kind(type(owner))
     part = _PARTS.get(kind, {}).get(field)
     if part is not None and account is not None and part in account.unknown:
-        return Unrecorded(f"{PART_NAMES[part]} not known: {account.unknown[part]}")
+        return Unrecorded(f"{PART_NAMES[part]} unknown: {account.unknown[part]}")
     if isinstance(owner, StateRequest) and field in owner.cut:
         return Unrecorded(f"the {field} of {owner.method} {show(owner.path, 60)[1:-1]} was not kept whole")
     value: Json = getattr(owner, field)

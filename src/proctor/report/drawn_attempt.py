@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from proctor.model.account import UNKNOWN
 from proctor.model.evidence import Json
 from proctor.report.attempt_layout import Document
 from proctor.report.catalogue import Catalogue
@@ -137,17 +138,17 @@ def draw_others(rows: Sequence[Json], words: Catalogue) -> list[Node]:
 
 
 def draw_known(known: Json, words: Catalogue) -> Element | None:
-    """Return which parts of the evidence were recorded, are none, or are not known and why; what is not known comes first."""
+    """Return which parts of the evidence were recorded, are none, or are unknown and why; what is unknown comes first."""
     if not known:
         return None
-    parts = sorted(known["parts"], key=lambda part: part[1] != "not known")
-    lacking = sum(part[1] == "not known" for part in parts)
+    parts = sorted(known["parts"], key=lambda part: part[1] not in UNKNOWN)
+    lacking = sum(part[1] in UNKNOWN for part in parts)
     note = (" ", make("span", "note", words.say("result.not_known", count=lacking))) if lacking else None
     heads = make_table_head(words.say(name) for name in ("known.part", "known.status", "known.why"))
     rows = [
         make(
             "tr",
-            "lacking" if part[1] == "not known" else "",
+            "lacking" if part[1] in UNKNOWN else "",
             make("th", "", words.say_known("part", part[0]), scope="row"),
             make("td", "", words.say_known("known.is", part[1], "_")),
             make("td", "", part[2] if len(part) > 2 else "", dir="auto"),

@@ -4,7 +4,7 @@
       read as  otlp (OpenInference)
 
       tool calls               recorded
-      arguments of tool calls  not known  the trace does not carry the arguments of 1 of 1 calls
+      arguments of tool calls  unknown  the trace does not carry the arguments of 1 of 1 calls
       the answer               recorded
       ...
 
@@ -41,10 +41,10 @@ MOST_NOTES = 20
 _VALUE = 200
 """Characters of a value."""
 _LABELS = (
-    *("read_as", "no_run", "note", "status", "nodes", "tokens", "model", "user", "error", "input", "calls", "answer", "time"),
+    *("read_as", "no_run", "note", "ignored", "status", "nodes", "tokens", "model", "user", "error", "input", "calls", "answer", "time"),
     f"turn {MOST_TURNS}",
 )
-_STATUS_COLOURS: dict[str, Colour] = {"recorded": "green", "none": "green", "not known": "yellow"}
+_STATUS_COLOURS: dict[str, Colour] = {"recorded": "green", "none": "green", "unknown": "yellow", "not known": "yellow"}
 
 
 class EvidencePainter:
@@ -75,6 +75,8 @@ class EvidencePainter:
         ]
         for note in known.notes[:MOST_NOTES]:
             lines += self.paint_row("note", to_one_line(note, 400))
+        if known.ignored:
+            lines += self.paint_row("ignored", to_one_line(", ".join(known.ignored), 400))
         return lines
 
     def _paint_part(self, name: str, state: PartState) -> list[str]:

@@ -306,7 +306,7 @@ def incomplete_document(incomplete: Incomplete | None) -> Json:
 
 
 def write_cost(cost: Cost | TotalCost) -> dict[str, Json]:
-    """Return costs as plain data: null is not known, and then `why` says why."""
+    """Return costs as plain data: null is unknown, and then `why` says why."""
     told: dict[str, Json] = {"agent": cost.agent, "judge": cost.judge}
     if cost.user != 0:
         told["user"] = cost.user

@@ -68,7 +68,7 @@ def _write_missing_cases(run: RunResult, classname: str) -> Iterator[list[str]]:
     incomplete = run.incomplete
     if incomplete is None:
         return
-    # Which cases lack attempts is not known; without a test case that says so, the run would look whole.
+    # Which cases lack attempts is unknown; without a test case that says so, the run would look whole.
     if not incomplete.missing:
         yield _write_error_case("(the whole run)", classname, incomplete_words(incomplete))
     for each in incomplete.missing:
@@ -117,11 +117,11 @@ def _list_case_facts(result: CaseResult) -> dict[str, str]:
 
 
 def _list_costs(cost: Cost | TotalCost | None) -> dict[str, str]:
-    """Return what the agent, the judge and a simulated user cost; what is not known is said to be so."""
+    """Return what the agent, the judge and a simulated user cost; what is unknown is said to be so."""
     if cost is None:
         return {}
     parts = {"cost:agent": cost.agent, "cost:judge": cost.judge} | ({"cost:user": cost.user} if cost.user != 0 else {})
-    told = {name: f"not known: {cost.why}" if value is None else f"{value:.10g}" for name, value in parts.items()}
+    told = {name: f"unknown: {cost.why}" if value is None else f"{value:.10g}" for name, value in parts.items()}
     return {**told, "cost:currency": cost.currency}
 
 

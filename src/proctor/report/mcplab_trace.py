@@ -96,7 +96,7 @@ def _write_line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
     if error is not None:
         line["error"] = error
         if evidence is not None and evidence.text == "":
-            # The turn limit: the answer is empty, which is something else than not known.
+            # The turn limit: the answer is empty, which is something else than unknown.
             line["final_text"] = ""
     line["messages"] = [] if evidence is None else list(_iterate_messages(evidence, row, entry.started_at))
     durations = [call.duration_ms for call in calls if call.duration_ms is not None]

@@ -38,7 +38,7 @@ _SPANS = " and "
 
 
 def tell_remedy(result: CaseResult, words: Catalogue | None = None) -> str | None:
-    """Return what to do so that a claim of a driven case finds the calls or tokens it lacks; None where that is not known."""
+    """Return what to do so that a claim of a driven case finds the calls or tokens it lacks; None where that is unknown."""
     if result.source is not None or result.account is None:
         return None
     reader = result.account.reader
@@ -51,7 +51,7 @@ def tell_remedy(result: CaseResult, words: Catalogue | None = None) -> str | Non
 
 
 def _list_lacking(verdict: Verdict) -> list[Part]:
-    told = verdict.details.get("not_known")
+    told = verdict.details.get("unknown", verdict.details.get("not_known"))
     if isinstance(told, dict):
         return [part for part in _HELPED if part in told]
     return [part for part in _HELPED if verdict.reason.startswith(PART_NAMES[part])]

@@ -2,7 +2,7 @@
 
 Columns, in this order: `run_id`, `suite`, `case`, `name`, `attempt`, `outcome`, `score`, `verdict`, `code`, one `tag_<name>` for every tag
 of any case (the axes of a matrix are tags), `input`, `answer`, `tool_calls`, `model`, `input_tokens`, `output_tokens`, `total_tokens`,
-`cost`, `currency`, `duration_ms`, `failed`, `file`, `line`. What was not recorded is empty, and so is a cost that is not known
+`cost`, `currency`, `duration_ms`, `failed`, `file`, `line`. What was not recorded is empty, and so is a cost that is unknown
 in full.
 """
 

@@ -27,7 +27,7 @@ _PAGES = {
 
 
 class NotRecorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that is not known of an exchange."""
+    """One thing that is unknown of an exchange."""
 
     part: str
     why: str
@@ -36,15 +36,15 @@ class NotRecorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def list_not_recorded(evidence: Evidence, kind: str) -> list[NotRecorded]:
-    """Return what is not known of an exchange with a target of this kind, and how it could be."""
+    """Return what is unknown of an exchange with a target of this kind, and how it could be."""
     known = find_known(evidence, kind)
     doubted = evidence.account.unknown if evidence.account is not None else {}
     found: list[NotRecorded] = []
     for part, state in known.parts.items():
-        if state.status != "not known" or (part not in _ASKED and part not in doubted):
+        if not state.is_unknown or (part not in _ASKED and part not in doubted):
             continue
         # Of calls that nobody saw, arguments and results need no line of their own.
-        if part in ("tool_arguments", "tool_results") and known.parts["tool_calls"].status == "not known":
+        if part in ("tool_arguments", "tool_results") and known.parts["tool_calls"].is_unknown:
             continue
         # What a run left open that was not over, no other way of recording would show.
         is_open = part in doubted and doubted[part] == doubted.get("answer")

@@ -23,9 +23,9 @@ GROUPING_TAGS = ("test_dimension", "optimization_target")
 """Tags whose values reports group by."""
 
 _NOT_RECORDED = " not recorded in this evidence"
-_BROKE_OFF = "the run broke off: "
+_BROKE_OFF = "the run did not finish: "
 _MOST_LACKING = 4
-"""Parts of the evidence that are named as not known."""
+"""Parts of the evidence that are named as unknown."""
 
 
 class ReasonParts(msgspec.Struct, frozen=True):
@@ -144,7 +144,7 @@ def has_undecided_claims(results: Iterable[CaseResult]) -> bool:
 
 
 def cost_words(cost: Cost | TotalCost | None, words: Catalogue | None = None) -> str:
-    """Return `cost 0.0042 USD`, the judge's and the user's apart; `cost not known: why` where it is not; empty without prices."""
+    """Return `cost 0.0042 USD`, the judge's and the user's apart; `cost unknown: why` where it is not; empty without prices."""
     return "" if cost is None else speak(words).say("told.cost", told=price_words(cost, words))
 
 
@@ -247,7 +247,7 @@ def unknown_words(result: CaseResult, run_id: str = "", words: Catalogue | None 
     for verdict in result.verdicts:
         if verdict.code != "missing_evidence":
             continue
-        told = verdict.details.get("not_known")
+        told = verdict.details.get("unknown", verdict.details.get("not_known"))
         if isinstance(told, dict):
             lacking.update((PART_NAMES[part], None) for part in PARTS if part in told)
         elif verdict.reason.endswith(_NOT_RECORDED):
@@ -262,7 +262,7 @@ def unknown_words(result: CaseResult, run_id: str = "", words: Catalogue | None 
 
 
 def why_words(why: str, words: Catalogue) -> str:
-    """Return why a part of the evidence is not known: what holds for all evidence in a language, what its reader says as it was said."""
+    """Return why a part of the evidence is unknown: what holds for all evidence in a language, what its reader says as it was said."""
     if why.startswith(_BROKE_OFF):
         return words.say("told.broke_off", error=why.removeprefix(_BROKE_OFF))
     return words.say_known("why", why)

@@ -149,7 +149,7 @@ def _list_known_fields(scope: Scope) -> list[str]:
 
 
 def _describe_error(error: Any, path: Sequence[str], known: Sequence[str]) -> str:
-    """Return what is wrong with a field, with the nearest right word for one that is not known."""
+    """Return what is wrong with a field, with the nearest right word for one that is unknown."""
     if error["type"] != "extra_forbidden":
         return error["msg"]
     close = nearest(path[0], known) if len(path) == 1 else ()

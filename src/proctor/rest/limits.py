@@ -70,7 +70,7 @@ class BodyLimits:
         headers = Headers(scope=scope)
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "deflate"):
-            raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"content encoding {encoding[:40]!r} is not known; there are gzip and deflate")
+            raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"content encoding {encoding[:40]!r} is unknown; there are gzip and deflate")
         promised = headers.get("content-length", "")
         # `int` raises for thousands of digits. Whatever a header promises, the body is counted again while it streams in.
         if promised.isdecimal() and len(promised) < 20 and int(promised) > self._settings.largest_body:

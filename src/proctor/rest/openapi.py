@@ -24,13 +24,13 @@ from proctor.rest.security import is_open, is_shared
 WriteDocument = Callable[[], Awaitable[bytes]]
 _REASONS = {
     "400": "The request cannot be used.",
-    "401": "The key is missing, not known, revoked or expired.",
+    "401": "The key is missing, unknown, revoked or expired.",
     "403": "The key does not allow this.",
     "404": "There is no such thing, or it is somebody else's.",
     "408": "The body did not come in time.",
     "409": "The state of things does not allow this.",
     "413": "The body is too large.",
-    "415": "The body is encoded in a way that is not known.",
+    "415": "The body is encoded in a way that is unknown.",
     "429": "Too many requests; `Retry-After` says when to come again.",
     "500": "The service failed.",
     "503": "The database cannot be used, or there is too much to do; `Retry-After` says when to come again.",

@@ -83,7 +83,7 @@ class Doorkeeper:
         # Of two `Host` headers a proxy in front may have looked at the other one.
         if len(headers.getlist("host")) != 1 or name is None or not self._is_known(name):
             hint = f"start it with --allowed-host {name}" if name else None
-            return Refusal("FORBIDDEN", f"this service is not known as {host[:200]!r}", hint=hint)
+            return Refusal("FORBIDDEN", f"this service is unknown as {host[:200]!r}", hint=hint)
         origin = headers.get("origin")
         if origin is not None:
             try:
@@ -238,7 +238,7 @@ class Authentication:
         if caller is None:
             # Guessing is limited by where it comes from; who has a key is not held up by it.
             self._count_request(hub, _name_address(scope))
-            raise Refusal("UNAUTHORIZED", "the key is not known, was revoked, or has expired")
+            raise Refusal("UNAUTHORIZED", "the key is unknown, was revoked, or has expired")
         return caller
 
     async def _find_local(self, hub: Hub, scope: Scope) -> Caller | None:

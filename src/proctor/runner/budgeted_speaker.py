@@ -54,7 +54,7 @@ class BudgetedSpeaker:
 
 
 def measure_answer(answer: Evidence, prices: PriceList | None) -> Spending:
-    """Return what an answer of the agent took; a cost that is not known is told when the attempt is over."""
+    """Return what an answer of the agent took; a cost that is unknown is told when the attempt is over."""
     tokens = answer.usage.total() if answer.usage is not None else None
     cost = find_agent_cost(answer, prices).agent if prices is not None else None
     return Spending(tokens=tokens or 0, cost=cost or 0.0)

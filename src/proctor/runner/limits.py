@@ -135,7 +135,7 @@ class BudgetMeter:
         self.tokens_unknown = 0
         """Attempts that were answered and do not tell their tokens."""
         self.cost_unknown: str | None = None
-        """Why the cost of an attempt is not known, of the first."""
+        """Why the cost of an attempt is unknown, of the first."""
         self._held: dict[tuple[str, int], Spending] = {}
         """What conversations took that are under way."""
 
@@ -158,7 +158,7 @@ class BudgetMeter:
         self.cost += spending.cost
 
     def add_cost(self, cost: Cost | None) -> None:
-        """Count what one attempt cost; where that is not known a bound on the cost cannot be kept."""
+        """Count what one attempt cost; where that is unknown a bound on the cost cannot be kept."""
         if cost is not None:
             self.cost += (cost.agent or 0.0) + (cost.judge or 0.0) + (cost.user or 0.0)
         if cost is None or cost.total() is None:
@@ -190,7 +190,7 @@ class BudgetMeter:
         if (overspent := self.explain_overspent()) is not None:
             return overspent
         if budget.max_cost is not None and self.cost_unknown is not None:
-            return f"the cost of an attempt is not known ({self.cost_unknown}), so the limit of {budget.max_cost:g} cannot be kept"
+            return f"the cost of an attempt is unknown ({self.cost_unknown}), so the limit of {budget.max_cost:g} cannot be kept"
         if budget.max_seconds is not None and self._clock() - self._started >= budget.max_seconds:
             return f"{budget.max_seconds:g} seconds are over"
         if budget.max_failures is not None and self.failures >= budget.max_failures:
@@ -209,9 +209,9 @@ class BudgetMeter:
         budget = self._budget
         if budget.max_tokens is not None and self.tokens_unknown:
             whose = "1 attempt" if self.tokens_unknown == 1 else f"{self.tokens_unknown} attempts"
-            return f"the tokens of {whose} are not known, so the limit of {budget.max_tokens} could not be kept"
+            return f"the tokens of {whose} are unknown, so the limit of {budget.max_tokens} could not be kept"
         if budget.max_cost is not None and self.cost_unknown is not None:
-            return f"the cost of an attempt is not known ({self.cost_unknown}), so the limit of {budget.max_cost:g} could not be kept"
+            return f"the cost of an attempt is unknown ({self.cost_unknown}), so the limit of {budget.max_cost:g} could not be kept"
         return ""
 
     def _explain_failures(self) -> str:

@@ -8,7 +8,7 @@ The loop, turn by turn of a case, over one conversation:
 * A call of a tool that does not exist, or with arguments that are no object, never reaches a server: the model is told, and the call is
   recorded with its error, as are results that say `isError` and calls that failed on the wire. Where `unknown_tools` is `end`, a call of a
   tool that does not exist breaks the run off.
-* A reply that is cut off, filtered, or holds what is not understood is no whole answer: what it leaves open is not known, and the account
+* A reply that is cut off, filtered, or holds what is not understood is no whole answer: what it leaves open is unknown, and the account
   of the evidence says so. So it is with everything after a run broke off.
 * `max_turns` bounds the model calls of the whole case. A run that reaches it, or its time limit, a server that ends and a model that
   cannot be asked any more after tools were called break the run off: the evidence keeps what was observed, `error` says why,
@@ -49,7 +49,7 @@ MAX_TURNS: Final = 30
 """How many times the model is asked in one case unless the settings say otherwise: an agent in a loop must end."""
 CONTENT_ERROR: Final = "content-error"
 PROTOCOL_ERROR: Final = "protocol-error"
-_CUT_OFF: Final = "the time of the run was over before the tool had answered; whether it took effect is not known"
+_CUT_OFF: Final = "the time of the run was over before the tool had answered; whether it took effect is unknown"
 _MESSAGE_LIMIT: Final = 4_000
 """Of a tool's answer in the kept messages: the whole of it stands beside the call."""
 
@@ -193,7 +193,7 @@ class AgentConversation:
     def _make_account(self) -> Account:
         """Return what is known of the run, and what is not."""
         if self.broken is not None:
-            why = f"the run broke off: {self.broken[1]}"
+            why = f"the run did not finish: {self.broken[1]}"
             self._unknowns.mark("answer", why)
             self._unknowns.mark("tool_calls", why)
         return self._unknowns.close_account(READER)

@@ -1,7 +1,7 @@
 """Says what is known of an answer, part by part, and what stays unknown although something came.
 
-* A text in which nothing can be seen is no answer: where the agent did something beside it, what it said is not known.
-* Two of the usual keys that hold different texts: the first in order is taken, and which of them is the answer is not known, unless
+* A text in which nothing can be seen is no answer: where the agent did something beside it, what it said is unknown.
+* Two of the usual keys that hold different texts: the first in order is taken, and which of them is the answer is unknown, unless
   `response_path` says it.
 * A member that may tell of tool calls and is not understood is named.
 * Status 202 says that a request was taken, 206 that a part of the answer came: unless the case claims it, answer and calls are not

@@ -1,6 +1,6 @@
 """Turns an HTTP answer into evidence.
 
-What is no answer at all is an error (`no_answer.py`), unless the case claims the status: then the text of such an exchange is not known.
+What is no answer at all is an error (`no_answer.py`), unless the case claims the status: then the text of such an exchange is unknown.
 What is known of an answer, and what could be more than one thing, stands in its account (`answer_account.py`).
 
 The text is looked up by the configured path, else by the usual keys, else it is the whole answer. Status, time and tokens are those of the
@@ -130,7 +130,7 @@ def _says_nothing(evidence: Evidence) -> bool:
 
 
 def _without_trace(answer: HttpAnswer, weigh: bool) -> Evidence:
-    """Return what the answer says where the trace in it cannot be used, so that what was done is not known."""
+    """Return what the answer says where the trace in it cannot be used, so that what was done is unknown."""
     return msgspec.structs.replace(_read_as_plain(answer, weigh), tool_calls=None, nodes=None)
 
 

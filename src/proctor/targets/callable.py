@@ -115,7 +115,7 @@ class CallableTarget:
         return f"{_describe_call(self._function)} takes neither session_id nor history ({page})"
 
     def find_tools(self) -> frozenset[str] | None:
-        """Return the names of the agent's tools; None where they are not known."""
+        """Return the names of the agent's tools; None where they are unknown."""
         return find_known_tools(self._function)
 
     def uses_variable(self, name: str) -> bool:
@@ -351,7 +351,7 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
 
 
 def _mark_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
-    """Return evidence in which the calls of a turn that shows none are not known, whatever the other turns show."""
+    """Return evidence in which the calls of a turn that shows none are unknown, whatever the other turns show."""
     is_alone = len(message.attempt.case.turns or ()) < 2 and message.attempt.speaker is None
     account = evidence.account or Account()
     if is_alone or evidence.tool_calls is not None or evidence.nodes is not None or evidence.body is not None:

@@ -239,7 +239,7 @@ def _read_document(document: Any) -> Evidence:
 
 
 def _read_body(document: Any) -> Evidence:
-    """Return an object of the agent's own as evidence, its answer not known where two of the usual keys hold different texts."""
+    """Return an object of the agent's own as evidence, its answer unknown where two of the usual keys hold different texts."""
     evidence, choice = read_plain({"body": document}), describe_choice(document)
     return evidence if choice is None else add_doubt(evidence, ("answer",), f'{choice}: print it as "text"')
 

@@ -219,7 +219,7 @@ def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evid
 
 
 def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
-    """Return what is not known of a conversation: the unknowns of every turn, and of the answer those of the last turn."""
+    """Return what is unknown of a conversation: the unknowns of every turn, and of the answer those of the last turn."""
     accounts = [evidence.account for evidence in seen if evidence.account is not None]
     if not accounts:
         return None

@@ -1,7 +1,7 @@
 """The tools of an agent of a framework, as far as the agent object shows them without being asked anything.
 
 An agent is looked at where it is the target itself, or stands in the module of the function that is. Where one of its tools has no name
-that could be read, or where it may get more of them from elsewhere (servers, other agents), its tools are not known.
+that could be read, or where it may get more of them from elsewhere (servers, other agents), its tools are unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MORE = ("handoffs", "mcp_servers", "managed_agents", "sub_agents", "agents", "m
 
 
 def find_known_tools(function: object) -> frozenset[str] | None:
-    """Return the names of the tools of the agents behind a function; None where they are not known."""
+    """Return the names of the tools of the agents behind a function; None where they are unknown."""
     try:
         return _find_tools(function)
     except Exception:  # an object of somebody else's may do anything when it is looked at; then nothing is known of it

@@ -24,7 +24,7 @@ _AFTER: tuple[Part, ...] = (*_BEFORE, "answer")
 
 
 def mark_lost_messages(evidence: Evidence) -> Evidence:
-    """Return evidence of a list, in which calls are not known where it is one of messages and lacks what was said, or what followed."""
+    """Return evidence of a list, in which calls are unknown where it is one of messages and lacks what was said, or what followed."""
     # Plain evidence, and what a workflow platform writes, say themselves what was done.
     if evidence.nodes is not None or evidence.account is None or evidence.account.reader in ("", "plain"):
         return evidence
@@ -34,7 +34,7 @@ def mark_lost_messages(evidence: Evidence) -> Evidence:
 
 
 def mark_lone_answer(evidence: Evidence) -> Evidence:
-    """Return evidence of an agent's answer over the wire, in which calls are not known where only the last message came."""
+    """Return evidence of an agent's answer over the wire, in which calls are unknown where only the last message came."""
     return add_doubt(evidence, CALL_PARTS, LONE_ANSWER) if evidence.input is None and _begins_late(evidence) else evidence
 
 
@@ -59,7 +59,7 @@ def trust_beginning(evidence: Evidence) -> Evidence:
 
 
 def add_doubt(evidence: Evidence, parts: Sequence[Part], why: str, *, is_cause: bool = False) -> Evidence:
-    """Return evidence in which these parts are not known; a reason that stands there already is kept, unless this is the cause of it."""
+    """Return evidence in which these parts are unknown; a reason that stands there already is kept, unless this is the cause of it."""
     account = evidence.account or Account()
     added = dict.fromkeys(parts, why)
     # What is said here of the same gap tells how to mend it.

@@ -248,7 +248,7 @@ def _read_execution(execution: Json, answer: HttpAnswer, message: Message) -> Ev
 
 
 def _merge_accounts(account: Account | None, spoken: Account | None) -> Account | None:
-    """Return the account of an execution, with what is not known of the answer that its webhook gave."""
+    """Return the account of an execution, with what is unknown of the answer that its webhook gave."""
     why = spoken.unknown.get("answer") if spoken is not None else None
     if why is None:
         return account

@@ -2,7 +2,7 @@
 
 Whatever instrumentation is installed writes its spans to the tracer provider of the process; a span processor of ours keeps those of each
 call in memory (`span_processor.py`, `call_spans.py`), the reader of traces reads them, and `two_tellings.py` makes one evidence of both.
-Where no span came, the tool calls are not known, unless what was returned tells them.
+Where no span came, the tool calls are unknown, unless what was returned tells them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads mappings and lists of plain values that a function returned: plain evidence, messages, and what providers and frameworks write.
 
 One message, the answer of a provider, and what `to_dict()` makes of a result are steps or parts of a run: their text is read, and the calls
-of the run are *not known*, with the word what to return instead.
+of the run are *unknown*, with the word what to return instead.
 """
 
 from __future__ import annotations

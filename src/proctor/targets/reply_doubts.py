@@ -1,8 +1,8 @@
 """Says what a reply of a model leaves open.
 
 A reply that was cut off, filtered or holds what is not understood looks like an answer, and is not the whole of it. Live replies follow
-the rule of recorded messages: what may have asked for a tool and was not understood makes the tool calls not known, what may have said
-more makes the answer not known. A refusal in words is an answer.
+the rule of recorded messages: what may have asked for a tool and was not understood makes the tool calls unknown, what may have said
+more makes the answer unknown. A refusal in words is an answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTHING_LEFT: Final = "a content filter left nothing of the model's answer"
 
 
 def mark_reply(unknowns: Unknowns, reply: ChatReply) -> None:
-    """Note what is not known after this reply."""
+    """Note what is unknown after this reply."""
     for what in reply.unread:
         about_answer = what.startswith("an answer")
         why = f"the model gave {what}" if about_answer else f"the model's reply holds {what}, which is not understood"

@@ -49,7 +49,7 @@ def describe_shared_agent(function: object, name: str) -> str | None:
 def _keeps_conversation(agent: object) -> bool:
     try:
         return any(getattr(agent, member, None) is not None for member in _KEEPS)
-    except Exception:  # an object of somebody else's may do anything when it is looked at; then it is not known to keep any
+    except Exception:  # an object of somebody else's may do anything when it is looked at; then it is unknown to keep any
         return False
 
 

@@ -150,7 +150,7 @@ def tell_traces(row: Json, recording: Recording) -> tuple[Json, list[str]]:
         else:
             remarks.append(f"{scenario}: {len(runs)} traces look like a run: {[[span['name'] for span in trace.spans] for trace in runs]}")
     if any(truth.get("hidden") for truth in told.values()):
-        # Where calls would not be seen, a run without calls is not known to be one; with its words recorded that may be
+        # Where calls would not be seen, a run without calls is unknown to be one; with its words recorded that may be
         # argued, so nothing is said.
         for truth in told.values():
             if truth.get("calls") == []:

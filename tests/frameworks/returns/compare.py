@@ -1,6 +1,6 @@
 """Compares what was seen of an agent with what the model and the tools wrote down themselves.
 
-A part is `seen` (all of it, and as it was), `unseen` (the evidence says that it is not known, and what it holds nevertheless is true) or
+A part is `seen` (all of it, and as it was), `unseen` (the evidence says that it is unknown, and what it holds nevertheless is true) or
 `wrong`, with what differs. A claim that passes although the tools say otherwise is `green`: that must never be.
 """
 
@@ -73,7 +73,7 @@ def _compare_turn(calls: list[Found], truth: list[Found], unseen: Found) -> str:
     as_shown = [(_own_name(name), given) for name, given in shown]
     if "tool_calls" in unseen:
         extra = [call for call in as_shown if call not in as_asked]
-        return f"not known, and shows {extra}" if extra and "tool_arguments" not in unseen else ""
+        return f"unknown, and shows {extra}" if extra and "tool_arguments" not in unseen else ""
     if as_asked != as_shown:
         return f"asked {as_asked}, seen {as_shown}"
     done = {(one["name"], json.dumps(one["arguments"])): one for turn in truth for one in turn["done"]}

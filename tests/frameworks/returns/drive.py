@@ -74,7 +74,7 @@ def drive(case: shop.Case) -> dict[str, Any]:
     if evidence is not None:
         states = find_part_states(evidence)
         found["evidence"] = msgspec.to_builtins(evidence)
-        found["unseen"] = {part: state.why for part, state in states.items() if state.status == "not known"}
+        found["unseen"] = {part: state.why for part, state in states.items() if state.status == "unknown"}
         found["verdicts"] = decide(evidence, case.said)
     return {**found, "truth": target.turns, "untrue": target.untrue}
 

@@ -1,7 +1,7 @@
 """What is left of a real stream, list or state when somebody picks items out of it, and whether that is still read truly.
 
 Programs often hand on a part of what their framework gives: events of one kind, those with text, the last ones. What is left must show a
-call of a tool that ran, or say that the calls are not known.
+call of a tool that ran, or say that the calls are unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _hides_calls(part: object, read: Read) -> bool:
     except TargetFault:
         return False  # told with the type of what was returned
     seen = any(model.is_shop(call.name) for call in evidence.tool_calls or ())
-    return not seen and find_part_states(evidence)["tool_calls"].status != "not known"
+    return not seen and find_part_states(evidence)["tool_calls"].status != "unknown"
 
 
 def list_parts(answer: object) -> Iterator[tuple[str, object]]:

@@ -53,7 +53,7 @@ def test_a_late_log_record_has_its_trace_evaluated_again(
         clock.now += 10
         assert await evaluate_all(hub) == 1
         (result,) = await result_rows(hub)
-        assert (result["outcome"], result["code"]) == ("error", "missing_evidence"), "what the model asked for is not known"
+        assert (result["outcome"], result["code"]) == ("error", "missing_evidence"), "what the model asked for is unknown"
         (kept,) = await send_logs(hub, choice(trace, *calls), binary=binary)
         assert (kept.created, kept.revision, kept.status) == (False, 2, "complete")
         (row,) = await trace_rows(hub)

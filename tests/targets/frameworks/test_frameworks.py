@@ -34,7 +34,7 @@ def fault_of(function: Callable[..., Any], **more: Any) -> TargetFault:
 
 
 def not_known(evidence: Evidence) -> set[str]:
-    return {part for part, state in find_part_states(evidence).items() if state.status == "not known"}
+    return {part for part, state in find_part_states(evidence).items() if state.status == "unknown"}
 
 
 @pytest.mark.parametrize("name", shapes.RETURNED)

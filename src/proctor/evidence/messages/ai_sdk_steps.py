@@ -3,7 +3,7 @@
 `steps` are all requests of a run, each with what the model said and called and what its tools answered (`content`; in version 4 `text`,
 `toolCalls` and `toolResults`). They show the whole run, without what was said to the agent, and so do the `responseMessages` of version 7.
 Its `response.messages` are those of the last step, while in the versions before they are all of them: alone they prove nothing. `toolCalls`
-and `toolResults` of the result itself are those of its *last* step, so what was called before is not known where they stand alone.
+and `toolResults` of the result itself are those of its *last* step, so what was called before is unknown where they stand alone.
 
 Tried with ai 6: `JSON.stringify(result)`, `{text, steps}`, `steps`, `{text, toolCalls, toolResults}`.
 """

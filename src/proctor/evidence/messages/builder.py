@@ -12,7 +12,7 @@ weighed by what it could hold:
     whatever its value, if its name     anything: messages are missing
     speaks of a summary or a cut
 
-What it could hold is then not known, with the path and the word in the account. Keys that end like ids and times carry neither.
+What it could hold is then unknown, with the path and the word in the account. Keys that end like ids and times carry neither.
 """
 
 from __future__ import annotations

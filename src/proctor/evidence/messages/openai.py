@@ -3,7 +3,7 @@
 Arguments are JSON text. The same form is written by many others, with keys of their own that mean nothing here: LiteLLM, OpenRouter, vLLM,
 DeepSeek, Ollama (arguments as an object, results by `tool_name` and without ids), LangChain's `convert_to_openai_messages`, Haystack's
 `to_openai_dict_format`, Semantic Kernel's `to_dict`. Of several choices of a completion the first is read, and what the others do
-otherwise is not known.
+otherwise is unknown.
 
 Tried with openai 2 (Python) and 6 (JavaScript), ollama 0.6, langchain 1, haystack-ai 2, semantic-kernel 1.
 """

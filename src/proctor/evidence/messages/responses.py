@@ -2,7 +2,7 @@
 
 `function_call` and `function_call_output` stand beside `message` items; what the assistant does without anyone answering in between is
 one message. Tools the provider offers itself (`web_search_call`) are calls too, named without `_call`; one that is new to us is a call
-whose arguments and result are not known. An `item_reference` points at something that is not here, a compaction stands for something that
+whose arguments and result are unknown. An `item_reference` points at something that is not here, a compaction stands for something that
 is not here any more; so does a response that goes on from another, or that is part of a stored conversation.
 
 Tried with openai 2 (Python) and 6 (JavaScript), openai-agents 0.6 (`to_input_list()`) and @openai/agents 0.3 (`result.history`, which

@@ -1,4 +1,4 @@
-"""Spans that could not be read: which traces they belonged to, and what is not known of these.
+"""Spans that could not be read: which traces they belonged to, and what is unknown of these.
 
 A record that cannot be read may still name its traces. Where it names none, or was cut off, or holds more spans than it names traces, it
 may have told of any trace.

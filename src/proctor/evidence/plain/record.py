@@ -5,7 +5,7 @@ What is filled in when it is not written:
 - `text` from `body` by the lookup order of an HTTP response; `body` from `text` when that is JSON.
 - `usage` and `tool_calls` from `body`, when there are none beside it.
 - From `turns`: all their tool calls, nodes and tokens in order; text, body and HTTP status of the last; input of the first; the
-  sum of their durations when every turn has one. Where one turn records its calls and another does not, the calls of the run are not known.
+  sum of their durations when every turn has one. Where one turn records its calls and another does not, the calls of the run are unknown.
 - An n8n expression in the `parameters` of a node (`={{ $json.url }}`) is resolved against the outputs of the other nodes, as in n8n's own
   documents; one that cannot be stays as it is written, and the verdict says so.
 - A tool call that names its `node` is nested in that node; a node that is not listed is added, as the call shows that it ran.
@@ -13,7 +13,7 @@ What is filled in when it is not written:
 What is written at several places must agree: see `proctor.evidence.unknowns.conflicts`.
 
 Unknown keys are kept in `metadata`. A value of the wrong kind is an error that names its path. An unknown key whose value could be a
-part under another name (the calls, the nodes, the answer) makes those parts not known that are not written under their own:
+part under another name (the calls, the nodes, the answer) makes those parts unknown that are not written under their own:
 `proctor.evidence.unknowns.members` says which keys are free.
 """
 

@@ -5,7 +5,7 @@ A chatflow lists `usedTools`; an agentflow lists what each node did in `agentFlo
 `json_match` and the like read the structured answer (`json`), else the JSON in the text, else the prediction itself.
 
 A prediction shows its tools by its own contract: none listed means none used. A member that Flowise does not write and that could
-list them makes them not known.
+list them makes them unknown.
 """
 
 from __future__ import annotations

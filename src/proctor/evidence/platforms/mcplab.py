@@ -2,14 +2,14 @@
 
 The final text is that of the last assistant message without a tool call: text beside tool calls never counts. A run that reached
 its turn limit has the final text "", which our own traces say with `final_text`. A run that ended in an error is recorded without
-messages: its text and calls are not known, so nothing about them can pass. `is_error` means that the call raised, a `protocol-error`; a
+messages: its text and calls are unknown, so nothing about them can pass. `is_error` means that the call raised, a `protocol-error`; a
 result that itself says `isError` is a `content-error` (MCPLab counts it as a success, and has no check that looks). Lines of other types
 are skipped.
 
-A role, a block or a member that MCPLab does not write could be a call, a result or the answer: those are then not known.
+A role, a block or a member that MCPLab does not write could be a call, a result or the answer: those are then unknown.
 
 MCPLab cuts long texts when it writes a trace. What lies behind the first 4,000 characters of an answer, and behind the first 12,000 of a
-tool's result, is not known. `results.json` of the same run has the whole answer: see `proctor.evidence.platforms.mcplab_results`.
+tool's result, is unknown. `results.json` of the same run has the whole answer: see `proctor.evidence.platforms.mcplab_results`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BLOCKS = {
 }
 """The blocks of a message and their members."""
 CUT = "the recording was cut at 4,000 characters"
-"""Why the rest of an answer is not known."""
+"""Why the rest of an answer is unknown."""
 
 
 def sniff(document: Json) -> bool:
@@ -117,7 +117,7 @@ def _read_answer(entry: dict[str, Any], messages: list[dict[str, Any]], unknowns
 
 
 def _mark_line(entry: dict[str, Any], messages: list[dict[str, Any]], error: str | None, unknowns: Unknowns) -> None:
-    """Doubt what a line leaves open: members that are not known, messages that are missing or not understood."""
+    """Doubt what a line leaves open: members that are unknown, messages that are missing or not understood."""
     has_messages = bool(messages)
     for key in list_unknown_members(entry, _LINE):
         if holds_more(entry[key]) or (isinstance(entry[key], str) and not has_messages):
@@ -126,7 +126,7 @@ def _mark_line(entry: dict[str, Any], messages: list[dict[str, Any]], error: str
         _mark_all("the line has no messages", unknowns)
     version = entry.get("trace_version")
     if version is not None and (isinstance(version, bool) or version not in _VERSIONS):
-        _mark_all(f"the trace version {show(version, SHOWN)} is not known; known are {', '.join(map(str, _VERSIONS))}", unknowns)
+        _mark_all(f"the trace version {show(version, SHOWN)} is unknown; known are {', '.join(map(str, _VERSIONS))}", unknowns)
     for index, message in enumerate(messages):
         _mark_message(message, f"$.messages[{index}]", unknowns)
     if messages and error is None and not any(message.get("role") == "assistant" for message in messages):

@@ -9,7 +9,7 @@
 
 A failed MCP result is a `content-error`: the tool answered, and its answer is that it failed.
 
-A call with a member that is not understood keeps what was: without arguments beside it they are not known, and without both a
+A call with a member that is not understood keeps what was: without arguments beside it they are unknown, and without both a
 result and a word on its success neither is how it ended.
 """
 

@@ -6,7 +6,7 @@ text. A user message that nobody answered changes nothing about it. With more th
 one for each.
 
 What the messages do not tell is doubted: a result that answers no call shows that a call is missing; how a call without a result ended
-is not known, and neither is the answer where a call is the last that the assistant had to say; tokens that some answers report and others
+is unknown, and neither is the answer where a call is the last that the assistant had to say; tokens that some answers report and others
 do not make no sum. The model is the one that spoke last.
 """
 

@@ -35,7 +35,7 @@ class Pair(msgspec.Struct, frozen=True):
         return self.agrees or (self.first.id is not None and self.first.id == self.second.id)
 
     def merge(self) -> ToolCall:
-        """Return the call with what either telling knows of it; arguments on which they differ are not known."""
+        """Return the call with what either telling knows of it; arguments on which they differ are unknown."""
         one, other = self.first, self.second
         if one is None or other is None:
             found = one or other

@@ -108,7 +108,7 @@ def _find_doubt(resource: dict[str, Json]) -> str:
     """Return why a resource is not what it seems to be, or not all that there was; nothing where it is."""
     kind = resource.get("resourceType")
     if not isinstance(kind, str):
-        return "has no resourceType, so it is not known what it is"
+        return "has no resourceType, so it is unknown what it is"
     if kind not in RESOURCE_TYPES and (meant := _TYPES_FOLDED.get(kind.casefold())):
         return f"is a {kind!r}, which is no type of FHIR; nearest: {meant!r}"
     if kind == "OperationOutcome" and any(issue.get("severity") in ("error", "fatal") for issue in _list_objects(resource.get("issue"))):
@@ -155,7 +155,7 @@ def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns | None) ->
             _mark_strange(entry, _ENTRY, place, unknowns)
             # An entry of a response or a history tells what was done instead.
             if entry and "request" not in entry and "response" not in entry:
-                unknowns.mark("state", f"{place} has no resource, so it is not known what it is")
+                unknowns.mark("state", f"{place} has no resource, so it is unknown what it is")
     if unknowns is not None:
         _mark_strange(bundle, _BUNDLE, at, unknowns)
     return inner
@@ -219,7 +219,7 @@ def _read_texts(value: Json, key: str, path: str, unknowns: Unknowns) -> tuple[s
         return (value,)
     texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
     if None in texts:
-        unknowns.mark("state", f"{path}[{texts.index(None)}] is null: it is not known what it is")
+        unknowns.mark("state", f"{path}[{texts.index(None)}] is null: it is unknown what it is")
     return tuple(text for text in texts if text is not None)
 
 
@@ -315,6 +315,6 @@ def _read_voice(value: Json, path: str, unknowns: Unknowns) -> VoiceState | None
         if speaker is None or text is None:
             _mark_strange(turn, _UTTERANCE, at, unknowns)
         if text is None:
-            unknowns.mark("state", f"{at} has no text, so it is not known what was said")
+            unknowns.mark("state", f"{at} has no text, so it is unknown what was said")
         turns.append(VoiceTurn(speaker=speaker or "", text=text or ""))
     return VoiceState(turns=tuple(turns))

@@ -2,10 +2,10 @@
 
 A list of messages is what the model was given next, and that is often less than what happened: a summary stands for the beginning, tool
 uses were cleared, the provider keeps the rest under an id, a stream is still running, an answer came in several versions. Where the record
-tells it, what could be missing is not known. `mark_earlier` is for what came before, `mark_later` for what was still to come.
+tells it, what could be missing is unknown. `mark_earlier` is for what came before, `mark_later` for what was still to come.
 
 A list that does not begin with what was said to the agent is the end of a run (its last answer, in most cases), and what the agent called
-before it is not known. One that was shortened in the middle and does not say so looks like any other; no reader can tell.
+before it is unknown. One that was shortened in the middle and does not say so looks like any other; no reader can tell.
 """
 
 from __future__ import annotations
@@ -115,6 +115,6 @@ def compare_choices(choices: Sequence[Message], at: str, unknowns: Unknowns) -> 
     """Doubt an answer that came in several versions: nobody knows which of them was acted upon."""
     calls = [[(call.name, call.arguments) for call in choice.calls] for choice in choices]
     if any(made != calls[0] for made in calls):
-        unknowns.mark_parts(CALL_PARTS, f"{at}: {len(choices)} answers that call different tools; which one was taken is not known")
+        unknowns.mark_parts(CALL_PARTS, f"{at}: {len(choices)} answers that call different tools; which one was taken is unknown")
     if any(choice.text != choices[0].text for choice in choices):
-        unknowns.mark("answer", f"{at}: {len(choices)} different answers; which one was taken is not known")
+        unknowns.mark("answer", f"{at}: {len(choices)} different answers; which one was taken is unknown")

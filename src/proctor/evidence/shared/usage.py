@@ -13,7 +13,7 @@
 `usage_parts.py` reads what is told of cached tokens and of reasoning.
 
 A count must be a whole number of at least 0; anything else counts as not reported. Where the parts of a usage object are not all
-understood and it has no total, what was counted is a lower bound: the usage is then not known.
+understood and it has no total, what was counted is a lower bound: the usage is then unknown.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The answer is what was returned; of everything else, each part comes from whoever knows it, and the account says from whom. Calls that both
 tell of are one call (`call_pairs`). A call that only one of them tells of is kept, and the calls are doubted where the other claims to know
 them all; not so a call that only the spans tell of and that was made inside of another one, by an agent that a tool runs: what is returned
-of the outer agent does not show it. Where the two say different things of one call's arguments, these are not known: nothing may pass on
+of the outer agent does not show it. Where the two say different things of one call's arguments, these are unknown: nothing may pass on
 either of them.
 """
 
@@ -136,7 +136,7 @@ class _Joined:
             both = dict.fromkeys((known.unknown.get("tool_calls"), why))
             self._unknowns.mark("tool_calls", "; ".join(one for one in both if one is not None))
         elif why is not None:
-            self._unknowns.note(f"{_TRACED if known is self._own else _RETURNED}: tool calls not known: {why}")
+            self._unknowns.note(f"{_TRACED if known is self._own else _RETURNED}: tool calls unknown: {why}")
         for part in CALL_PARTS:
             self._carry_doubt(part, known)
         if told is not None or seen is not None:
@@ -163,7 +163,7 @@ class _Joined:
             self._unknowns.mark("tool_calls", "; ".join(dict.fromkeys((why_told, why_seen))))
         for why, where in ((why_told, _RETURNED), (why_seen, _TRACED)):
             if why is not None and "tool_calls" not in self._unknowns.unknown:
-                self._unknowns.note(f"{where}: tool calls not known: {why}")
+                self._unknowns.note(f"{where}: tool calls unknown: {why}")
 
     def _is_inner(self, call: ToolCall) -> bool:
         return any(call is one for one in self._inner.calls)
@@ -182,7 +182,7 @@ class _Joined:
                     self._unknowns.mark(part, why)
 
     def _explain_inside(self, pair: Pair, part: Part) -> str | None:
-        """Explain why the arguments or results of a call are not known, or return None if one of the tellings knows them."""
+        """Explain why the arguments or results of a call are unknown, or return None if one of the tellings knows them."""
         reasons: list[str | None] = []
         for call, account in ((pair.first, self._own), (pair.second, self._seen)):
             if call is None:

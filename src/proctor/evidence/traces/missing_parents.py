@@ -2,7 +2,7 @@
 
 The span itself proves that there is more than the trace tells. It may still show the whole run: an agent with what it was asked, a web
 request or a message of a queue that another service sent, a request to a model that repeats the talk from what a user said on. Of
-anything else it may be one step of many, so which tools were called is not known.
+anything else it may be one step of many, so which tools were called is unknown.
 """
 
 from __future__ import annotations

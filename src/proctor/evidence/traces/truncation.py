@@ -27,7 +27,7 @@ class Loss(msgspec.Struct, frozen=True):
 
     span_id: str
     what: str
-    """In words, for a sentence that goes on with `is not known`."""
+    """In words, for a sentence that goes on with `is unknown`."""
     key: str | None = None
     """The attribute that is cut; nothing where it was left out altogether."""
     is_text: bool = False

@@ -1,4 +1,4 @@
-"""What is not known of a trace, and why: whatever was not understood and could tell of an agent's work is a doubt, and named.
+"""What is unknown of a trace, and why: whatever was not understood and could tell of an agent's work is a doubt, and named.
 
 A trace knows its tool calls only if every request to a model does: its answer was captured and understood, or the next
 request repeats it or brings the results of its calls. Spans of tools show which tools ran and never that no other did:
@@ -222,13 +222,13 @@ def mark_hosted_calls(exchanges: Sequence[Exchange], made: Sequence[Made], unkno
 
 
 def explain_unknown_calls(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
-    """Explain why it is not known which tools were called, or return None if it is known."""
+    """Explain why it is unknown which tools were called, or return None if it is known."""
     ran = tree.list_kind("tool")
     writers = {span.scope for span in tree.list_kind("agent", "workflow", "task", "chain")} & scopes.RUNS_ALL_TOOLS
     # A few instrumentations write a span for every tool that runs; where they wrote at all, a tool without one did not run.
     covered = any(span.scope in writers for span in ran)
     later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
-    # A request whose calls are not known is forgiven only if the next one repeats its answer; the last has nobody to repeat it.
+    # A request whose calls are unknown is forgiven only if the next one repeats its answer; the last has nobody to repeat it.
     blind = [
         exchange
         for exchange, after in zip(exchanges, later, strict=True)

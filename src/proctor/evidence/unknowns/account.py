@@ -1,7 +1,12 @@
-"""How a reader keeps account of what it could not see, and how the account of an evidence reads afterwards.
+"""Records which parts of the evidence are unknown and why.
 
-A reader makes one `Unknowns`, notes in it whatever it met and did not understand, and closes it with `account`. The first reason for
-a part is kept: the others usually follow from it.
+A reader makes one `Unknowns`, marks parts in it while it reads, and closes it with `close_account`. Marks are of two kinds:
+
+    mark               data was lost, contradicts itself, ends early, or is not recorded. Nothing overrides that.
+    mark_unrecognised  something may have been recorded in a form that is not read (`unrecognised.py`), or model spans are missing.
+                       The author of a suite can declare the part complete (`complete.py`).
+
+The first reason for a part is shown, since the others usually follow from it; one that cannot be overridden goes before one that can.
 """
 
 from __future__ import annotations
@@ -15,67 +20,95 @@ from proctor.model.account import PARTS, Account, Known, Part, PartState
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten
 
-_MOST_NOTES = 20
-"""How many notes an account keeps: a hostile trace can be strange in a million places."""
-_LONGEST = 300
-"""Characters of a doubt or a note: a record may not fill results with its own words."""
+_MAX_NOTES = 20
+"""Notes and ignored fields in one account."""
+_MAX_CHARACTERS = 300
+"""Characters of a reason or a note: a record may not fill results with its own text."""
 _CUT_OFF: tuple[Part, ...] = ("tool_calls", "answer", "nodes")
-"""The parts that more would have been of, had the run gone on."""
+"""The parts that would have grown if the run had gone on."""
 
 
 class Unknowns:
-    """Collects what a reader does not know while it reads."""
+    """Collects what is unknown while a reader reads."""
 
-    __slots__ = ("notes", "seen_tools", "unknown")
+    __slots__ = ("_firm", "ignored", "notes", "seen_tools", "unknown")
 
     def __init__(self) -> None:
         self.unknown: dict[Part, str] = {}
         self.notes: list[str] = []
+        self.ignored: list[str] = []
         self.seen_tools: tuple[str, ...] = ()
+        self._firm: set[Part] = set()
 
     def mark(self, part: Part, why: str) -> None:
-        """Note that a part is not known, or not wholly known."""
+        """Mark a part, or some of it, as unknown."""
         if part == "tool_calls":
-            self.seen_tools = ()  # This is another doubt than that about tools a provider runs.
-        self.unknown.setdefault(part, shorten(why, _LONGEST))
+            self.seen_tools = ()  # This is another reason than tools that a provider runs.
+        if part not in self._firm:
+            self._firm.add(part)
+            self.unknown[part] = shorten(why, _MAX_CHARACTERS)
 
     def mark_parts(self, parts: Iterable[Part], why: str) -> None:
-        """Note that several parts are not known, for one reason."""
+        """Mark several parts as unknown, for one reason."""
         for part in parts:
             self.mark(part, why)
 
+    def mark_unrecognised(self, parts: Iterable[Part], why: str) -> None:
+        """Mark parts as unknown because something was not recognised; a declaration of completeness overrides it."""
+        for part in parts:
+            if part == "tool_calls":
+                self.seen_tools = ()
+            self.unknown.setdefault(part, shorten(why, _MAX_CHARACTERS))
+
     def mark_other_tools(self, why: str, seen: tuple[str, ...]) -> None:
-        """Note that calls of other tools than these are not known."""
-        # Only a first doubt can be narrowed to other tools: an earlier one may concern any call, and a list of tools seen would hide that.
+        """Mark calls of any other tool than these as unknown."""
+        # Only a first reason can be narrowed to other tools: an earlier one may concern any call, and a list of tools seen would hide that.
         alone = "tool_calls" not in self.unknown
-        self.mark("tool_calls", why)
+        self.mark_unrecognised(("tool_calls",), why)
         if alone:
             self.seen_tools = seen
 
     def note(self, text: str) -> None:
-        """Note something that leaves no part unknown; the same words are kept once."""
-        if len(self.notes) < _MOST_NOTES and text not in self.notes:
-            self.notes.append(shorten(text, _LONGEST))
+        """Add a note that leaves no part unknown; the same text is added once."""
+        if len(self.notes) < _MAX_NOTES and text not in self.notes:
+            self.notes.append(shorten(text, _MAX_CHARACTERS))
+
+    def ignore(self, name: str) -> None:
+        """List a field or kind that was not recognised and changes nothing."""
+        if len(self.ignored) < _MAX_NOTES and name not in self.ignored:
+            self.ignored.append(shorten(name, 60))
 
     def close_account(self, reader: str) -> Account:
-        """Return the account that these unknowns make."""
-        return Account(reader, self.unknown, tuple(self.notes), self.seen_tools)
+        """Return the account of everything marked."""
+        overridable: tuple[Part, ...] = tuple(part for part in self.unknown if part not in self._firm)
+        return Account(reader, self.unknown, tuple(self.notes), self.seen_tools, (), tuple(self.ignored), overridable)
+
+    def add(self, other: Unknowns) -> None:
+        """Add what another reader marked."""
+        for part, why in other.unknown.items():
+            if part in other._firm:
+                self.mark(part, why)
+            else:
+                self.mark_unrecognised((part,), why)
+        for note in other.notes:
+            self.note(note)
+        for name in other.ignored:
+            self.ignore(name)
 
 
 def with_break(evidence: Evidence) -> Evidence:
-    """Mark what a run that broke off had not come to as not known; return any other evidence as it is."""
+    """Return evidence in which everything after a failure is unknown; evidence without an error is returned unchanged."""
     if evidence.error is None:
         return evidence
     account = evidence.account or Account()
-    # A reader's own doubt wins over the break (it is spread last): it names what was wrong with the part, the break only what came after.
-    why = shorten(f"the run broke off: {evidence.error}", _LONGEST)
-    return msgspec.structs.replace(
-        evidence, account=msgspec.structs.replace(account, unknown={**dict.fromkeys(_CUT_OFF, why), **account.unknown})
-    )
+    # A reader's own reason wins: it names what is wrong with the part, the failure only that nothing came after it.
+    why = shorten(f"the run did not finish: {evidence.error}", _MAX_CHARACTERS)
+    unknown: dict[Part, str] = {**dict.fromkeys(_CUT_OFF, why), **account.unknown}
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, overridable=()))
 
 
 def find_part_states(evidence: Evidence) -> dict[Part, PartState]:
-    """Return for each part of an evidence whether it was recorded, is known to be none, or is not known and why."""
+    """Return for each part whether it was recorded, is known to be none, or is unknown and why."""
     return dict(zip(PARTS, _find_states(evidence), strict=True))
 
 
@@ -86,29 +119,29 @@ def _find_states(evidence: Evidence) -> tuple[PartState, ...]:
     if calls is None and evidence.nodes is not None:
         calls = tuple(call for node in evidence.nodes for call in node.tool_calls)
     states = [_find_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
-    if states[0].status == "not known":
-        # Of calls that nobody saw nothing is known either.
+    if states[0].status == "unknown":
+        # If calls may be missing, so may their arguments and results.
         states[1:3] = [states[0] if state.status == "none" else state for state in states[1:3]]
     return tuple(states)
 
 
 def _find_state(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None, why: str | None) -> PartState:
     if why is not None:
-        return PartState("not known", why)
+        return PartState("unknown", why)
     held = _find_content(evidence, part, calls)
     if held is None:
-        return _NOT_TOLD if calls and part in ("tool_arguments", "tool_results") else _NOT_RECORDED
+        return _NOT_IN_CALLS if calls and part in ("tool_arguments", "tool_results") else _NOT_RECORDED
     # An agent may answer with the JSON value `false` or `0`: that is an answer, and not the absence of one.
     return _RECORDED if held or held is False or held == 0 else _NONE
 
 
 _RECORDED, _NONE = PartState("recorded"), PartState("none")
-_NOT_RECORDED = PartState("not known", "not recorded in this evidence")
-_NOT_TOLD = PartState("not known", "no call in this evidence tells them")
+_NOT_RECORDED = PartState("unknown", "not recorded in this evidence")
+_NOT_IN_CALLS = PartState("unknown", "no recorded call has them")
 
 
 def _find_content(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None) -> Json:
-    """Return what the evidence holds of a part: None if it was not recorded, an empty value if there was none."""
+    """Return the content of a part: None if it was not recorded, an empty value if there was none."""
     match part:
         case "tool_calls":
             return calls
@@ -136,17 +169,17 @@ def _find_one_exchange(evidence: Evidence) -> str | None:
 
 
 def find_known(evidence: Evidence, reader: str = "plain") -> Known:
-    """Return what is known of an evidence, part by part; `reader` is used if the evidence does not name its reader."""
+    """Return the state of every part; `reader` is used if the evidence does not name its reader."""
     evidence = with_break(evidence)
     account = evidence.account
     if account is None:
         return _share_known(reader, _find_states(evidence))
-    return Known(account.reader or reader, find_part_states(evidence), account.notes)
+    return Known(account.reader or reader, find_part_states(evidence), account.notes, account.ignored)
 
 
 @functools.lru_cache(maxsize=1024)
 def _share_known(reader: str, states: tuple[PartState, ...]) -> Known:
-    # Of a million plain records all but a few are known alike: their results hold one and the same account.
+    # Nearly all of a million plain records share one account.
     return Known(reader, dict(zip(PARTS, states, strict=True)))
 
 
@@ -155,6 +188,8 @@ def write_known(known: Known) -> dict[str, Json]:
     written: dict[str, Json] = {"reader": known.reader, "parts": msgspec.to_builtins(known.parts)}
     if known.notes:
         written["notes"] = list(known.notes)
+    if known.ignored:
+        written["ignored"] = list(known.ignored)
     return written
 
 

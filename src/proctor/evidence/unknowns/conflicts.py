@@ -1,4 +1,4 @@
-"""Two places of one record that tell of the same thing: they agree, or the thing is not known.
+"""Two places of one record that tell of the same thing: they agree, or the thing is unknown.
 
 A run lists its calls at its root, in its turns, in its nodes, in its answer, and under names that others use. Mostly that is the same list
 told twice. Where it is not, an empty list at one place must not hide what stands at another: all calls of both are kept, so that what was

@@ -5,10 +5,10 @@ is `in_progress` has not done yet what it will do. One table of such words serve
 the same word means the same everywhere. A count that the listed calls explain, `false`, 0 and words of a good end are no signs; neither is
 a member whose name nobody here knows.
 
-    members that count or name calls      more of them than the calls that are listed: tool calls are not known
-    members that speak of loss            the calls, or everything, are not known
-    why the model stopped                 cut at a limit, filtered: the answer is not known; broken: the calls neither
-    how the run stands                    not over, failed: calls and answer are not known
+    members that count or name calls      more of them than the calls that are listed: tool calls are unknown
+    members that speak of loss            the calls, or everything, are unknown
+    why the model stopped                 cut at a limit, filtered: the answer is unknown; broken: the calls neither
+    how the run stands                    not over, failed: calls and answer are unknown
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Only what was understood may count as "there was none". A member that nobody here knows could be the very thing a claim is about
 under another name: the tool calls, the answer, the tokens. So each reader declares what it knows, and a member beyond that makes
-the parts it could have carried *not known*. Free are the members listed here (identity, time, labels, settings), those that begin
+the parts it could have carried *unknown*. Free are the members listed here (identity, time, labels, settings), those that begin
 with `x-`, and everything under `metadata`.
 """
 
@@ -11,15 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from proctor.evidence.values.access import split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, shorten, show
-
-
-def split_words(text: str) -> frozenset[str]:
-    """Return the words of a text as a set; names of members are easiest to read as one text."""
-    return frozenset(text.split())
-
 
 # What a data set expects of a run (`expected_tool_calls`, `ground_truth`) is here as well: it tells nothing of what the run did.
 HARMLESS = split_words(

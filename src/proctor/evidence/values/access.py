@@ -92,3 +92,8 @@ def find_first(document: dict[str, Any], *keys: str) -> Json:
         if value is not None:
             return value
     return None
+
+
+def split_words(text: str) -> frozenset[str]:
+    """Return the words of a text as a set; names of members are easiest to read as one text."""
+    return frozenset(text.split())

@@ -1,6 +1,6 @@
 """Finds agents in memory, and in the database those that are not there yet.
 
-They are forgotten when one is made or changed here; one that is not known is asked for again, since another server may just have made it.
+They are forgotten when one is made or changed here; one that is unknown is asked for again, since another server may just have made it.
 That an agent still exists is made sure of where its trace is kept.
 """
 

@@ -26,7 +26,7 @@ async def open_session(hub: Hub, key: str) -> tuple[Caller, str]:
     """Open a session for whoever shows this key; return the caller and the token for the cookie. Raises `Refusal` for a wrong key."""
     caller = await authenticate(hub, key)
     if caller is None or caller.key_id is None:
-        raise Refusal("UNAUTHORIZED", "the key is not known, was revoked, or has expired")
+        raise Refusal("UNAUTHORIZED", "the key is unknown, was revoked, or has expired")
     if caller.kind not in ("organization", "project"):
         raise Refusal("FORBIDDEN", f"a {caller.kind} key does not open the pages; take an organization or a project key")
     token = secrets.token_urlsafe(32)

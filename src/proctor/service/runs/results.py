@@ -218,7 +218,7 @@ def write_read_result(read: ReadResult) -> dict[str, Json]:
 async def run_report(hub: Hub, caller: Caller, id: str, format: str, language: str = DEFAULT) -> bytes:
     """A report of a run; `format` is one of `REPORTS`, and `language` that of a report for people (`html`)."""
     if format not in REPORTS:
-        raise Refusal("VALIDATION_ERROR", "the format is not known", fields={"format": [f"expected one of {', '.join(REPORTS)}"]})
+        raise Refusal("VALIDATION_ERROR", "the format is unknown", fields={"format": [f"expected one of {', '.join(REPORTS)}"]})
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
     suite = await asyncio.to_thread(suite_of_run, run)

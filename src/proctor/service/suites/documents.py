@@ -47,7 +47,7 @@ async def read_sent_suite(
     if dialect is not None and dialect not in DIALECTS:
         close = nearest(dialect, DIALECTS)
         told = f"expected one of {', '.join(DIALECTS)}" + (f"; nearest: {', '.join(close)}" if close else "")
-        raise Refusal("VALIDATION_ERROR", "the dialect is not known", fields={"dialect": [told]})
+        raise Refusal("VALIDATION_ERROR", "the dialect is unknown", fields={"dialect": [told]})
     text = document if isinstance(document, str) else await asyncio.to_thread(_write_text, document)
     if text is None or len(text) > LONGEST_DOCUMENT:
         raise Refusal("VALIDATION_ERROR", "the document is too large", fields={field: [f"expected at most {LONGEST_DOCUMENT} characters"]})

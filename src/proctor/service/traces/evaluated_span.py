@@ -18,7 +18,7 @@ RESPONSE = "gen_ai.response.id"
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where in OpenTelemetry's terms a result belongs; empty where it is not known."""
+    """Where in OpenTelemetry's terms a result belongs; empty where it is unknown."""
 
     trace_id: str = ""
     span_id: str = ""

@@ -1,6 +1,6 @@
 """Search on a FHIR server: the very search that `fhir_resource` makes, answered as a bundle in pages.
 
-A parameter that begins with an underscore and is not known is passed over, and so is one without a value; the answer says so, and where the
+A parameter that begins with an underscore and is unknown is passed over, and so is one without a value; the answer says so, and where the
 client says `Prefer: handling=strict` they are refused. Any other unknown parameter is always refused, as it would find too much.
 """
 

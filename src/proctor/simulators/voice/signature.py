@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 def sign_request(url: str, fields: Iterable[tuple[str, str]], token: str) -> dict[str, str]:
-    """Return the header that signs a request; none where the token is not known."""
+    """Return the header that signs a request; none where the token is unknown."""
     if not token:
         return {}
     signed = url + "".join(f"{name}{value}" for name, value in sorted(fields))

@@ -47,7 +47,7 @@ def _read_events(events: list[object], budget: Budget) -> Found:
     in_order = sorted(events, key=lambda event: float(read_member(event, "created_at") or 0))
     kept = [event for event in in_order if is_instance_of(event, _PACKAGE, "ModelRequest", "ModelResponse", *_TOLD)]
     if not kept or not is_instance_of(kept[0], _PACKAGE, "ModelRequest"):
-        found.mark(CALL_PARTS, "these events do not begin with a request: what was done before them is not known")
+        found.mark(CALL_PARTS, "these events do not begin with a request: what was done before them is unknown")
     for event in kept:
         if is_instance_of(event, _PACKAGE, "ModelRequest") and not is_instance_of(event, _PACKAGE, "DrainedModelRequest"):
             exchanges.append({"input": _join_texts(list_members(event, "parts")), "text": None, "tool_calls": [], "spent": []})
@@ -135,7 +135,7 @@ def _last_calls(exchanges: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _close_exchange(exchange: dict[str, Any]) -> None:
-    """Put the tokens of an exchange in the form of plain evidence; they are not known where one response does not tell them."""
+    """Put the tokens of an exchange in the form of plain evidence; they are unknown where one response does not tell them."""
     told, responses = exchange.pop("spent"), exchange.pop("spent_by_response", [])
     counts = [(read_member(one, "prompt_tokens"), read_member(one, "completion_tokens")) for one in told or responses]
     if counts and all(isinstance(count, (int, float)) for pair in counts for count in pair):

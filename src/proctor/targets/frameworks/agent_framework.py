@@ -24,7 +24,7 @@ def read(value: object, budget: Budget) -> Found | None:
         return None
     found = _read_messages(list_members(value, "messages"), budget)
     if read_member(value, "user_input_requests"):
-        found.mark(EVERYTHING, "the agent waits for somebody (`user_input_requests`): what it would do then is not known")
+        found.mark(EVERYTHING, "the agent waits for somebody (`user_input_requests`): what it would do then is unknown")
     if read_member(value, "continuation_token") is not None:
         found.mark(EVERYTHING, "the run goes on elsewhere (`continuation_token`)")
     found.mark_end(read_member(value, "finish_reason"))

@@ -88,10 +88,10 @@ def _read_member_calls(member: object, found: Found, budget: Budget) -> list[Too
 
 
 def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> list[ToolCall]:
-    """Return the calls of a run inside of another; doubt what is not known of them."""
+    """Return the calls of a run inside of another; doubt what is unknown of them."""
     inner = read(member, budget)
     if inner is None or inner.format != "agno":
-        found.mark(CALL_PARTS, f"{who} keeps no messages, so its calls are not known")
+        found.mark(CALL_PARTS, f"{who} keeps no messages, so its calls are unknown")
         return []
     evidence = trust_beginning(read_document(inner.document, format="agno")[0])
     for part, why in evidence.account.unknown.items() if evidence.account is not None else ():

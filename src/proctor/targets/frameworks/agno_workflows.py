@@ -1,7 +1,7 @@
 """Agno: the output of a workflow, and the events of one.
 
 The steps of a workflow are agents and teams, whose runs show their calls, and functions, which may do anything unseen. A step that failed
-leaves its error to the next one as if it were an answer; what comes of that is not known.
+leaves its error to the next one as if it were an answer; what comes of that is unknown.
 
 Tried with agno 3.1.
 """

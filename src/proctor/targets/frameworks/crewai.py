@@ -80,7 +80,7 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
     if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
         found.mark(CALL_PARTS, "a summary stands for messages that were taken away")
     if _is_forced(written, evidence, read_member(task, "raw")):
-        found.mark(EVERYTHING, "the agent was stopped at `max_iter` and made to answer without tools: what it would have done is not known")
+        found.mark(EVERYTHING, "the agent was stopped at `max_iter` and made to answer without tools: what it would have done is unknown")
     for call in evidence.tool_calls or ():
         if call.name.strip().lower().replace("-", "_") in _DELEGATE:
             found.mark(CALL_PARTS, f"{call.name} has another agent work, whose calls are not in the output")

@@ -37,7 +37,7 @@ class Found(msgspec.Struct, kw_only=True):
     """Whether the framework says that the run is over, so that one that ends with a call was not cut short."""
 
     def mark(self, parts: Sequence[Part], why: str) -> None:
-        """Note that these parts are not known, or not wholly known."""
+        """Note that these parts are unknown, or not wholly known."""
         self.unknowns = [*self.unknowns, *((part, why) for part in parts)]
 
     def mark_end(self, reason: object) -> None:

@@ -18,7 +18,7 @@ from proctor.targets.frameworks.looking import find_entry, is_instance_of, read_
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
 from proctor.targets.returned import Unreadable, type_name
 
-_WAITS = "the graph waits for a human (`__interrupt__`): what it would do then is not known"
+_WAITS = "the graph waits for a human (`__interrupt__`): what it would do then is unknown"
 _LAST_ONLY = "one message was returned, which shows the last step only: return the state to show the calls before it"
 
 
@@ -80,7 +80,7 @@ def _write_message(message: object, budget: Budget) -> Json:
 
 
 def _read_messages(messages: list[Any], budget: Budget, *, is_whole: bool = False) -> Found:
-    """Read messages; where it is not known that they are all, answers of the model alone may have followed calls that were left out."""
+    """Read messages; where it is unknown that they are all, answers of the model alone may have followed calls that were left out."""
     found = Found(document=[_write_message(message, budget) for message in messages], format="langchain")
     # Chunks of a message have a type of their own.
     kinds = {str(read_member(message, "type")).removesuffix("MessageChunk").lower() for message in messages}

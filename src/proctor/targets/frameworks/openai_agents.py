@@ -39,7 +39,7 @@ def read(value: object, budget: Budget) -> Found | None:
     responses = [read_member(response, "usage") for response in list_members(value, "raw_responses")]
     found.usage = add_usage([(read_member(usage, "input_tokens"), read_member(usage, "output_tokens")) for usage in responses])
     if read_member(value, "interruptions"):
-        found.mark(EVERYTHING, "the run waits for an approval (`interruptions`): what it would do then is not known")
+        found.mark(EVERYTHING, "the run waits for an approval (`interruptions`): what it would do then is unknown")
     if is_instance_of(value, "agents", "RunResultStreaming") and read_member(value, "is_complete") is not True:
         found.mark(EVERYTHING, "the stream of the run was not read to its end")
     if read_member(value, "_cancel_mode") not in (None, "none"):

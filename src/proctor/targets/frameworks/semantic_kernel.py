@@ -62,7 +62,7 @@ def _read_responses(items: list[object], budget: Budget) -> Found:
     texts = [str(read_member(read_member(item, "message"), "content") or "") for item in items]
     is_streamed = is_instance_of(read_member(items[-1], "message"), _PACKAGE, "StreamingChatMessageContent")
     found = Found(document={"text": "".join(texts) if is_streamed else texts[-1]})
-    found.mark(CALL_PARTS, "the thread of this agent keeps no history here, so its calls are not known")
+    found.mark(CALL_PARTS, "the thread of this agent keeps no history here, so its calls are unknown")
     return _weigh_pieces(items, found)
 
 

@@ -18,7 +18,7 @@ from proctor.targets.frameworks.simplify import Budget, simplify
 
 _MANAGED = "Here is the final answer from your managed agent"
 _RUN_KEYS = {"output", "state", "steps", "token_usage", "timing"}
-_CUT_OFF = "the run was stopped at max_steps (max_steps_error): what it would have done then is not known"
+_CUT_OFF = "the run was stopped at max_steps (max_steps_error): what it would have done then is unknown"
 # What the model was given grows with every step; the answer of the provider stands in the step already; pictures have no form in JSON.
 _LEFT_OUT = frozenset(("model_input_messages", "raw", "observations_images", "task_images"))
 

@@ -25,7 +25,7 @@ _STAND_INS: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def mark_stand_in(evidence: Evidence) -> Evidence:
-    """Return evidence in which answer and calls are not known where its text is none of the agent's."""
+    """Return evidence in which answer and calls are unknown where its text is none of the agent's."""
     text = (evidence.text or "").strip() if len(evidence.text or "") <= _LONGEST else ""
     why = next((why for words, why in _STAND_INS if words.match(text)), None)
     return evidence if why is None else add_doubt(evidence, EVERYTHING, f"{why}, and says so in place of an answer", is_cause=True)

@@ -51,7 +51,7 @@ def _read_result(value: object, budget: Budget) -> Found:
     found.body = None if structured is None else simplify(structured, budget, "$.structured_output")
     reason = read_member(value, "stop_reason")
     if read_member(value, "interrupts") or reason == "interrupt":
-        found.mark(EVERYTHING, "the agent waits for a human (`interrupts`): what it would do then is not known")
+        found.mark(EVERYTHING, "the agent waits for a human (`interrupts`): what it would do then is unknown")
     elif reason not in _ENDED:
         found.mark(EVERYTHING, f"the agent stopped before its end ({reason})")
     elif reason == "content_filtered":

@@ -1,0 +1,185 @@
+"""Rules a and b of evidence coverage: which unrecognised kinds and fields make a part unknown.
+
+    an unrecognised kind of item      it may act: a name with arguments, or a kind named after tools, functions, calls, actions,
+    (block, part, role, event, span)  commands, computers or code. Then the calls are unknown. It contains text: then the answer is.
+    an unrecognised field             its value has the shape of calls, or its key is a near miss of a field that carries calls or
+                                      the answer. Then that part is unknown.
+
+Every other unrecognised field is ignored and listed in the account: numbers, flags, strings, null, lists of strings, and objects without
+the shape of a call never make anything unknown. When a provider adds a field, no verdict changes.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.values.access import split_words
+from proctor.evidence.values.json_bytes import decode_container
+from proctor.evidence.values.near_miss import is_misspelt
+from proctor.model.account import CALL_PARTS, Part
+from proctor.model.evidence import Json
+from proctor.model.show import shorten, show
+
+TOOL_NAMES = ("name", "tool", "tool_name", "toolName", "function")
+"""Fields that name the tool of a call."""
+PASSED = ("arguments", "args", "input", "parameters", "tool_input", "toolInput", "tool_args")
+"""Fields that hold what was passed to a tool."""
+_DECLARED = frozenset(("description", "inputSchema", "input_schema", "json_schema", "schema", "parameters_json_schema"))
+CALL_FIELDS = frozenset(
+    ("tool_calls", "toolCalls", "tools_called", "toolsCalled", "used_tools", "usedTools", "calledTools", "function_call", "functionCall")
+)
+"""Fields that list calls, in any spelling."""
+ANSWER_FIELDS = frozenset(("text", "answer", "response", "output", "reply", "message", "content", "result"))
+"""Fields that hold the answer, in any spelling."""
+_NOT_NEAR = frozenset(("context", "contents", "messages", "outputs", "results", "responses", "answers", "texts", "replay", "next", "test"))
+"""Words of their own that are one letter away from a field of the answer."""
+_ACTING = re.compile(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
+_TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown")
+_DEPTH = 3
+"""Levels inside an unrecognised field that are searched for calls."""
+_MAX_SEARCHED = 1_000
+"""Values inside an unrecognised field that are searched for calls."""
+
+# Identity, time, labels and settings. What a data set expects of a run (`expected_tool_calls`, `ground_truth`) does not report what it did.
+HARMLESS = split_words(
+    """
+    id uuid run_id runId trace_id traceId span_id spanId parent_id parentId request_id requestId response_id message_id messageId
+    session session_id sessionId conversation_id conversationId thread_id threadId chat_id user user_id userId tenant tenant_id
+    organization organization_id project project_id environment env region host hostname service agent agent_id agentId agent_name
+    agentName assistant_id model model_name modelName provider version agent_version release build commit revision branch schema
+    schema_version $schema source origin channel platform locale language lang object
+    timestamp timestamps time ts ts_start ts_end date created created_at createdAt updated_at updatedAt started_at startedAt
+    start_time startTime ended_at endedAt end_time endTime finished_at finishedAt completed_at completedAt recorded_at recordedAt
+    duration latency latency_ms latencyMs elapsed elapsed_ms cost cost_usd
+    index idx step position order sequence seq turn attempt attempts run_index retry retries
+    tag tags label labels title description comment comments note notes score rating feedback category group dataset split
+    temperature seed top_p max_tokens expected expected_output expected_answer expected_tools expected_tool_calls reference ground_truth
+    metadata meta annotations tools tool_choice
+    """
+)
+"""Fields that are neither listed nor examined, whatever their value."""
+
+
+def is_call(value: Json) -> bool:
+    """Return whether an object has the shape of a call: a name or a function, and arguments. A tool that is only declared has a schema."""
+    if not isinstance(value, dict):
+        return False
+    function = value.get("function")
+    if isinstance(function, dict):
+        return "name" in function and _DECLARED.isdisjoint(function) and not _is_schema(function.get("parameters"))
+    if not any(isinstance(value.get(key), str) for key in TOOL_NAMES):
+        return False
+    return _DECLARED.isdisjoint(value) and any(key in value and not _is_schema(value[key]) for key in PASSED)
+
+
+def _is_schema(value: Json) -> bool:
+    return isinstance(value, dict) and ("properties" in value or "$schema" in value or value.get("type") == "object")
+
+
+def list_calls(value: Json) -> list[dict[str, Any]]:
+    """Return the objects with the shape of a call inside a value; JSON text is decoded."""
+    value = decode_container(value)
+    if not isinstance(value, (dict, list)) or not value:
+        return []
+    found: list[dict[str, Any]] = []
+    waiting: list[tuple[Any, int]] = [(value, _DEPTH)]
+    for _ in range(_MAX_SEARCHED):
+        if not waiting:
+            break
+        current, depth = waiting.pop()
+        if isinstance(current, dict):
+            if is_call(current):
+                found.append(current)
+            elif depth:
+                waiting.extend((member, depth - 1) for member in current.values() if isinstance(member, (dict, list)))
+        elif isinstance(current, list) and depth:
+            waiting.extend((member, depth - 1) for member in current if isinstance(member, (dict, list)))
+    return found
+
+
+def name_call(call: Mapping[str, Any]) -> str | None:
+    """Return the name of the tool in an object with the shape of a call."""
+    for key in TOOL_NAMES:
+        value = call.get(key)
+        name = value.get("name") if isinstance(value, dict) else value
+        if isinstance(name, str):
+            return name
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def find_near_miss(key: str) -> Part | None:
+    """Return the part that a key nearly names: `tool_callz` the calls, `anwser` the answer."""
+    plain = key.lower().replace("-", "_")
+    if key in CALL_FIELDS or is_misspelt(key, CALL_FIELDS) or plain in CALL_FIELDS or is_misspelt(plain, CALL_FIELDS):
+        return "tool_calls"
+    if plain in _NOT_NEAR or key in ANSWER_FIELDS:
+        return None
+    return "answer" if is_misspelt(plain, ANSWER_FIELDS) or plain in ANSWER_FIELDS else None
+
+
+def check_field(key: str, value: Json, at: str, unknowns: Unknowns, *, listed: Collection[str] = (), has_answer: bool = False) -> None:
+    """Apply rule b to one unrecognised field; `listed` are the tools of calls that the record lists elsewhere."""
+    if isinstance(value, (dict, list, str)) and value:
+        near = find_near_miss(key)
+        calls = list_calls(value)
+        if calls and not all(name_call(call) in listed for call in calls):
+            unknowns.mark_unrecognised(
+                CALL_PARTS, f"{show(shorten(key, 60))} at {at} looks like tool calls; map it, or move it to metadata"
+            )
+            return
+        if near == "tool_calls" and not listed and not isinstance(value, str):
+            unknowns.mark_unrecognised(CALL_PARTS, f"{show(shorten(key, 60))} at {at} is not read; did you mean tool_calls?")
+            return
+        if near == "answer" and isinstance(value, str) and not has_answer:
+            unknowns.mark_unrecognised(("answer",), f"{show(shorten(key, 60))} at {at} is not read; is it the answer? Map it")
+            return
+    unknowns.ignore(key)
+
+
+def check_fields(
+    entry: Mapping[str, Json],
+    known: Collection[str],
+    at: str,
+    unknowns: Unknowns,
+    *,
+    listed: Collection[str] = (),
+    has_answer: bool = False,
+) -> None:
+    """Apply rule b to every field of an object that is not in `known`."""
+    if isinstance(known, frozenset) and known.issuperset(entry):
+        return  # nearly always
+    for key in list_unrecognised(entry, known):
+        check_field(key, entry[key], at, unknowns, listed=listed, has_answer=has_answer)
+
+
+def list_unrecognised(entry: Iterable[str], known: Collection[str]) -> list[str]:
+    """Return the keys of an object that are neither known nor harmless."""
+    return [key for key in entry if key not in known and key not in HARMLESS and not key.startswith("x-")]
+
+
+def mark_kind(item: Json, kind: str, at: str, unknowns: Unknowns, *, speaks: Part | None = "answer") -> None:
+    """Apply rule a to an item of an unrecognised kind; `speaks` is the part that its text would belong to."""
+    shown = f"{at}: unrecognised kind {show(shorten(kind, 60))}"
+    acts = _ACTING.search(kind) is not None or bool(list_calls(item))
+    if acts:
+        unknowns.mark_unrecognised(CALL_PARTS, f"{shown}, which may be a tool call")
+    if speaks is not None and holds_text(item):
+        unknowns.mark_unrecognised((speaks,), f"{shown}, which contains text")
+    elif not acts:
+        unknowns.ignore(kind)
+
+
+def holds_text(item: Json) -> bool:
+    """Return whether an item contains text that somebody may have said."""
+    if isinstance(item, str):
+        return bool(item.strip())
+    if isinstance(item, list):
+        return any(holds_text(part) for part in item[:100])
+    if not isinstance(item, dict):
+        return False
+    return any(holds_text(item[key]) for key in _TEXT_FIELDS if key in item)
