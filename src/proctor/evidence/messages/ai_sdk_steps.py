@@ -16,7 +16,7 @@ from proctor.evidence.messages.builder import EVERYTHING, Opened
 from proctor.evidence.shared.truncated_conversations import mark_earlier
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import sign_of_end
+from proctor.evidence.unknowns.markers import find_stop_marker
 from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
@@ -145,7 +145,7 @@ def _mark_order(steps: list[dict[str, Any]], at: str, unknowns: Unknowns) -> Non
 
 def _mark_end(reason: Json, at: str, unknowns: Unknowns) -> None:
     # Whether one that stopped to call tools called some is seen by its calls.
-    sign = sign_of_end(reason) if reason not in ("tool-calls", None) else None
+    sign = find_stop_marker(reason) if reason not in ("tool-calls", None) else None
     if sign is not None:
         unknowns.mark_parts(sign.parts, f"{at}: {sign.why}")
 

@@ -30,7 +30,7 @@ from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.truncated_conversations import find_gap, tells_of_gap
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import end_of
+from proctor.evidence.unknowns.endings import find_stop
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, Part
@@ -283,7 +283,7 @@ class Draft:
 
     def end_with(self, reason: Json) -> None:
         """Note why the model stopped: one that stopped to call tools called some."""
-        if end_of(reason) == "calls" and not self.calls:
+        if find_stop(reason) == "tools" and not self.calls:
             self.unknowns.mark("tool_calls", f"{self.at}: the model stopped to call tools ({reason}), and no call is here")
 
     def build(self) -> Message:

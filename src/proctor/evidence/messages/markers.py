@@ -16,7 +16,8 @@ from typing import Any
 from proctor.evidence.messages.builder import Entries
 from proctor.evidence.shared.usage import HOLDERS
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import END_KEYS, end_of, sign_of, sign_of_end, to_plain_key
+from proctor.evidence.unknowns.endings import STOP_FIELDS, find_stop, to_snake_case
+from proctor.evidence.unknowns.markers import find_marker, find_stop_marker
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
@@ -70,7 +71,7 @@ def weigh_steps(document: Json, answers: int, unknowns: Unknowns) -> None:
     holders = [("$", entry), *((f"$.{key}", dict_or_empty(entry.get(key))) for key in _TELLING)]
     for at, holder in holders:
         for key, value in holder.items():
-            if type(value) is int and value > answers and _STEPS.match(to_plain_key(key)):
+            if type(value) is int and value > answers and _STEPS.match(to_snake_case(key)):
                 unknowns.mark_parts(CALL_PARTS, f"{at}.{shorten(key, 40)}: this counts {value}, and the messages have {answers} of them")
 
 
@@ -101,16 +102,18 @@ class _Look:
             elif key in _FOUND:
                 _weigh_sources(key, value, at, self._calls, self._unknowns)
             elif (
-                to_plain_key(key) in END_KEYS or (key == "status" and value == "incomplete") or (key == "reason" and at.endswith("details"))
+                to_snake_case(key) in STOP_FIELDS
+                or (key == "status" and value == "incomplete")
+                or (key == "reason" and at.endswith("details"))
             ):
                 self._weigh_end(value, place)
-            elif (sign := sign_of(key, value, self._calls)) is not None and (self._is_end or sign.parts == CALL_PARTS):
+            elif (sign := find_marker(key, value, self._calls)) is not None and (self._is_end or sign.parts == CALL_PARTS):
                 self._unknowns.mark_parts(sign.parts, f"{place}: {sign.why}")
 
     def _weigh_end(self, value: Json, place: str) -> None:
         # Whether one that stopped to call tools called some, its reader knows: an answer may be given through a tool.
-        words = [word for word in (list_of(value) or [value]) if end_of(word) != "calls"]
-        sign = sign_of_end(words) if self._is_end else None
+        words = [word for word in (list_of(value) or [value]) if find_stop(word) != "tools"]
+        sign = find_stop_marker(words) if self._is_end else None
         if sign is not None:
             self._unknowns.mark_parts(sign.parts, f"{place}: {sign.why}")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from proctor.evidence.shared.usage import HOLDERS
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.markers import END_KEYS, Sign, sign_of, sign_of_end, sign_of_failure, to_plain_key
+from proctor.evidence.unknowns.endings import STOP_FIELDS, find_failure, to_snake_case
+from proctor.evidence.unknowns.markers import RUN, Marker, find_marker, find_stop_marker
 from proctor.evidence.unknowns.members import HARMLESS
 from proctor.evidence.values.text import HTTP_KEYS
 from proctor.model.account import CALL_PARTS
@@ -21,7 +22,7 @@ _DEPTH = 4
 def mark_members(entry: dict[str, Any], keys: Iterable[str], calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns) -> None:
     """Doubt a record whose members say that it is not whole, or that more calls were made than it lists."""
     for key in keys:
-        _mark(key, sign_of(key, entry[key], calls or ()), calls, path, unknowns)
+        _mark(key, find_marker(key, entry[key], calls or ()), calls, path, unknowns)
 
 
 def mark_usage(entry: dict[str, Any], calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns) -> None:
@@ -44,7 +45,7 @@ def mark_answer(body: Json, calls: Sequence[ToolCall] | None, path: str, unknown
         return
     for key, value in body.items():
         if key not in HTTP_KEYS and key not in HARMLESS and not key.startswith("x-"):
-            _mark(key, sign_of(key, value, calls or ()) or sign_of_failure(key, value), calls, path, unknowns)
+            _mark(key, find_marker(key, value, calls or ()) or _find_failure(key, value), calls, path, unknowns)
 
 
 def _look_into(entry: dict[str, Any], calls: Sequence[ToolCall], path: str, unknowns: Unknowns, depth: int) -> None:
@@ -52,7 +53,7 @@ def _look_into(entry: dict[str, Any], calls: Sequence[ToolCall], path: str, unkn
         if isinstance(value, dict) and depth:
             _look_into(value, calls, f"{path}.{shorten(key, 60)}", unknowns, depth - 1)
         else:
-            _mark(key, sign_of(key, value, calls), calls, path, unknowns)
+            _mark(key, find_marker(key, value, calls), calls, path, unknowns)
 
 
 def _mark_ends(value: Json, calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns, depth: int) -> None:
@@ -63,14 +64,19 @@ def _mark_ends(value: Json, calls: Sequence[ToolCall] | None, path: str, unknown
             _mark_ends(member, calls, f"{path}[{index}]", unknowns, depth - 1)
     elif isinstance(value, dict):
         for key, member in value.items():
-            if to_plain_key(key) in END_KEYS:
-                _mark(key, sign_of_end(member, calls or ()), calls, path, unknowns)
+            if to_snake_case(key) in STOP_FIELDS:
+                _mark(key, find_stop_marker(member, calls or ()), calls, path, unknowns)
             elif depth and isinstance(member, (list, dict)):
                 _mark_ends(member, calls, f"{path}.{shorten(key, 60)}", unknowns, depth - 1)
 
 
-def _mark(key: str, sign: Sign | None, calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns) -> None:
+def _mark(key: str, sign: Marker | None, calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns) -> None:
     for part in sign.parts if sign is not None else ():
         # Of calls that nobody recorded nothing is known anyway.
         if sign is not None and (calls is not None or part not in CALL_PARTS):
             unknowns.mark(part, f"{show(shorten(key, 60))} at {path}: {sign.why}")
+
+
+def _find_failure(key: str, value: Json) -> Marker | None:
+    why = find_failure({key: value}, status=False)
+    return None if why is None else Marker(RUN, f"the run failed ({why})")

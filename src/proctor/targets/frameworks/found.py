@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from proctor.evidence.unknowns.markers import end_of, sign_of_end
+from proctor.evidence.unknowns.endings import find_stop
+from proctor.evidence.unknowns.markers import find_stop_marker
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.targets.frameworks.simplify import Budget
@@ -44,7 +45,7 @@ class Found(msgspec.Struct, kw_only=True):
         """Note what the reason why the model stopped leaves open: an answer that was cut is not the whole of it."""
         word = getattr(reason, "value", reason)
         # Whether one that stopped to call tools called some is seen by its calls.
-        sign = sign_of_end(word) if isinstance(word, str) and end_of(word) != "calls" else None
+        sign = find_stop_marker(word) if isinstance(word, str) and find_stop(word) != "tools" else None
         if sign is not None:
             self.mark(sign.parts, sign.why)
 
