@@ -1,0 +1,112 @@
+"""One harmless field anywhere changes no account.
+
+Insert one field that nobody knows into any object of any recorded format and read again: every part of the evidence is the same, and so
+is what is unknown. Only the list of ignored fields, notes and metadata may differ. `PROCTOR_HARMLESS_PLACES` sets how many places are
+tried; they are spread evenly over formats and documents with a fixed seed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.errors import EvidenceError
+from proctor.evidence.reading import read_document
+from proctor.model.evidence import Evidence
+from tests.evidence.harmless import ATTRIBUTES, NAMES, VALUES, Document, Insertion, Place, documents, is_attribute
+
+PLACES = int(os.environ.get("PROCTOR_HARMLESS_PLACES", "3000"))
+FORMATS = tuple(documents())
+SHOWN = 10
+PARTS = ("tool_calls", "text", "body", "input", "usage", "turns", "nodes", "state", "error")
+
+
+def read(value: Any, read_as: str | None) -> list[Evidence] | str:
+    """The evidence of a document, or why it is rejected."""
+    try:
+        return read_document(value, format=read_as)
+    except EvidenceError as error:
+        return error.message
+
+
+def parts_of(evidence: Evidence, inserted: str | None = None) -> dict[str, Any]:
+    """Every part of an evidence and the account, without the inserted field where a part passes an object on as it came."""
+    found = {part: _without(msgspec.to_builtins(getattr(evidence, part)), inserted) for part in PARTS}
+    for entry in (*(found["turns"] or ()), *(found["nodes"] or ())):
+        for key in ("metadata", "notes"):
+            entry.pop(key, None)
+    return found | {"unknown": dict(evidence.account.unknown) if evidence.account is not None else {}}
+
+
+def _without(value: Any, name: str | None) -> Any:
+    if isinstance(value, dict):
+        return {key: _without(member, name) for key, member in value.items() if key != name}
+    return [_without(member, name) for member in value] if isinstance(value, (list, tuple)) else value
+
+
+@cache
+def prepare(document: Document) -> tuple[Any, list[dict[str, Any]], list[list[Place]]]:
+    """A document, its parts, and its places grouped by their form; no groups for a document that is not read."""
+    value = document.load()
+    found = read(value, document.read_as)
+    if isinstance(found, str) or not found:
+        return value, [], []
+    groups: dict[tuple[Any, ...], list[Place]] = {}
+    for place in document.find_places(value):
+        groups.setdefault(tuple("*" if isinstance(step, int) else step for step in place), []).append(place)
+    return value, [parts_of(evidence) for evidence in found], list(groups.values())
+
+
+def insertions(format: str) -> Iterator[tuple[Document, Insertion]]:
+    """The share of a format: its documents in turns, and in each of them the forms of places alike."""
+    index = FORMATS.index(format)
+    share = PLACES // len(FORMATS) + (index < PLACES % len(FORMATS))
+    draw = random.Random(f"{format} 1")
+    readable = [document for document in draw.sample(documents()[format], len(documents()[format])) if is_used(document, share, format)]
+    for number in range(share):
+        document = readable[number % len(readable)]
+        value, _, groups = prepare(document)
+        place = draw.choice(draw.choice(groups))
+        name = draw.choice(ATTRIBUTES + NAMES if is_attribute(place) else NAMES)
+        yield document, Insertion(place, name, draw.choice(VALUES))
+        del value
+
+
+def is_used(document: Document, share: int, format: str) -> bool:
+    return bool(prepare(document)[2])
+
+
+def find_changes(document: Document, insertion: Insertion) -> list[str]:
+    """What differs after an insertion."""
+    value, before, _ = prepare(document)
+    found = read(insertion.into(value), document.read_as)
+    if isinstance(found, str):
+        return [f"rejected: {found.splitlines()[0]}"]
+    after = [parts_of(evidence, insertion.name) for evidence in found]
+    if len(before) != len(after):
+        return [f"{len(before)} runs became {len(after)}"]
+    return [
+        f"{part}: {old[part]!r:.150} became {new[part]!r:.150}" for old, new in zip(before, after, strict=True) for part in old if old[part] != new[part]
+    ]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.timeout(60 + PLACES // 50)
+def test_a_harmless_field_changes_no_evidence_and_makes_nothing_unknown(format: str) -> None:
+    tried, wrong = 0, []
+    for document, insertion in insertions(format):
+        tried += 1
+        if changes := find_changes(document, insertion):
+            wrong.append(f"{document.format}, {document.name}: {insertion}\n    " + "\n    ".join(changes[:3]))
+    assert not wrong, f"{len(wrong)} of {tried} places\n" + "\n".join(wrong[:SHOWN])
+
+
+def test_the_places_are_spread_over_all_formats() -> None:
+    assert len(FORMATS) >= 40
+    assert len(set(NAMES)) >= 25
