@@ -53,6 +53,7 @@ torture: .venv/.ready
 	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/test_openapi.py
 	PROCTOR_EVERY_DATABASE=1 $(BIN)/python -m pytest -m live -q tests/rest --ignore tests/rest/test_openapi.py
 	PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
+	PROCTOR_HARMLESS_PLACES=30000 $(BIN)/python -m pytest -q tests/evidence/test_harmless_fields.py
 	PROCTOR_EXAMPLES=10 $(BIN)/python -m pytest -q -m "hypothesis and not live"
 	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/test_fhir_second_opinion.py
 	PROCTOR_PAGE_LATENCY_MS=700 $(BIN)/python -m pytest -m live -q tests/live -k browser

@@ -7,8 +7,10 @@ state) holds no places: a field in there is one more value.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,9 +18,9 @@ import msgspec
 from tests.evidence import framework_facts, message_samples
 from tests.evidence.mutants import JSON, Mutation, Place, apply
 from tests.evidence.mutations import PAYLOAD
-from tests.evidence.test_readers import SAMPLES
 from tests.tables import load
 
+SAMPLES = Path(__file__).parent / "samples"
 NAMES = (
     *("is_cached", "cache_hint", "billing", "service_tier_v2", "moderation", "latency_breakdown", "x_request_cost", "trace_flags"),
     *("safety_ratings", "prompt_cache_key", "audio_timestamps", "region_hint", "reasoning_effort_used", "experiment", "vendor_extensions"),
@@ -88,14 +90,23 @@ def any_value(value: Any) -> dict[str, Any]:
             return {"kvlistValue": {"values": [{"key": key, "value": any_value(entry)} for key, entry in value.items()]}}
 
 
+def names_at(document: Any, place: Place) -> frozenset[str]:
+    """The names that are taken at a place."""
+    for step in place:
+        document = json.loads(document) if step == JSON else document[step]
+    return frozenset(document if isinstance(document, dict) else (entry["key"] for entry in document))
+
+
 def is_attribute(place: Place) -> bool:
     return bool(place) and place[-1] == "attributes"
 
 
 _SCHEMAS = frozenset(("schema", "input_schema", "inputSchema", "json_schema", "output_schema", "parsed", "properties"))
 _STATES = frozenset(("state", "stateDelta", "state_delta", "session_state", "artifactDelta", "artifact_delta", "structured_output"))
-_MESSAGES = PAYLOAD | _SCHEMAS | _STATES | {"output", "toolOutput", "requestedAuthConfigs", "requested_auth_configs"}
-_RESULT_TYPES = ("tool_result", "tool-result", "tool-return", "function_result", "mcp_tool_result", "toolResult", "tool_call_result")
+_BY_ID = frozenset(("requestedAuthConfigs", "requested_auth_configs", "requestedToolConfirmations", "requested_tool_confirmations"))
+_MESSAGES = PAYLOAD | _SCHEMAS | _STATES | _BY_ID | {"output", "outputs", "toolResult", "toolResponse", "tool_call_result"}
+_RESULTS = re.compile(r"result|return|output$|^tool$|^function$", re.IGNORECASE)
+"""Kinds and roles of what holds a result of a tool."""
 
 
 def _walk(value: Any, place: Place, payload: frozenset[str], named: frozenset[str]) -> Iterator[Place]:
@@ -123,20 +134,22 @@ def _inside_messages(value: Any, place: Place) -> Iterator[Place]:
     if not isinstance(value, dict):
         return
     yield place
-    is_result = any(value.get(kind) in _RESULT_TYPES for kind in ("type", "part_kind")) or value.get("role") in ("tool", "function")
+    is_result = any(_RESULTS.search(str(value.get(key))) for key in ("type", "part_kind", "role"))
     for key, member in value.items():
-        # A Response lists its items under `output`, a session keeps messages under `state`; elsewhere these belong to the agent.
+        # A Response lists its items under `output`, a session has its messages under `state`; elsewhere these belong to the agent.
         is_envelope = (key == "output" and not place and isinstance(member, list)) or (key == "state" and value.get("type") == "session")
         if key in _MESSAGES and not is_envelope:
             continue
-        if key in _RESULT_TYPES or (key == "content" and is_result and not _is_list_of(member, _RESULT_TYPES)):
+        if is_result and key in ("content", "items") and not _is_list_of_results(member):
             continue
         yield from _inside_messages(member, (*place, key))
 
 
-def _is_list_of(value: Any, kinds: tuple[str, ...]) -> bool:
-    """Whether a list holds blocks with results, and not a result itself."""
-    return isinstance(value, list) and all(isinstance(entry, dict) and (entry.get("type") in kinds or kinds[-1] in entry) for entry in value)
+def _is_list_of_results(value: Any) -> bool:
+    """Return whether a list holds blocks with results, and is not a result itself."""
+    return isinstance(value, list) and all(
+        isinstance(entry, dict) and any(_RESULTS.search(str(entry.get(key, ""))) for key in ("type", "content_type")) for entry in value
+    )
 
 
 _CAPTURED = frozenset(
@@ -169,16 +182,26 @@ def _inside_spans(value: Any, place: Place) -> Iterator[Place]:
             yield from _inside_spans(member, (*place, key))
 
 
+_ANSWERS = {
+    "output.value": ("openinference.span.kind", ("LLM",)),
+    "langfuse.observation.output": ("langfuse.observation.type", ("generation",)),
+    "mlflow.spanOutputs": ("mlflow.spanType", ("CHAT_MODEL", '"CHAT_MODEL"', "LLM", '"LLM"')),
+}
+"""Attributes that hold what a provider answered, if the span is one of a model."""
+
+
 def _inside_attributes(attributes: Any, place: Place) -> Iterator[Place]:
     if isinstance(attributes, dict):
-        found = ((key, (*place, key), value) for key, value in attributes.items())
+        found = [(key, (*place, key), value) for key, value in attributes.items()]
     else:
-        found = (
+        found = [
             (entry["key"], (*place, index, "value", "stringValue"), entry.get("value", {}).get("stringValue"))
             for index, entry in enumerate(attributes)
-        )
+        ]
+    values = {key: value for key, _, value in found}
     for key, inner, value in found:
-        if key not in _CAPTURED:
+        kind, kinds = _ANSWERS.get(key, ("", ()))
+        if key not in _CAPTURED and values.get(kind) not in kinds:
             continue
         if isinstance(value, str):
             try:
@@ -191,12 +214,13 @@ def _inside_attributes(attributes: Any, place: Place) -> Iterator[Place]:
 
 
 _CALLS = frozenset(("arguments", "args", "input", "toolInput", "result", "output", "toolOutput", "parameters"))
-_PLAIN = _CALLS | {"metadata", "context", "body", "state", "error", "account"}
-_MIBO = _CALLS | {"metadata", "externalMetadata", "context", "json", "items", "error", "runData"}
-_N8N = frozenset(("json", "parameters", "credentials", "settings", "pinData", "staticData", "executionData", "startData", "error"))
-_N8N_NAMED = frozenset(("runData", "connections"))
-_FLOWISE = _CALLS | {"json", "state", "chatHistory", "availableTools", "error"}
-_MCPLAB = frozenset(("input", "metrics"))
+_PLAIN = _CALLS | {"metadata", "context", "body", "state", "error", "account", "tool_callz", "argumentz", "toolz"}
+_MIBO = _CALLS | {"metadata", "externalMetadata", "context", "json", "items", "error", "runData", "booking", "made", "tool_callz"}
+_N8N = frozenset(("json", "parameters", "credentials", "settings", "pinData", "staticData", "executionData", "startData", "error", "connections"))
+_N8N_NAMED = frozenset(("runData",))
+_FLOWISE = _CALLS | {"json", "state", "chatHistory", "availableTools", "error", "usedToolz"}
+_UNUSED = frozenset(("empty-object", "whole-response-as-text", "what-the-phoenix-exporter-of-an-agentflow-sends"))
+"""Rows without a known field, whose answer is the whole document, or that are traces."""
 
 
 def _walker(payload: frozenset[str], named: frozenset[str] = frozenset()) -> Callable[[Any], Iterator[Place]]:
@@ -205,7 +229,7 @@ def _walker(payload: frozenset[str], named: frozenset[str] = frozenset()) -> Cal
 
 def _rows(table: str, find_places: Callable[[Any], Iterator[Place]]) -> Iterator[Document]:
     for row in load(f"evidence/cases/{table}.yaml"):
-        if "error" not in row:
+        if "error" not in row and row["id"] not in _UNUSED:
             yield Document(table, row["id"], lambda row=row: _given(row), row.get("format"), find_places)
 
 
@@ -252,7 +276,7 @@ def documents() -> dict[str, tuple[Document, ...]]:
         _rows("mibo", _walker(_MIBO)),
         _rows("n8n", _walker(_N8N, _N8N_NAMED)),
         _rows("flowise", _walker(_FLOWISE)),
-        _rows("mcplab", _walker(_MCPLAB)),
+        _rows("mcplab", find_message_places),
         _rows("otlp", find_span_places),
         _rows("spans", find_span_places),
         _rows("messages", find_message_places),

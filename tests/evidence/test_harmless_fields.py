@@ -19,7 +19,7 @@ import pytest
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Evidence
-from tests.evidence.harmless import ATTRIBUTES, NAMES, VALUES, Document, Insertion, Place, documents, is_attribute
+from tests.evidence.harmless import ATTRIBUTES, NAMES, VALUES, Document, Insertion, Place, documents, is_attribute, names_at
 
 PLACES = int(os.environ.get("PROCTOR_HARMLESS_PLACES", "3000"))
 FORMATS = tuple(documents())
@@ -35,16 +35,16 @@ def read(value: Any, read_as: str | None) -> list[Evidence] | str:
         return error.message
 
 
-def parts_of(evidence: Evidence, inserted: str | None = None) -> dict[str, Any]:
-    """Every part of an evidence and the account, without the inserted field where a part passes an object on as it came."""
-    found = {part: _without(msgspec.to_builtins(getattr(evidence, part)), inserted) for part in PARTS}
+def parts_of(evidence: Evidence) -> dict[str, Any]:
+    """Every part of an evidence, and what is unknown."""
+    found = {part: msgspec.to_builtins(getattr(evidence, part)) for part in PARTS}
     for entry in (*(found["turns"] or ()), *(found["nodes"] or ())):
         for key in ("metadata", "notes"):
             entry.pop(key, None)
     return found | {"unknown": dict(evidence.account.unknown) if evidence.account is not None else {}}
 
 
-def _without(value: Any, name: str | None) -> Any:
+def _without(value: Any, name: str) -> Any:
     if isinstance(value, dict):
         return {key: _without(member, name) for key, member in value.items() if key != name}
     return [_without(member, name) for member in value] if isinstance(value, (list, tuple)) else value
@@ -59,40 +59,39 @@ def prepare(document: Document) -> tuple[Any, list[dict[str, Any]], list[list[Pl
         return value, [], []
     groups: dict[tuple[Any, ...], list[Place]] = {}
     for place in document.find_places(value):
-        groups.setdefault(tuple("*" if isinstance(step, int) else step for step in place), []).append(place)
+        form = tuple("*" if isinstance(step, int) or "runData" in place[index - 1 : index] else step for index, step in enumerate(place))
+        groups.setdefault(form, []).append(place)
     return value, [parts_of(evidence) for evidence in found], list(groups.values())
 
 
 def insertions(format: str) -> Iterator[tuple[Document, Insertion]]:
-    """The share of a format: its documents in turns, and in each of them the forms of places alike."""
-    index = FORMATS.index(format)
-    share = PLACES // len(FORMATS) + (index < PLACES % len(FORMATS))
-    draw = random.Random(f"{format} 1")
-    readable = [document for document in draw.sample(documents()[format], len(documents()[format])) if is_used(document, share, format)]
-    for number in range(share):
-        document = readable[number % len(readable)]
+    """The share of a format: its documents in turns, and in each of them every form of places alike."""
+    share = PLACES // len(FORMATS) + (FORMATS.index(format) < PLACES % len(FORMATS))
+    draw = random.Random(format)
+    waiting = draw.sample(documents()[format], len(documents()[format]))
+    for _ in range(share):
+        document = next(document for document in iter(lambda: waiting.pop(0), None) if prepare(document)[2])
+        waiting.append(document)
         value, _, groups = prepare(document)
         place = draw.choice(draw.choice(groups))
-        name = draw.choice(ATTRIBUTES + NAMES if is_attribute(place) else NAMES)
-        yield document, Insertion(place, name, draw.choice(VALUES))
-        del value
-
-
-def is_used(document: Document, share: int, format: str) -> bool:
-    return bool(prepare(document)[2])
+        names = [name for name in (ATTRIBUTES + NAMES if is_attribute(place) else NAMES) if name not in names_at(value, place)]
+        yield document, Insertion(place, draw.choice(names), draw.choice(VALUES))
 
 
 def find_changes(document: Document, insertion: Insertion) -> list[str]:
-    """What differs after an insertion."""
+    """What differs after an insertion, other than the inserted field where a part passes an object on as it came."""
     value, before, _ = prepare(document)
     found = read(insertion.into(value), document.read_as)
     if isinstance(found, str):
         return [f"rejected: {found.splitlines()[0]}"]
-    after = [parts_of(evidence, insertion.name) for evidence in found]
+    after = [parts_of(evidence) for evidence in found]
     if len(before) != len(after):
         return [f"{len(before)} runs became {len(after)}"]
     return [
-        f"{part}: {old[part]!r:.150} became {new[part]!r:.150}" for old, new in zip(before, after, strict=True) for part in old if old[part] != new[part]
+        f"{part}: {old[part]!r:.150} became {new[part]!r:.150}"
+        for old, new in zip(before, after, strict=True)
+        for part in old
+        if old[part] != new[part] and _without(old[part], insertion.name) != _without(new[part], insertion.name)
     ]
 
 
