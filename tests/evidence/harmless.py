@@ -216,7 +216,9 @@ def _inside_attributes(attributes: Any, place: Place) -> Iterator[Place]:
 _CALLS = frozenset(("arguments", "args", "input", "toolInput", "result", "output", "toolOutput", "parameters"))
 _PLAIN = _CALLS | {"metadata", "context", "body", "state", "error", "account", "tool_callz", "argumentz", "toolz"}
 _MIBO = _CALLS | {"metadata", "externalMetadata", "context", "json", "items", "error", "runData", "booking", "made", "tool_callz"}
-_N8N = frozenset(("json", "parameters", "credentials", "settings", "pinData", "staticData", "executionData", "startData", "error", "connections"))
+_N8N = frozenset(
+    ("json", "parameters", "credentials", "settings", "pinData", "staticData", "executionData", "startData", "error", "connections")
+)
 _N8N_NAMED = frozenset(("runData",))
 _FLOWISE = _CALLS | {"json", "state", "chatHistory", "availableTools", "error", "usedToolz"}
 _UNUSED = frozenset(("empty-object", "whole-response-as-text", "what-the-phoenix-exporter-of-an-agentflow-sends"))

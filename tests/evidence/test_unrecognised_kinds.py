@@ -6,9 +6,9 @@ reader lists, or one field with the shape of calls.
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -26,7 +26,7 @@ LISTS = ("content", "parts", "contents", "blocks", "items")
 ACTING: tuple[tuple[str, dict[str, Any]], ...] = (
     ("computer_use_v3", {"name": "click", "input": {"x": 1}}),
     ("gadget", {"name": "click", "parameters": {"x": 1}}),
-    *((kind, {"id": "z1"}) for kind in ("remote_tool_v9", "function_stream", "batched_call", "action_log", "command_exec", "code_cell")),
+    *((kind, {"id": "z1"}) for kind in ("remote_tool_v9", "function_stream", "call_stream_v2", "action_log", "command_exec", "code_cell")),
 )
 """Kinds with a name and arguments, and kinds whose name alone says that they may act."""
 SPOKEN = "By the way, I have also closed your account."
@@ -42,6 +42,8 @@ class Blocks(NamedTuple):
     """The key of a block's kind; None if a block is an object with one key, which is its kind."""
     is_text: bool = False
     """Whether the message has a text where its format also allows a list of blocks."""
+    first: int = 0
+    """Where the agent's own entries begin; the first item is what the user said."""
 
 
 def find_blocks(value: Any, place: Place = ()) -> Iterator[Blocks]:
@@ -50,6 +52,8 @@ def find_blocks(value: Any, place: Place = ()) -> Iterator[Blocks]:
         for index, member in enumerate(value):
             yield from find_blocks(member, (*place, index))
     if not isinstance(value, dict):
+        return
+    if value.get("from_history"):
         return
     if is_of_agent(value):
         for key in LISTS:
@@ -84,8 +88,10 @@ def has_calls_only(listed: list[Any]) -> bool:
 
 def find_items(value: Any, place: Place = ()) -> Iterator[Blocks]:
     """Every list of items or events, which have kinds themselves."""
-    if isinstance(value, list) and any(isinstance(entry, dict) and entry.get("type") in ITEM_TYPES for entry in value):
-        yield Blocks(place, "type")
+    if isinstance(value, list) and any(
+        isinstance(entry, dict) and entry.get("type") in ITEM_TYPES and "contents" not in entry for entry in value
+    ):
+        yield Blocks(place, "type", first=1)
     members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for step, member in members:
         if step not in ("content", "contents"):
@@ -123,13 +129,13 @@ def is_known(evidence: Evidence | str, part: str = "tool_calls") -> bool:
     )
 
 
-def miss(document: Any, part: str, told: str) -> Iterator[str]:
+def miss(document: Any, part: str, label: str) -> Iterator[str]:
     """What is wrong if a part of a changed document is known."""
     evidence = one(document)
     if isinstance(evidence, str):
-        yield f"{told}: {evidence}"
+        yield f"{label}: {evidence}"
     elif evidence.account is None or part not in evidence.account.unknown:
-        yield f"{told}: {part} are known"
+        yield f"{label}: {part} are known"
 
 
 def known_scenarios(name: str, part: str = "tool_calls") -> Iterator[tuple[str, Any]]:
@@ -143,38 +149,28 @@ each_sample = pytest.mark.parametrize("name", NAMES)
 
 
 @each_sample
-def test_an_unrecognised_block_that_may_act_makes_the_calls_unknown(name: str) -> None:
+def test_an_unrecognised_kind_that_may_act_makes_the_calls_unknown(name: str) -> None:
     wrong: list[str] = []
-    for told, document in known_scenarios(name):
-        for blocks in find_blocks(document):
+    for label, document in known_scenarios(name):
+        for blocks in (*find_blocks(document), *find_items(document)):
             if blocks.is_text and not is_known(one(with_block(document, blocks, {"type": "text", "text": "!"}, 0))):
                 continue  # a format whose messages have no lists
             for kind, members in ACTING:
                 made = block(blocks, kind, members)
-                wrong += miss(with_block(document, blocks, made, 0), "tool_calls", f"{told}: {json.dumps(made)} at {blocks.place}")
-    assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:10])
-
-
-@each_sample
-def test_an_unrecognised_item_that_may_act_makes_the_calls_unknown(name: str) -> None:
-    wrong: list[str] = []
-    for told, document in known_scenarios(name):
-        for blocks in find_items(document):
-            for kind, members in ACTING:
-                made = block(blocks, kind, members)
-                wrong += miss(with_block(document, blocks, made, 1), "tool_calls", f"{told}: {json.dumps(made)} at {blocks.place}")
+                changed = with_block(document, blocks, made, at=blocks.first)
+                wrong += miss(changed, "tool_calls", f"{label}: {json.dumps(made)} at {blocks.place}")
     assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:10])
 
 
 @each_sample
 def test_an_unrecognised_block_that_speaks_makes_the_answer_unknown(name: str) -> None:
     wrong: list[str] = []
-    for told, document in known_scenarios(name, "answer"):
+    for label, document in known_scenarios(name, "answer"):
         for blocks in list(find_blocks(document))[-1:]:
             if blocks.is_text and not is_known(one(with_block(document, blocks, {"type": "text", "text": "!"}, 0)), "answer"):
                 continue
             made = block(blocks, "narration", {"text": SPOKEN})
-            wrong += miss(with_block(document, blocks, made, -1), "answer", f"{told}: {json.dumps(made)} at {blocks.place}")
+            wrong += miss(with_block(document, blocks, made, -1), "answer", f"{label}: {json.dumps(made)} at {blocks.place}")
     assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:10])
 
 
@@ -182,13 +178,13 @@ def test_an_unrecognised_block_that_speaks_makes_the_answer_unknown(name: str) -
 @pytest.mark.parametrize("field", ["extra_calls", "tool_callz"])
 def test_an_unrecognised_field_with_calls_makes_the_calls_unknown(name: str, field: str) -> None:
     wrong: list[str] = []
-    for told, document in known_scenarios(name):
+    for label, document in known_scenarios(name):
         for place in {blocks.place[: last_index(blocks.place) + 1] for blocks in find_blocks(document)}:
             changed = apply(document, ("insert", place, lambda message: {**message, field: CALLS}))
-            wrong += miss(changed, "tool_calls", f"{told}: {field} at {place}")
+            wrong += miss(changed, "tool_calls", f"{label}: {field} at {place}")
         around = document if isinstance(document, dict) else {"messages": document}
         if is_known(one(around)):
-            wrong += miss({**around, field: CALLS}, "tool_calls", f"{told}: {field} next to the messages")
+            wrong += miss({**around, field: CALLS}, "tool_calls", f"{label}: {field} next to the messages")
     assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:10])
 
 
@@ -203,7 +199,6 @@ SPANS: dict[str, dict[str, Any]] = {
     "invoke_command": {"gen_ai.operation.name": "invoke_command", "gen_ai.command.name": "click", "gen_ai.command.arguments": '{"x": 1}'},
 }
 """Spans of kinds that no convention lists, with arguments."""
-Change = Callable[[dict[str, Any]], None]
 
 
 def spans_of(document: Any) -> Iterator[tuple[list[Any], dict[str, Any]]]:
@@ -215,18 +210,24 @@ def spans_of(document: Any) -> Iterator[tuple[list[Any], dict[str, Any]]]:
                     yield scope["spans"], span
 
 
-def by_trace(document: Any) -> dict[str, Evidence]:
+def find_known(document: Any) -> dict[str, bool]:
+    """Whether the calls are known, by trace."""
     try:
-        return {str(evidence.metadata.get("trace_id")): evidence for evidence in read_document(document)}
+        return {str(evidence.metadata.get("trace_id")): is_known(evidence) for evidence in read_document(document)}
     except EvidenceError:
         return {}
 
 
-def still_known(document: Any, changed: Any, traces: set[str]) -> set[str]:
-    """The traces among these whose calls are known before and after a change."""
-    before, after = by_trace(document), by_trace(changed)
-    assert not traces or before
-    return {trace for trace in traces if is_known(before.get(trace, "")) and (trace not in after or is_known(after[trace]))}
+@cache
+def known_before(sample: Document) -> dict[str, bool]:
+    return find_known(sample.load())
+
+
+def still_known(sample: Document, changed: Any, traces: set[str]) -> set[str]:
+    """The traces among these whose calls are known before a change, and after it or not read at all."""
+    known = {trace for trace in traces if known_before(sample).get(trace)}
+    after = find_known(changed) if known else {}
+    return {trace for trace in known if after.get(trace, True)}
 
 
 @pytest.mark.parametrize("format", TRACES)
@@ -239,8 +240,7 @@ def test_a_span_of_an_unrecognised_kind_that_may_act_makes_the_calls_unknown(for
 
 def with_acting_spans(sample: Document, kind: str) -> set[str]:
     """Add a span below the first span of every trace; return the traces whose calls are still known."""
-    document = sample.load()
-    changed, traces = copy.deepcopy(document), set[str]()
+    changed, traces = sample.load(), set[str]()
     for listed, span in list(spans_of(changed)):
         if not span.get("parentSpanId") and span["traceId"] not in traces:
             traces.add(span["traceId"])
@@ -249,7 +249,7 @@ def with_acting_spans(sample: Document, kind: str) -> set[str]:
                 {key: span[key] for key in ("traceId", "kind", "startTimeUnixNano", "endTimeUnixNano", "flags") if key in span}
                 | {"spanId": "ffffffffffffffff", "parentSpanId": span["spanId"], "name": "click", "status": {}, "attributes": attributes}
             )
-    return still_known(document, changed, traces)
+    return still_known(sample, changed, traces)
 
 
 @pytest.mark.parametrize("format", TRACES)
@@ -260,12 +260,12 @@ def test_an_unrecognised_part_of_captured_messages_makes_the_calls_unknown(forma
 
 
 def with_acting_parts(sample: Document) -> set[str]:
-    """Add a part to the agent's last captured message of every trace; return the traces whose calls are still known."""
-    document = sample.load()
-    changed = copy.deepcopy(document)
+    """Add a part to the last message of a model in every trace; return the traces whose calls are still known."""
+    changed = sample.load()
     captured = {
         span["traceId"]: attribute["value"]
         for _, span in spans_of(changed)
+        if is_of_model(span)
         for attribute in span.get("attributes", ())
         if attribute["key"] == "gen_ai.output.messages" and "parts" in attribute["value"].get("stringValue", "")
     }
@@ -274,4 +274,9 @@ def with_acting_parts(sample: Document) -> set[str]:
         messages = json.loads(value["stringValue"])
         messages[-1]["parts"].append({"type": kind, **members})
         value["stringValue"] = json.dumps(messages)
-    return still_known(document, changed, set(captured)) if captured else set()
+    return still_known(sample, changed, set(captured))
+
+
+def is_of_model(span: dict[str, Any]) -> bool:
+    values = {attribute["key"]: attribute["value"].get("stringValue") for attribute in span.get("attributes", ())}
+    return values.get("gen_ai.operation.name") in ("chat", "generate_content") or values.get("openinference.span.kind") == "LLM"
