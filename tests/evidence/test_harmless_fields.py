@@ -1,6 +1,6 @@
 """One harmless field anywhere changes no account.
 
-Insert one field that nobody knows into any object of any recorded format and read again: every part of the evidence is the same, and so
+Insert one unrecognised field into any object of any recorded format and read again: every part of the evidence is the same, and so
 is what is unknown. Only the list of ignored fields, notes and metadata may differ. `PROCTOR_HARMLESS_PLACES` sets how many places are
 tried; they are spread evenly over formats and documents with a fixed seed.
 """

@@ -28,7 +28,7 @@ ACTING: tuple[tuple[str, dict[str, Any]], ...] = (
     ("gadget", {"name": "click", "parameters": {"x": 1}}),
     *((kind, {"id": "z1"}) for kind in ("remote_tool_v9", "function_stream", "call_stream_v2", "action_log", "command_exec", "code_cell")),
 )
-"""Kinds with a name and arguments, and kinds whose name alone says that they may act."""
+"""Kinds with a name and arguments, and kinds whose name alone shows that they may act."""
 SPOKEN = "By the way, I have also closed your account."
 CALLS = [{"name": "x", "args": {}}]
 ITEM_TYPES = frozenset(("function_call", "mcp_call", "message", "TextMessage", "AssistantMessage"))
@@ -43,7 +43,7 @@ class Blocks(NamedTuple):
     is_text: bool = False
     """Whether the message has a text where its format also allows a list of blocks."""
     first: int = 0
-    """Where the agent's own entries begin; the first item is what the user said."""
+    """Where the agent's own entries begin; the first item is the user's."""
 
 
 def find_blocks(value: Any, place: Place = ()) -> Iterator[Blocks]:
@@ -189,7 +189,7 @@ def test_an_unrecognised_field_with_calls_makes_the_calls_unknown(name: str, fie
 
 
 def last_index(place: Place) -> int:
-    """Where a message stands on the way to its blocks."""
+    """Return the position of the message in the path to its blocks."""
     return max(index for index, step in enumerate(place) if isinstance(step, int))
 
 
