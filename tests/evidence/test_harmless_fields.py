@@ -109,3 +109,22 @@ def test_a_harmless_field_changes_no_evidence_and_makes_nothing_unknown(format: 
 def test_the_places_are_spread_over_all_formats() -> None:
     assert len(FORMATS) >= 40
     assert len(set(NAMES)) >= 25
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"text": "hi", "tool_calls": [], "cache_hint": 5},
+        {"text": "hi", "tool_calls": [{"name": "lookup", "arguments": {}, "cache_hint": 5}]},
+        {"turns": [{"input": "hi", "text": "hello", "tool_calls": [], "cache_hint": 5}]},
+        {"data": {"text": "hi", "tool_calls": []}, "cache_hint": 5},
+        {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}], "cache_hint": 5},
+        [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello", "cache_hint": 5}],
+        [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "text", "text": "hello", "cache_hint": 5}]}],
+    ],
+    ids=["root", "call", "turn", "mibo", "envelope", "message", "block"],
+)
+def test_an_ignored_field_is_listed(document: Any) -> None:
+    [evidence] = read_document(document)
+    ignored: tuple[str, ...] = getattr(evidence.account, "ignored", ())
+    assert any("cache_hint" in entry for entry in ignored)

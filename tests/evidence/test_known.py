@@ -1,6 +1,6 @@
 """Claims over documents that were once decided wrongly: a false refusal or a false green.
 
-`claims` are checks with their fields, the outcome (or a list of allowed ones) and its `code`. `case` is the outcome of a case with all of them.
+`claims` are checks with their fields, the outcome (or a list of allowed ones) and its `code`. `case` is the outcome of the whole case.
 """
 
 from __future__ import annotations
