@@ -45,7 +45,7 @@ test-live-others: .venv/.ready
 
 # The crash tests, twenty rounds instead of two; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers, and of
 # one tenant's patterns and voices beside another tenant; a hundred runs ended by signals; a hundred thousand changed suites, recordings and requests, two hundred requests
-# for each operation, and all tests of REST on both databases; ten times the examples of every property; every search of FHIR that an independent server answers beside ours;
+# for each operation, and all tests of REST on both databases; thirty thousand harmless fields; ten times the examples of every property; every search of FHIR that an independent server answers beside ours;
 # the browser tests with scripts that come 700 ms after their page.
 torture: .venv/.ready
 	PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live tests/rest/test_doorstep.py -k "doorstep or flood"
@@ -53,6 +53,7 @@ torture: .venv/.ready
 	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/test_openapi.py
 	PROCTOR_EVERY_DATABASE=1 $(BIN)/python -m pytest -m live -q tests/rest --ignore tests/rest/test_openapi.py
 	PROCTOR_FUZZ_EXAMPLES=110000 PROCTOR_PAIRS=200 $(BIN)/python -m pytest -q tests/fuzz tests/evidence/test_never_green.py
+	PROCTOR_HARMLESS_PLACES=30000 $(BIN)/python -m pytest -q tests/evidence/test_harmless_fields.py
 	PROCTOR_EXAMPLES=10 $(BIN)/python -m pytest -q -m "hypothesis and not live"
 	PROCTOR_FHIR_SEARCHES=all $(BIN)/python -m pytest -m live -q tests/live/test_fhir_second_opinion.py
 	PROCTOR_PAGE_LATENCY_MS=700 $(BIN)/python -m pytest -m live -q tests/live -k browser
