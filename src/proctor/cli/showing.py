@@ -131,7 +131,7 @@ def choose_exit_code(run: RunResult, *, strict: bool = False) -> int:
     """Return the exit code for the outcome of a run; `strict` wants every case and every record to have met."""
     if run.incomplete is not None:
         return Exit.INTERRUPTED
-    if strict and run.unmet.any:
+    if strict and run.unmet.fails_strict:
         return Exit.USAGE
     if run.outcome == "skip":
         return Exit.NOTHING
@@ -149,7 +149,8 @@ def print_unmet(run: RunResult) -> None:
     if run.unmet != Unmet():
         from proctor.report.wording import unmet_words  # most runs have nothing to say here
 
-        print(unmet_words(run.unmet), file=sys.stderr)
+        if words := unmet_words(run.unmet):
+            print(words, file=sys.stderr)
 
 
 def print_incomplete(run: RunResult) -> None:
