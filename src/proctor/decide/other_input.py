@@ -93,9 +93,9 @@ def has_other_input(case: Case, evidence: Evidence) -> bool:
     contain one message of a conversation, or go on after the only message of a case.
     """
     asked, recorded = list_messages(case), list_recorded_messages(evidence)
-    if asked == recorded or not all(isinstance(text, str) and text.strip() for text in (*asked, *recorded)):
+    if not asked or not recorded or asked == recorded:
         return False
-    if not asked or not recorded or any(_PLACEHOLDER.search(text) for text in asked):
+    if not all(isinstance(text, str) and text.strip() for text in (*asked, *recorded)) or any(map(_PLACEHOLDER.search, asked)):
         return False
     expected, actual = ["".join(text.split()) for text in asked], ["".join(text.split()) for text in recorded]
     if len(actual) == 1:
