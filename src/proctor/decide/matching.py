@@ -10,8 +10,6 @@
 
 Names and inputs are looked up in the whole suite, even if only some cases are selected: a record of a case that is not selected must not
 answer a selected one.
-
-Whether the input of a record differs from that of its case does not matter here: see `other_input.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +35,6 @@ REFUSED_CODE = "case_not_named"
 _MOST_CHOICES = 10
 """Cases listed in the error about a record that could answer several."""
 _CHOOSE = "write the id of one of them as `case`, or select one case (`-k`)"
-_CHOOSE_OR_DROP = f"{_CHOOSE}, or remove the inputs if every record answers all cases"
 _FIRST = b"first: "
 """The prefix of keys that stand for the first message of a conversation."""
 Key = str | bytes
@@ -183,7 +180,7 @@ class CaseIndex:
                 f"names no case, and several conversations begin with its input {show_messages(recorded)}; {_CHOOSE}", begun
             )
         why = f"names no case, and its input {show_messages(recorded)} is that of no case" if recorded else "names no case and has no input"
-        raise self._make_refusal(f"{why}; {_CHOOSE_OR_DROP}")
+        raise self._make_refusal(f"{why}; {_CHOOSE}, or remove the inputs if every record answers all cases")
 
     def _make_refusal(self, why: str, positions: Sequence[int] | None = None) -> EvidenceError:
         choices = [self.cases[position] for position in positions] if positions is not None else self.cases

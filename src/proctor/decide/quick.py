@@ -74,7 +74,6 @@ def needs_clock(spec: msgspec.Struct) -> bool:
 
 
 def _mentions_clock(value: Json) -> bool:
-    """Return whether a spec holds an expression or a date, so that the clock of the evidence matters."""
     waiting = [value]
     while waiting:
         current = waiting.pop()
