@@ -205,3 +205,52 @@ def test_the_async_form_gives_the_same_answer() -> None:
 
     suite = proctor.parse_suite("{proctor: 1, cases: [{id: a, expect: [response_contains: hi]}]}")
     assert asyncio.run(_checked(suite)) == "pass"
+
+
+INPUT_CLAIMS = """\
+proctor: 1
+cases:
+  - id: a
+    input: refund me
+    expect:
+      - {that: "input == 'refund me'"}
+      - {turns_within: 1}
+      - {judged: {criteria: polite, show_prompt: true}}
+      - {tone: friendly}
+      - answers_the_question
+      - {goal_reached: The customer has a refund.}
+"""
+
+
+@pytest.mark.parametrize("recorded", [{}, {"input": "where is my money"}, {"text": "Done."}, {"input": "refund me", "text": "Done."}])
+def test_claims_are_decided_on_the_same_evidence_with_and_without_a_judge(recorded: dict[str, Any]) -> None:
+    suite = proctor.parse_suite(INPUT_CLAIMS)
+    alone = proctor.check(suite, recorded).cases[0]
+    judged = proctor.check(suite, recorded, judge=lambda question: True).cases[0]
+    assert alone.verdicts[:2] == judged.verdicts[:2]
+    assert alone.verdicts[0].passed == (recorded.get("input") == "refund me"), "the case's own input proves nothing"
+    assert [verdict.code == "missing_evidence" for verdict in alone.verdicts] == [
+        verdict.code == "missing_evidence" for verdict in judged.verdicts
+    ]
+
+
+@pytest.mark.parametrize(("recorded", "shown"), [(None, "refund me"), ("where is my money", "where is my money")])
+def test_a_judge_is_shown_the_input_of_the_case_if_the_evidence_recorded_none(recorded: str | None, shown: str) -> None:
+    asked: list[Any] = []
+    given = {"text": "Done."} if recorded is None else {"text": "Done.", "input": recorded}
+    result = proctor.check(proctor.parse_suite(INPUT_CLAIMS), given, judge=lambda question: bool(asked.append(question)) or True)
+    prompt, request, question = (asked[0].material.context, asked[1].material.context, asked[2].material.context)
+    assert (prompt["scenario_prompt"], request["request"], question["question"]) == (shown, shown, shown)
+    assert asked[3].material.subject == [{"user": shown, "agent": "Done."}]
+    account = result.cases[0].account
+    assert account is not None and (account.parts["input"].status == "recorded") == (recorded is not None)
+
+
+def test_a_judge_of_a_later_turn_is_not_shown_the_input_of_the_case() -> None:
+    asked: list[Any] = []
+    suite = proctor.parse_suite("proctor: 1\ncases: [{id: a, input: hello, expect: [tone: friendly]}]\n")
+    later = msgspec.structs.replace(suite.cases[0].assertions[0], turn=1)
+    suite = msgspec.structs.replace(suite, cases=(msgspec.structs.replace(suite.cases[0], assertions=(later,)),))
+    given = {"turns": [{"input": "hello", "text": "1"}, {"text": "2"}]}
+    proctor.check(suite, given, judge=lambda question: bool(asked.append(question)) or True)
+    assert asked[0].material.context == {}

@@ -23,9 +23,10 @@ cases:
 """
 REFUND = '{"case": "refund", "text": "the refund"}'
 GREET = '{"input": "hello", "text": "hello"}'
+OTHER = '{"case": "refund", "input": "I want my money back", "text": "the refund"}'
 STRANGER = '{"case": "refnd", "text": "x"}'
 UNCLEAR = '{"input": "good morning", "text": "refund hello"}'
-NOTHING_MISSING = {"cases_without_evidence": 0, "records_without_case": 0, "records_not_selected": 0}
+NOTHING_MISSING = {"cases_without_evidence": 0, "records_without_case": 0, "records_not_selected": 0, "records_with_other_input": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,7 @@ ROWS = [
     ((REFUND, GREET), {}, 0, 0),
     ((REFUND,), {"cases_without_evidence": 1}, 0, 4),
     ((REFUND, GREET, STRANGER), {"records_without_case": 1}, 0, 4),
+    ((OTHER, OTHER, GREET), {"records_with_other_input": 2}, 0, 4),
     ((REFUND, GREET, UNCLEAR), {"records_without_case": 1}, 1, 4),
     ((UNCLEAR,), {"cases_without_evidence": 2, "records_without_case": 1}, 1, 4),
     ((STRANGER, STRANGER), {"cases_without_evidence": 2, "records_without_case": 2}, 5, 4),
@@ -70,6 +72,36 @@ def test_a_refused_record_is_an_error_that_lists_the_choice() -> None:
     assert (refused["id"], refused["code"], refused["evidence"]["line"]) == (None, "case_not_named", 3)
     assert "'refund' (input \"refund me\"), 'greet' (input \"hello\"), 'later' (input \"later\")" in refused["reason"]
     assert "write the id of one of them as `case`" in " ".join(check(UNCLEAR).out.split())
+
+
+WARNING = (
+    "suite.yaml:4:5: warning: 3 records were decided although their input differs from that of the case 'refund': "
+    'the case asks "refund me", the record was asked "I want my money back"'
+)
+
+
+def test_records_with_another_input_are_decided_with_one_warning_for_their_case() -> None:
+    result = check(OTHER, OTHER, OTHER, GREET, flags=("--format", "json"), code=0)
+    assert (result["outcome"], result["counts"]["pass"]) == ("pass", 4)
+    (warning,) = result["warnings"]
+    assert (warning["code"], warning["level"], warning["origin"]["line"]) == ("other_input", "warning", 4)
+    assert WARNING.endswith(warning["message"])
+    for format in ("jsonl", "junit", "markdown"):
+        assert check(OTHER, OTHER, OTHER, GREET, flags=("--format", format), code=0).err.splitlines().count(WARNING) == 1
+    assert check(OTHER, OTHER, OTHER, GREET, code=0).out.count("records were decided although") == 1
+
+
+def test_strict_rejects_a_record_with_another_input() -> None:
+    result = check(OTHER, GREET, flags=("--strict", "--format", "json"), code=4)
+    rejected = next(case for case in result["cases"] if case["outcome"] == "error")
+    assert (rejected["id"], rejected["code"], rejected["evidence"]["line"]) == (None, "other_input", 1)
+    assert 'the case asks "refund me", the record was asked "I want my money back"' in rejected["reason"]
+    assert result["unmet"] == {**NOTHING_MISSING, "records_without_case": 1, "cases_without_evidence": 1} and not result["warnings"]
+
+
+def test_a_selected_case_takes_a_record_that_fits_no_input_and_warns() -> None:
+    result = check(UNCLEAR, flags=("-k", "refund", "--format", "json"), code=0)
+    assert (result["counts"]["pass"], [warning["code"] for warning in result["warnings"]]) == (1, ["other_input"])
 
 
 def test_every_format_says_how_many_did_not_meet() -> None:
@@ -97,6 +129,13 @@ def test_in_python_the_same_counts_are_there() -> None:
     suite = library.load_suite("suite.yaml")
     result = library.check(suite, [json.loads(REFUND), json.loads(STRANGER), json.loads(UNCLEAR)])
     assert (result.unmet.cases_without_evidence, result.unmet.records_without_case, result.outcome) == (1, 2, "error")
+
+
+def test_in_python_records_with_another_input_are_decided_and_warned_about() -> None:
+    for judge in (None, lambda question: True):
+        result = library.check(library.load_suite("suite.yaml"), [json.loads(OTHER)] * 17 + [json.loads(GREET)], judge=judge)
+        assert (result.outcome, result.unmet.records_with_other_input) == ("pass", 17)
+        assert [(problem.code, problem.message.split(" were")[0]) for problem in result.warnings] == [("other_input", "17 records")]
 
 
 def test_with_a_judge_records_are_assigned_alike() -> None:
@@ -136,6 +175,24 @@ def test_a_run_counts_recordings_that_answer_no_case(agents: Path) -> None:
     done = proctor("run", "suite.yaml", "--target", "tape", "--format", "json")
     assert (done.code, json.loads(done.out)["unmet"]) == (0, {**NOTHING_MISSING, "records_without_case": 1})
     assert proctor("run", "suite.yaml", "--target", "tape", "--strict").code == 4
+
+
+def test_recordings_with_another_input_are_used_in_a_run_and_checked_again_with_a_warning(agents: Path) -> None:
+    (agents / "runs.jsonl").write_text(f"{OTHER}\n{GREET}\n")
+    for command in (("run", "suite.yaml", "--target", "tape"), ("recheck", "latest")):
+        done = proctor(*command, "--format", "json")
+        result = json.loads(done.out)
+        assert (done.code, result["unmet"]) == (0, {**NOTHING_MISSING, "records_with_other_input": 1})
+        assert [warning["code"] for warning in result["warnings"]] == ["other_input"]
+        assert proctor(*command, "--strict").code == 4
+
+
+def test_a_run_checked_again_with_another_input_in_the_suite_warns(agents: Path) -> None:
+    assert proctor("run", "suite.yaml", "--target", "half", "-k", "greet").code == 0
+    assert json.loads(proctor("recheck", "latest", "--format", "json").out)["warnings"] == []
+    (agents / "changed.yaml").write_text((agents / "suite.yaml").read_text().replace("input: hello", "input: good evening"))
+    result = json.loads(proctor("recheck", "latest", "--suite", "changed.yaml", "-k", "greet", "--format", "json").out)
+    assert (result["outcome"], [warning["code"] for warning in result["warnings"]]) == ("pass", ["other_input"])
 
 
 def test_a_case_that_is_new_when_a_run_is_checked_again_is_skipped_and_counted(agents: Path) -> None:

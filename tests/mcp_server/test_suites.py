@@ -99,9 +99,13 @@ def test_records_that_answer_no_case_are_counted_or_refused(workspace: Path) -> 
         records = [{"input": "one", "text": "one"}, {"input": "three", "text": "one two"}, {"case": "tow", "text": "two"}]
         found = await call(client, "check_evidence", document=suite, evidence=records)
         assert found["counts"] == {"pass": 1, "fail": 0, "error": 1, "skip": 1}
-        assert found["unmet"] == {"cases_without_evidence": 1, "records_without_case": 2, "records_not_selected": 0}
+        unmet = {"cases_without_evidence": 1, "records_without_case": 2, "records_not_selected": 0, "records_with_other_input": 0}
+        assert found["unmet"] == unmet
         selected = await call(client, "check_evidence", document=suite, evidence=records[:1], select="two")
         assert (selected["outcome"], selected["unmet"]["records_not_selected"]) == ("skip", 1)
+        named = await call(client, "check_evidence", document=suite, evidence=[{"case": "one", "input": "uno", "text": "one"}])
+        assert (named["counts"]["pass"], named["unmet"]["records_with_other_input"]) == (1, 1)
+        assert [warning["code"] for warning in named["warnings"]] == ["other_input"]
 
     use(workspace, doing)
 

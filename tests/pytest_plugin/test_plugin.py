@@ -140,6 +140,22 @@ def test_warnings_of_a_suite_are_warnings_of_the_session(pytester: pytest.Pytest
     session().stdout.fnmatch_lines(["*SuiteWarning: lab.proctor.yaml:7:*warning:*"])
 
 
+def test_a_record_with_another_input_than_its_case_is_decided_with_a_warning(desk: pytest.Pytester, session: Session) -> None:
+    record(desk, GOOD, {**HELLO, "input": "Good morning"})
+    told = (
+        "*SuiteWarning: desk.proctor.yaml:*: warning: 1 record was decided although its input differs from that of the case 'greeting': *"
+    )
+    result = session("-W", "default")
+    result.assert_outcomes(passed=2, warnings=1)
+    result.stdout.fnmatch_lines([told])
+    session("-W", "error::proctor.pytest_plugin.reporting.SuiteWarning").assert_outcomes(passed=1, failed=1)
+    desk.makepyfile("""
+        def test_greeting(proctor_check):
+            proctor_check("desk.proctor.yaml", {"case": "greeting", "input": "Good morning", "text": "hello"}, case="greeting")
+    """)
+    session("-W", "default", "-k", "test_greeting").assert_outcomes(passed=1, warnings=1, deselected=2)
+
+
 def test_ids_that_pytest_or_a_terminal_would_stumble_over_are_tamed(pytester: pytest.Pytester, session: Session) -> None:
     cases = [{"id": case_id, "expect": ["no_tools_called"]} for case_id in ("a::b", "a:b", "red \x1b[31m")]
     (pytester.path / "odd.proctor.json").write_text(json.dumps({"proctor": 1, "cases": cases}), encoding="utf-8")

@@ -102,6 +102,7 @@ def test_score_and_verdict_are_properties() -> None:
         "cases_without_evidence": "0",
         "records_without_case": "0",
         "records_not_selected": "0",
+        "records_with_other_input": "0",
     }
     weighted = next(case for case in suite if case.name == "book-visit")
     element = weighted._elem.find("properties")

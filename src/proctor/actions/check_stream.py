@@ -12,8 +12,8 @@ from typing import Literal
 import msgspec
 
 from proctor.checks.registry import Registry
-from proctor.decide.matching import OTHER_INPUT
-from proctor.decide.prepare import Clock, PreparedCase, PreparedSuite, skip_case, with_account
+from proctor.decide.other_input import OTHER_INPUT, OtherInputs, describe_other_input, has_other_input
+from proctor.decide.prepare import Clock, PreparedSuite, skip_case, with_account
 from proctor.decide.survey import Survey, survey_cases
 from proctor.errors import EvidenceError
 from proctor.model.case import Case, Suite
@@ -64,21 +64,26 @@ class CheckStream:
         registry: Registry | None = None,
         clock: Callable[[], str] = wall_clock,
         shows: Shows = "verdicts",
+        strict: bool = False,
     ) -> None:
+        """With `strict` a record whose input differs from the input of its case is rejected instead of decided."""
         self.suite = suite
         self._shows: Shows = shows
-        self._prepared = prepare_once(suite) if registry is None else PreparedSuite(suite, registry)
+        self._strict = strict
+        self.prepared = prepare_once(suite) if registry is None else PreparedSuite(suite, registry)
         self.fixed_now = now
         """The clock of every piece of evidence, where one was given."""
         # One clock for the whole run: two cases of one run never disagree about today.
         self._started_at = clock()
         self.clock: Clock = lambda: self._started_at
-        self.lookup = self._prepared.lookup
+        self.lookup = self.prepared.lookup
         # Evidence that gets another clock, or that is to be shown, takes the longer road in `decide_evidence`.
         self._quick = self.lookup if now is None and shows == "verdicts" else {}
         self.tally = Tally(find_scratch(suite.cases))
         self.unmatched: list[Json] = []
         """What is told of records that name an unknown case."""
+        self.other_inputs = OtherInputs()
+        """The records that were decided although their input differs from the input of their case."""
         self._unmatched_count = 0
         self._refused_count = 0
         self._not_selected_count = 0
@@ -152,12 +157,13 @@ class CheckStream:
         if self.fixed_now is not None:
             evidence = msgspec.structs.replace(evidence, now=self.fixed_now)
         for position in positions:
-            results.append(self.with_evidence(self._prepared.decides[position](evidence, source, 0, self.clock), evidence))
+            results.append(self.with_evidence(self.prepared.decides[position](evidence, source, 0, self.clock), evidence))
 
     def positions_for(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> tuple[int, ...]:
         """The positions of the cases that a record answers; one that answers none is noted, and one that is refused is a result."""
         try:
-            positions = self._prepared.find(evidence)
+            positions = self.prepared.find(evidence)
+            self._note_other_inputs(evidence, positions or ())
         except EvidenceError as error:
             self._refused_count += 1
             results.append(_make_undecided_result(OTHER if error.code == OTHER_INPUT else REFUSED, source, error))
@@ -169,6 +175,13 @@ class CheckStream:
             self._not_selected_count += 1
         self._mark_answered(positions)
         return positions
+
+    def _note_other_inputs(self, evidence: Evidence, positions: Iterable[int]) -> None:
+        for position in positions:
+            case = self.suite.cases[position]
+            if self._strict and has_other_input(case, evidence):
+                raise EvidenceError(f"case {case.id!r}: {describe_other_input(case, evidence).describe()}", code=OTHER_INPUT)
+            self.other_inputs.note(case, evidence)
 
     def with_evidence(self, result: CaseResult, evidence: Evidence) -> CaseResult:
         """Return a result with as much of its evidence as this run is to show."""
@@ -182,27 +195,18 @@ class CheckStream:
         """Whether a judge has anything to say here."""
         if is_lazy(self.suite.cases):
             return self._survey.judged
-        return any(case.judged for case in self._prepared.cases)
+        return any(case.judged for case in self.prepared.cases)
 
     @property
     def only_presence(self) -> bool:
         """Whether every claim is that something is there, so that more evidence could only help."""
         if is_lazy(self.suite.cases):
             return self._survey.only_presence
-        return all(case.only_presence for case in self._prepared.cases)
+        return all(case.only_presence for case in self.prepared.cases)
 
     @functools.cached_property
     def _survey(self) -> Survey:
         return survey_cases(self.suite)
-
-    def cases_for(self, evidence: Evidence) -> tuple[PreparedCase, ...]:
-        """The cases that a record answers; none where it is refused, or where nobody knows its case."""
-        try:
-            positions = self._prepared.find(evidence)
-        except EvidenceError:
-            return ()
-        self._mark_answered(positions or ())
-        return tuple(self._prepared.cases[position] for position in positions or ())
 
     @property
     def unmet(self) -> Unmet:
@@ -211,6 +215,7 @@ class CheckStream:
             cases_without_evidence=self._unanswered_count,
             records_without_case=self._unmatched_count + self._refused_count,
             records_not_selected=self._not_selected_count,
+            records_with_other_input=self.other_inputs.records,
         )
 
     def _note_unmatched(self, evidence: Evidence, source: Source) -> None:
@@ -218,7 +223,7 @@ class CheckStream:
         self._unmatched_count += 1
         # Finding the nearest name means comparing with many: that is done only for records that are told.
         if len(self.unmatched) < MOST_UNMATCHED:
-            near = nearest(evidence.case or "", self._prepared.list_names())
+            near = nearest(evidence.case or "", self.prepared.list_names())
             self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
 
     def finish(self, cases: Iterable[CaseResult] = ()) -> RunResult:
@@ -240,7 +245,7 @@ class CheckStream:
             unmatched_evidence=tuple(self.unmatched),
             unmet=self.unmet,
             incomplete=incomplete,
-            warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._unmatched_warning(), *list_empty_cases(self.suite)),
+            warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._list_record_warnings(), *list_empty_cases(self.suite)),
         )
 
     def _interrupted_warning(self) -> Iterator[Problem]:
@@ -251,7 +256,7 @@ class CheckStream:
                 code="interrupted",
             )
 
-    def _unmatched_warning(self) -> Iterator[Problem]:
+    def _list_record_warnings(self) -> Iterator[Problem]:
         if self._unmatched_count:
             first = self.unmatched[0]
             named = "records name" if self._unmatched_count > 1 else "record names"
@@ -261,6 +266,7 @@ class CheckStream:
                 code="unmatched_evidence",
                 nearest=tuple(first["nearest"]),
             )
+        yield from self.other_inputs.list_warnings()
 
 
 def list_empty_cases(suite: Suite) -> Iterator[Problem]:

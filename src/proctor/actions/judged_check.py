@@ -81,16 +81,15 @@ class JudgedStream:
             yield result
 
     def _started(self, record: Record) -> list[asyncio.Task[CaseResult] | CaseResult]:
-        stream = self._stream
-        evidence = record.evidence
-        cases = stream.cases_for(evidence) if evidence is not None else ()
-        if evidence is None or not any(case.judged for case in cases):
-            known: list[CaseResult] = []
+        stream, evidence = self._stream, record.evidence
+        known: list[CaseResult] = []
+        if evidence is None:
             stream.decide(record, known)
             return list(known)
+        positions = stream.positions_for(evidence, record.source, known)
         if stream.fixed_now is not None:
             evidence = msgspec.structs.replace(evidence, now=stream.fixed_now)
-        return [self._one(case, evidence, record.source) for case in cases]
+        return [*known, *(self._one(stream.prepared.cases[position], evidence, record.source) for position in positions)]
 
     def _one(self, case: PreparedCase, evidence: Evidence, source: Source) -> asyncio.Task[CaseResult] | CaseResult:
         clock = self._stream.clock()

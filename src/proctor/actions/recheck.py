@@ -9,6 +9,7 @@ import msgspec
 from proctor.actions.check_stream import prepare_once
 from proctor.actions.history import TARGET, case_result, find_unchanged_suite, suite_of, unmet_of
 from proctor.actions.judged_check import AHEAD, decide_with_judge
+from proctor.decide.other_input import OtherInputs
 from proctor.decide.prepare import PreparedCase, skip_case, with_account
 from proctor.model.case import Case, Skip, Suite
 from proctor.model.evidence import Evidence
@@ -90,6 +91,11 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
     # What was not chosen is not missing from the suite.
     left_out = {case.id for case in chosen.unselected}
     entries = [entry for entry in folder.entries() if entry.case not in left_out]
+    cases = {case.id: case for case in chosen.cases}
+    other_inputs = OtherInputs()
+    for entry in entries:
+        if entry.evidence is not None and entry.case in cases:
+            other_inputs.note(cases[entry.case], entry.evidence)
     order = {case.id: number for number, case in enumerate(chosen.cases)}
     kept = {entry.case for entry in entries}
     unknown = [entry.case for entry in entries if entry.case not in order]
@@ -116,9 +122,9 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
         cost=tally.cost,
         cases=tuple(results),
         summary=tally.list_summaries(),
-        unmet=unmet_of(chosen, entries),
+        unmet=msgspec.structs.replace(unmet_of(chosen, entries), records_with_other_input=other_inputs.records),
         incomplete=incomplete,
-        warnings=tuple(warnings),
+        warnings=(*warnings, *other_inputs.list_warnings()),
     )
 
 

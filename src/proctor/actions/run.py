@@ -26,6 +26,7 @@ from proctor.actions.trust import trust_for
 from proctor.actions.variables import read_variables
 from proctor.actions.waiting import wait_for_end
 from proctor.checks.registry import default_registry
+from proctor.decide.other_input import OtherInputs
 from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
@@ -177,8 +178,11 @@ async def _drive_into(
             folder.release("failed" if failed else ended)
     result, entries = read_result(folder, built.suite, ended)
     unmatched: int = getattr(built.target, "records_without_case", 0)
-    if unmatched:
-        result = msgspec.structs.replace(result, unmet=msgspec.structs.replace(result.unmet, records_without_case=unmatched))
+    other_inputs: OtherInputs = getattr(built.target, "other_inputs", OtherInputs())
+    if unmatched or other_inputs.records:
+        unknown = unmatched or result.unmet.records_without_case
+        unmet = msgspec.structs.replace(result.unmet, records_without_case=unknown, records_with_other_input=other_inputs.records)
+        result = msgspec.structs.replace(result, unmet=unmet, warnings=(*result.warnings, *other_inputs.list_warnings()))
     return LiveRun(result=result, ended=ended, reason=reason, unkept=unkept, folder=folder.folder, entries=entries)
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from proctor.actions.closing import close_all
 from proctor.cassettes.ports import Tape
+from proctor.decide.other_input import OtherInputs
 from proctor.errors import InputError, TargetError
 from proctor.formats.workspace import WORKSPACE_KEYS
 from proctor.model.attempt import Attempt
@@ -119,6 +120,14 @@ class TargetsTogether:
     def records_without_case(self) -> int:
         """How many recordings of theirs name a case that their suite does not have."""
         return sum(getattr(target, "records_without_case", 0) for target in self._targets)
+
+    @property
+    def other_inputs(self) -> OtherInputs:
+        """The recordings of theirs that were used although their input differs from the input of their case."""
+        found = OtherInputs()
+        for target in self._targets:
+            found.merge(getattr(target, "other_inputs", OtherInputs()))
+        return found
 
     async def open(self) -> None:
         """Connect all of them; after a failure none stays connected."""

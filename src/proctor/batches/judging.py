@@ -128,7 +128,8 @@ class JudgedSample:
         stream = self._evaluator.stream
         if stream.fixed_now is not None:
             evidence = msgspec.structs.replace(evidence, now=stream.fixed_now)
-        prepared = next(each for each in stream.cases_for(evidence) if each.case.id == case)
+        cases = (stream.prepared.cases[position] for position in stream.prepared.find(evidence) or ())
+        prepared = next(each for each in cases if each.case.id == case)
         return await decide_with_judge(prepared, evidence, self._judge, source=Source(), clock=stream.clock())
 
     def _finish(self, strata: Strata) -> JudgedTally:

@@ -12,6 +12,7 @@ import msgspec
 
 from proctor.actions.failures import find_shape
 from proctor.batches.slice_sketch import MOST_SLICES, SliceTable
+from proctor.decide.other_input import OtherInputs
 from proctor.model.batch import TracePlace
 from proctor.model.result import CaseResult
 
@@ -138,6 +139,8 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
     cases: dict[str, CaseSketch] = {}
     tables: dict[str, SliceTable] = {}
     """The traces by day, and by what was asked for, under the names with commas."""
+    other_inputs: OtherInputs = msgspec.field(default_factory=OtherInputs)
+    """The traces that were decided although their input differs from the input of their case."""
     names: LineNames | None = None
     """What JSON lines have of the names in `--where`; nothing of Parquet, whose schema tells it, and where no line was looked at."""
 
@@ -174,6 +177,7 @@ class Sketch(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.unread += other.unread
         self.left_out += other.left_out
         self.incomplete += other.incomplete
+        self.other_inputs.merge(other.other_inputs)
         if other.names is not None:
             if self.names is None:
                 # A copy: it is changed when the next one is added.

@@ -64,6 +64,7 @@ def summarize_batch(folder: OutputFolder, manifest: Manifest, *, evaluated: int 
             *manifest.warnings,
             *describe_foreign(folder.list_foreign(manifest)),
             *list_warnings(whole, manifest.reading.by),
+            *(problem.message for problem in whole.other_inputs.list_warnings()),
             *list_unanswered(cases, whole.traces),
             *list_judge_warnings(cases, unpriced=tally is not None and tally.unpriced),
         ),

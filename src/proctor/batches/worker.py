@@ -256,6 +256,7 @@ class _Deciding:
     ) -> None:
         self._stream, self._reader = evaluator.stream, evaluator.reader
         self._table, self._sketch, self._only = table, sketch, only
+        self._stream.other_inputs = sketch.other_inputs
         file = partition.file
         self._file = file.name
         self._reader.begin_file(Path(file.path) if file.kind == "lines" and not file.root else None)

@@ -109,7 +109,7 @@ def add_trust_flag(parser: argparse.ArgumentParser, doing: str) -> None:
 
 def add_strict_flag(parser: argparse.ArgumentParser) -> None:
     """Add the flag of every command that brings cases and evidence together."""
-    parser.add_argument("--strict", action="store_true", help="exit 4 when a case has no evidence, or a record answers no case")
+    parser.add_argument("--strict", action="store_true", help="exit 4 when a case has no evidence, or a record no case or another input")
 
 
 def parse_share(text: str) -> float:

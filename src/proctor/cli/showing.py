@@ -9,7 +9,7 @@ from proctor.cli.output import Output
 from proctor.cli.renderers import Whole, make_renderer
 from proctor.errors import InputError
 from proctor.model.case import Suite
-from proctor.model.result import RunResult, Unmet
+from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 
 Entries = Mapping[tuple[str, int], RunEntry]
@@ -131,7 +131,7 @@ def choose_exit_code(run: RunResult, *, strict: bool = False) -> int:
     """Return the exit code for the outcome of a run; `strict` wants every case and every record to have met."""
     if run.incomplete is not None:
         return Exit.INTERRUPTED
-    if strict and run.unmet.any:
+    if strict and run.unmet.fails_strict:
         return Exit.USAGE
     if run.outcome == "skip":
         return Exit.NOTHING
@@ -146,7 +146,7 @@ def choose_shown_code(run: RunResult) -> int:
 def print_unmet(run: RunResult) -> None:
     """Say on standard error what is missing of the run, and which cases and records did not meet, for formats that cannot tell it."""
     print_incomplete(run)
-    if run.unmet != Unmet():
+    if run.unmet.any or run.unmet.records_not_selected:
         from proctor.report.wording import unmet_words  # most runs have nothing to say here
 
         print(unmet_words(run.unmet), file=sys.stderr)

@@ -10,13 +10,27 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 
 import msgspec
 
-from proctor.model.case import Assertion
+from proctor.checks.registry import CheckEntry, Decide
+from proctor.model.case import Assertion, Case
+from proctor.model.evidence import Evidence
 from proctor.model.judgement import NO_JUDGE_CODE, Opinion, PendingVerdict, Question
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
 
 Deliberation = Generator[tuple[Question, ...], Sequence[Opinion], CaseResult]
 Ask = Callable[[tuple[Question, ...]], Awaitable[Sequence[Opinion]]]
+
+
+def prepare_check(entry: CheckEntry, assertion: Assertion, case: Case) -> Decide:
+    """Compile an assertion. The questions to a judge show the input of the case if the evidence did not record one."""
+    decide = entry.prepare(assertion.spec)
+    if not entry.judged or case.input is None or assertion.turn not in (None, 0):
+        return decide
+
+    def decide_as_asked(evidence: Evidence) -> Verdict:
+        return decide(evidence if evidence.input is not None else msgspec.structs.replace(evidence, input=case.input))
+
+    return decide_as_asked
 
 
 async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:

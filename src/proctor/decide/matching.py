@@ -1,32 +1,30 @@
-"""Which cases of a suite a record answers.
+"""The rule that decides which cases of a suite a record answers.
 
-- A record that names a case answers the case of that id, else the one of that name. What several cases are called names none of them,
-  unless they are one and the same test case of a library.
-- A record that names no case answers every case with the same input. Inputs are compared exactly. The input of a conversation is all
-  that was said to the agent, in order; a record that kept only its first message answers the one conversation that begins with it.
-- Where no input fits, it answers every case if there is only one or if none of them has an input. Conversations (`turns`) and bodies that
-  are sent as written count as inputs where every case has one.
-- A record that was asked something else than the case it names, or than the only case there is, is refused: two texts contradict each other
-  where they differ in more than white space, and where JSON in them is not the same. An object contradicts no text, and a text with a
-  placeholder in it (`{name}`) contradicts nothing.
-- Anything else is refused with the choice to make: which case is meant is never guessed.
+- A record that names a case answers the case with that id, else the case with that name. A name that several cases share is rejected,
+  unless these cases are the same test case of a library.
+- A record that names no case answers every case with the same input, compared exactly. The input of a conversation is the list of all
+  user messages. A record with only the first message answers the one conversation that starts with it.
+- If no input is equal, the record answers every case of a suite, or of a selection, that has only one case or no inputs. Conversations
+  (`turns`) and custom bodies count as inputs if every case has one.
+- Any other record is rejected, and the message lists the choices. A case is never guessed.
 
-Names and inputs are looked for in the whole suite, also where only some of its cases were selected: a record of another case does not
-become one of those. A selection of one case is a choice: it takes what fits no input.
+Names and inputs are looked up in the whole suite, even if only some cases are selected: a record of a case that is not selected must not
+answer a selected one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
-from proctor.decide.case_names import CaseNames, HashedNames, HeldNames
-from proctor.decide.said_index import SaidIndex, make_key
+import msgspec
+
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
-from proctor.model.lazy_cases import is_lazy, join_cases
+from proctor.model.lazy_cases import find_scratch, is_lazy, join_cases
+from proctor.model.name_table import NameTable
 from proctor.model.origin import NOWHERE
 from proctor.model.problem import Problem
 from proctor.model.show import show
@@ -34,84 +32,127 @@ from proctor.model.variants import is_variant
 
 REFUSED_CODE = "case_not_named"
 """The code of a record that could answer several cases and names none of them."""
-OTHER_INPUT = "other_input"
-"""The code of a record that was asked something else than the case it is to answer."""
 _MOST_CHOICES = 10
-"""Cases named in the error about a record that could answer several."""
+"""Cases listed in the error about a record that could answer several."""
 _CHOOSE = "write the id of one of them as `case`, or select one case (`-k`)"
+_FIRST = b"first: "
+"""The prefix of keys that stand for the first message of a conversation."""
+Key = str | bytes
+
+
+class CaseTable:
+    """Positions of cases by key. Of lazy cases it holds only the hashes of the keys, and the case itself confirms a key."""
+
+    def __init__(self, cases: Sequence[Case], list_keys: Callable[[Case], Collection[Key]]) -> None:
+        self._cases = cases
+        self._list_keys = list_keys
+        self._in_memory: dict[Key, list[int]] = {}
+        self._hashed = NameTable(find_scratch(cases)) if is_lazy(cases) else None
+
+    def add(self, case: Case, position: int) -> None:
+        """Add a case under all of its keys."""
+        for key in self._list_keys(case):
+            if self._hashed is None:
+                self._in_memory.setdefault(key, []).append(position)
+            else:
+                self._hashed.add(key, position)
+
+    def find(self, key: Key) -> Sequence[int]:
+        """Return the positions of the cases with this key, in their order."""
+        if self._hashed is None:
+            return self._in_memory.get(key, ())
+        return sorted(position for position in set(self._hashed.find(key)) if key in self._list_keys(self._cases[position]))
+
+
+class CaseNames:
+    """Positions of cases by the names that a record may use: the id, the id in the case's own file, or the name.
+
+    An id takes precedence over the name of another case, but not over the id that another case has in its own file.
+    """
+
+    def __init__(self, cases: Sequence[Case]) -> None:
+        self._cases = cases
+        self._ids = CaseTable(cases, lambda case: (case.id,))
+        self._others = CaseTable(cases, _list_other_names)
+
+    def add(self, case: Case, position: int) -> bool:
+        """Add the names of a case; returns False if another case has its id."""
+        is_free = not self._ids.find(case.id)
+        self._ids.add(case, position)
+        self._others.add(case, position)
+        return is_free
+
+    def find(self, name: str) -> Sequence[int]:
+        """Return the positions of the cases that a name may mean."""
+        owner, others = self._ids.find(name), self._others.find(name)
+        if not others:
+            return owner
+        return [*owner, *(position for position in others if not owner or self._cases[position].own_id == name)]
+
+    @functools.cached_property
+    def every(self) -> Sequence[str]:
+        """All names. They are cached, because each message about an unknown name needs them."""
+        return tuple(dict.fromkeys(name for case in self._cases for name in (case.id, *_list_other_names(case))))
+
+
+def _list_other_names(case: Case) -> Collection[str]:
+    return dict.fromkeys(name for name in (case.own_id, case.name) if name and name != case.id)
 
 
 class CaseIndex:
-    """The cases of a suite, found by the name a record gives or by its input."""
+    """The cases of a suite, found by the name in a record or by its input."""
 
     def __init__(self, selected: Sequence[Case], left_out: Sequence[Case] = ()) -> None:
-        """Raises `InputError` where two cases have the same id. Positions count the selected cases first."""
+        """Raises `InputError` if two cases have the same id. Positions count the selected cases first."""
         self.cases = join_cases([selected, left_out])
         self._selected = selected
-        self.names: CaseNames = HashedNames(self.cases) if is_lazy(self.cases) else HeldNames()
-        """The positions of the cases that a record may mean by a name; several where a name is not clear."""
+        self.names = CaseNames(self.cases)
+        self._has_variants = False
+        self.has_inputs = False
+        """Whether any case has messages for the agent."""
         self.answers_all = self._index_names()
         """Whether a record that names no case answers every case, whatever its input."""
-        # Made once per suite, so that a record costs one look-up however many cases there are.
-        self._by_input = SaidIndex(self.cases, _list_said_by)
-        self._by_first_message = SaidIndex(self.cases, lambda case: _list_said_by(case)[:1])
-        self._indexed = False
 
     def _index_names(self) -> bool:
-        """Find the names of all cases, in one pass over them; returns whether a record need not choose between them."""
+        """Index the names of all cases, in one pass over them; returns whether a record answers all of them."""
         repeated: list[Problem] = []
-        asked, silent, variants = False, False, False
+        asked, silent = False, False
         for position, case in enumerate(self.cases):
-            # Readers refuse them too, but a suite that was built in code comes here unread.
+            # Readers reject repeated ids too, but a suite that was built in code was not read.
             if not self.names.add(case, position):
                 repeated.append(Problem(message=f"two cases have the id {case.id!r}", origin=case.origin, code="duplicate_id"))
-            variants = variants or is_variant(case)
+            self._has_variants = self._has_variants or is_variant(case)
             asked = asked or case.input is not None
-            silent = silent or not _list_said_by(case)
+            has_messages = bool(list_messages(case))
+            silent, self.has_inputs = silent or not has_messages, self.has_inputs or has_messages
         if repeated:
             raise InputError(repeated[0].message, repeated)
-        self.names.finish()
-        return _needs_no_choice(len(self.cases), variants=variants, asked=asked, silent=silent)
+        return _needs_no_choice(len(self.cases), variants=self._has_variants, asked=asked, silent=silent)
 
-    def _index_inputs(self) -> None:
-        # When the first record comes that names no case: most name theirs.
-        self._indexed = True
+    @functools.cached_property
+    def _by_input(self) -> CaseTable:
+        """The cases by their messages, and conversations also by their first message; built for the first record without a name."""
+        table = CaseTable(self.cases, _list_input_keys)
         for position, case in enumerate(self.cases):
-            # The variants of a matrix ask the same: an input says nothing of which of them answered.
-            said = () if is_variant(case) else _list_said_by(case)
-            if said:
-                self._by_input.add(said, position)
-            if len(said) > 1:
-                self._by_first_message.add(said[:1], position)
+            table.add(case, position)
+        return table
+
+    @functools.cached_property
+    def _selection_answers_all(self) -> bool:
+        return len(self._selected) < len(self.cases) and CaseIndex(self._selected).answers_all
 
     def find(self, evidence: Evidence) -> Sequence[int] | None:
-        """Return the positions of the cases that `evidence` answers, or None where it names a case nobody knows.
+        """Return the positions of the cases that `evidence` answers, or None if it names an unknown case.
 
-        Raises `EvidenceError` where it could answer several cases, with the choice to make.
+        Raises `EvidenceError` with the choices if it could answer several cases.
         """
         name = evidence.case
         if name is None:
-            # A suite of one case is about whatever is checked, unless the record was certainly asked something else.
-            if len(self.cases) == 1:
-                self._refuse_other_input(evidence, (0,), "names no case, and the only one")
             return range(len(self._selected)) if self.answers_all else self._find_by_input(evidence)
         found = self.names.find(name)
-        if found is not None and len(found) > 1 and not self._are_one(found):
+        if len(found) > 1 and not self._are_one(found):
             raise self._make_refusal(f"{len(found)} cases are called {show(name, 80)}; write the id of one of them as `case`", found)
-        self._refuse_other_input(evidence, found or (), f"names the case {show(name, 80)}, which")
-        return found
-
-    def asks_nothing(self, positions: Sequence[int]) -> bool:
-        """Return whether no record can contradict the input of these cases: they have none."""
-        return not any(_list_said_by(self.cases[position]) for position in positions)
-
-    def _refuse_other_input(self, evidence: Evidence, positions: Sequence[int], who: str) -> None:
-        for position in positions:
-            asked = _list_said_by(self.cases[position])
-            if asked and contradicts(asked, evidence):
-                raise EvidenceError(
-                    f"{who} asks {_show_said(asked)}; the record was asked {_show_said(_list_said_in(evidence))}", code=OTHER_INPUT
-                )
+        return found or None
 
     def _are_one(self, positions: Sequence[int]) -> bool:
         """Return whether these are the same test case, written at one place."""
@@ -120,92 +161,59 @@ class CaseIndex:
         return len(origins) == 1 and NOWHERE not in origins
 
     def _find_by_input(self, evidence: Evidence) -> Sequence[int]:
-        if not self._indexed:
-            self._index_inputs()
-        said = _list_said_in(evidence)
-        for messages in (said, _find_said_first(evidence)) if said else ():
-            found = self._by_input.find(messages)
-            if found is not None:
+        recorded = list_recorded_messages(evidence)
+        for messages in (recorded, _list_first_input(evidence)):
+            if messages and (found := self._by_input.find(_make_key(messages))):
                 return found
-        # A record may have kept only the first message of a conversation.
-        begun = self._by_first_message.find(said) if len(said) == 1 else None
-        # Several cases may ask the very same conversation, and all of them are answered; two that only begin alike would be a guess.
-        if begun is not None and len({make_key(_list_said_by(self.cases[position])) for position in begun}) == 1:
+        # A record may contain only the first message of a conversation.
+        begun = self._by_input.find(_FIRST + _make_key(recorded)) if len(recorded) == 1 else ()
+        # Several cases may have the same conversation, and the record answers all of them; conversations that differ later are ambiguous.
+        if begun and len({_make_key(list_messages(self.cases[position])) for position in begun}) == 1:
             return begun
-        if begun is None and _need_no_choice(self._selected):
+        if not begun and self._selection_answers_all:
             return range(len(self._selected))
-        told = _show_said(said)
-        if any(map(is_variant, self.cases)):
-            # The same question is asked of several models or prompts, and only the id says which of them answered.
+        if self._has_variants:
+            # The variants of a matrix have the same input, and only the id identifies the one that was run.
             raise self._make_refusal(f"names no case, and each is asked once for every combination of a matrix; {_CHOOSE}")
-        if begun is not None:
-            raise self._make_refusal(f"names no case, and several conversations begin with its input {told}; {_CHOOSE}", begun)
-        why = f"names no case, and its input {told} is that of no case" if said else "names no case and has no input"
-        raise self._make_refusal(f"{why}; {_CHOOSE}")
+        if begun:
+            raise self._make_refusal(
+                f"names no case, and several conversations begin with its input {show_messages(recorded)}; {_CHOOSE}", begun
+            )
+        why = f"names no case, and its input {show_messages(recorded)} is that of no case" if recorded else "names no case and has no input"
+        raise self._make_refusal(f"{why}; {_CHOOSE}, or remove the inputs if every record answers all cases")
 
     def _make_refusal(self, why: str, positions: Sequence[int] | None = None) -> EvidenceError:
         choices = [self.cases[position] for position in positions] if positions is not None else self.cases
-        told = [_name_choice(case) for case in choices[:_MOST_CHOICES]]
+        listed = [_describe_choice(case) for case in choices[:_MOST_CHOICES]]
         if len(choices) > _MOST_CHOICES:
-            told.append(f"and {len(choices) - _MOST_CHOICES} more")
-        return EvidenceError(f"{why}: {', '.join(told)}", code=REFUSED_CODE)
-
-
-def _show_said(said: Sequence[Json]) -> str:
-    return show(said[0] if len(said) == 1 else list(said), 80)
-
-
-def contradicts(asked: Sequence[Json], evidence: Evidence) -> bool:
-    """Return whether a record was certainly asked something else than a case asks."""
-    said = _list_said_in(evidence)
-    if not said or any(not isinstance(text, str) or not text.strip() for text in (*asked, *said)):
-        return False
-    wanted, given = [[_normalize(str(text)) for text in texts] for texts in (asked, said)]
-    # A placeholder may have been filled in with anything.
-    if any(isinstance(text, str) and "{" in text for text in wanted):
-        return False
-    if len(given) == 1:
-        # Of a conversation one message may have been kept.
-        # In doubt it contradicts nothing: a wrong refusal would cost more than it saves.
-        return given[0] not in wanted
-    return given != wanted if len(wanted) > 1 else wanted[0] not in given
-
-
-def _normalize(text: str) -> Json:
-    """Return a text without what does not matter in it: white space, and how JSON is written."""
-    found = decode_container(text)
-    return " ".join(text.split()) if isinstance(found, str) else found
-
-
-def _need_no_choice(cases: Sequence[Case]) -> bool:
-    return _needs_no_choice(
-        len(cases),
-        variants=any(map(is_variant, cases)),
-        asked=any(case.input is not None for case in cases),
-        silent=any(not _list_said_by(case) for case in cases),
-    )
+            listed.append(f"and {len(choices) - _MOST_CHOICES} more")
+        return EvidenceError(f"{why}: {', '.join(listed)}", code=REFUSED_CODE)
 
 
 def _needs_no_choice(count: int, *, variants: bool, asked: bool, silent: bool) -> bool:
-    """Return whether there is only one case, or none that a record could miss by its input.
+    """Return whether a record answers all of these cases, whatever its input.
 
-    A case that says nothing to the agent is a claim about any record. Beside such cases a conversation is one more claim about the same
-    record; a suite in which every case says something is a suite of different situations. Variants of a matrix ask the same of several
-    agents, and only the id says which of them answered.
+    A case without messages makes claims about any record. Next to such cases a conversation is one more claim about the same record; if
+    every case has messages, the cases are different situations. The variants of a matrix have the same input for several agents, and only
+    the id identifies the one that was run.
     """
     if variants:
         return False
     return count == 1 or (not asked and (silent or not count))
 
 
-def _name_choice(case: Case) -> str:
-    said = _list_said_by(case)
-    asked = show(said[0] if len(said) == 1 else list(said), 60) if said else "none"
-    return f"{case.id!r} (input {asked})"
+def show_messages(messages: Sequence[Json], limit: int = 80) -> str:
+    """Return messages as a sentence shows them, shortened."""
+    return show(messages[0] if len(messages) == 1 else list(messages), limit)
 
 
-def _list_said_by(case: Case) -> tuple[Json, ...]:
-    """Return what a case says to the agent, message by message; nothing where it has no input."""
+def _describe_choice(case: Case) -> str:
+    messages = list_messages(case)
+    return f"{case.id!r} (input {show_messages(messages, 60) if messages else 'none'})"
+
+
+def list_messages(case: Case) -> tuple[Json, ...]:
+    """Return the messages that a case sends to the agent; none if it has no input."""
     if case.custom_body is not None:
         return (case.custom_body,)
     if case.turns:
@@ -213,16 +221,33 @@ def _list_said_by(case: Case) -> tuple[Json, ...]:
     return (case.input,) if case.input is not None else ()
 
 
-def _list_said_in(evidence: Evidence) -> tuple[Json, ...]:
-    """Return what was said to the agent, message by message; nothing where that was not recorded."""
+def list_recorded_messages(evidence: Evidence) -> tuple[Json, ...]:
+    """Return the messages that were sent to the agent; none if they were not recorded."""
     if evidence.turns is not None and len(evidence.turns) > 1 and all(turn.input is not None for turn in evidence.turns):
         return tuple(turn.input for turn in evidence.turns)
-    return _find_said_first(evidence)
+    return _list_first_input(evidence)
 
 
-def _find_said_first(evidence: Evidence) -> tuple[Json, ...]:
-    said = evidence.input
-    if isinstance(said, list) and said and all(isinstance(message, str) for message in cast("list[Json]", said)):
-        # A conversation that kept what was said in it as one list.
-        return tuple(cast("list[str]", said))
-    return (said,) if said is not None else ()
+def _list_first_input(evidence: Evidence) -> tuple[Json, ...]:
+    recorded = evidence.input
+    if isinstance(recorded, list) and recorded and all(isinstance(message, str) for message in cast("list[Json]", recorded)):
+        # A conversation whose messages were recorded as one list.
+        return tuple(cast("list[str]", recorded))
+    return (recorded,) if recorded is not None else ()
+
+
+def _list_input_keys(case: Case) -> tuple[bytes, ...]:
+    messages = list_messages(case)
+    # The variants of a matrix have the same input, which therefore does not identify any of them.
+    if not messages or is_variant(case):
+        return ()
+    return (_make_key(messages),) if len(messages) == 1 else (_make_key(messages), _FIRST + _make_key(messages[:1]))
+
+
+def _make_key(messages: Sequence[Json]) -> bytes:
+    """Return messages as a key of a table: a JSON list."""
+    try:
+        return msgspec.json.encode(messages, order="sorted")
+    except (TypeError, ValueError, RecursionError, UnicodeEncodeError):
+        # A lone surrogate or a number that JSON cannot represent: no less exact, only slower.
+        return repr(messages).encode("utf-8", "backslashreplace")

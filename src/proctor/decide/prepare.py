@@ -15,12 +15,10 @@ import msgspec
 from proctor.checks.caution import MISSING, decide_with_caution, find_reads
 from proctor.checks.registry import Decide, Registry, default_registry
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, may_claim_refusal
-from proctor.decide.case_names import HeldNames
-from proctor.decide.clock import needs_clock
 from proctor.decide.cost import with_agent_cost, with_cost
-from proctor.decide.judging import Deliberation, settle_all
-from proctor.decide.matching import CaseIndex
-from proctor.decide.quick import Clock, DecideCase, make_quick_decision
+from proctor.decide.judging import Deliberation, prepare_check, settle_all
+from proctor.decide.matching import CaseIndex, list_messages
+from proctor.decide.quick import Clock, DecideCase, make_quick_decision, needs_clock
 from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.evidence.shared.turns import turn_evidence
 from proctor.evidence.unknowns.account import find_known, with_break
@@ -29,7 +27,7 @@ from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.judgement import Opinion, PendingVerdict, Question
-from proctor.model.lazy_cases import map_sequence
+from proctor.model.lazy_cases import is_lazy, map_sequence
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict, errored, missing, skipped
 from proctor.scoring.score import score_case
@@ -49,7 +47,7 @@ class PreparedCase:
         entries = [registry.get_for(a.check, a.spec) for a in case.assertions]
         reads = [find_reads(entry.reads, a.spec) for entry, a in zip(entries, case.assertions, strict=True)]
         # Prepared once for both ways of deciding: where every row of a large file is a case, preparing costs more than deciding.
-        self._bare: tuple[Decide, ...] = tuple(entry.prepare(a.spec) for entry, a in zip(entries, case.assertions, strict=True))
+        self._bare: tuple[Decide, ...] = tuple(prepare_check(entry, a, case) for entry, a in zip(entries, case.assertions, strict=True))
         self._checks: tuple[Decide, ...] = tuple(map(decide_with_caution, self._bare, reads))
         self._uses_clock = any(needs_clock(a.spec) for a in case.assertions)
         self._blind = frozenset(map(str, case.settings.get(UNSEEN_TOOLS) or ()))
@@ -66,38 +64,13 @@ class PreparedCase:
 
     def decide(self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         """Decide every assertion of the case on `evidence`."""
-        if self.prices is not None:
-            evidence = with_agent_cost(evidence, self.prices)
-        result = self._decide(evidence, source, attempt, clock)
-        if self.prices is not None and result.outcome != "skip":
-            result = with_cost(result, evidence, self.prices)
+        evidence, now, result = self._begin(evidence, source, attempt, clock)
+        if result is None:
+            verdicts = self._decide_straight(evidence) if self._straight else self._decide_in_order(evidence)
+            result = self._make_result(verdicts, evidence, source, attempt, now)
         # Plain evidence that decides everything is what a long stream consists of: its account is made when somebody asks.
         plain = evidence.account is None and evidence.error is None and not any(verdict.code for verdict in result.verdicts)
         return result if plain else with_account(result, evidence)
-
-    def _decide(self, evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None) -> CaseResult:
-        case = self.case
-        if case.skip is not None:
-            return skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
-        # Evidence that is no run of an agent proves nothing, neither that a tool was called nor that none was.
-        if evidence.no_run is not None:
-            return skip_case(case, "no_run", f"no run of an agent: {evidence.no_run}", source=source, attempt=attempt)
-        if evidence.error is not None and not case.assertions:
-            # Asserting nothing passes where the dialect says so, but a run that broke off is no success.
-            code = SERVER_GONE if evidence.metadata.get("code") == SERVER_GONE else RUN_ERROR
-            reason = f"the run ended in an error: {evidence.error}"
-            return CaseResult(case, "error", None, (), source, attempt=attempt, code=code, reason=reason)
-        now: str | None = None
-        if not self._plain:
-            evidence, now = self._set_scope(evidence, clock)
-        if evidence.error is not None and not self._claims_refusal(evidence):
-            evidence = with_break(evidence)
-        verdicts = self._decide_straight(evidence) if self._straight else self._decide_in_order(evidence)
-        return self._make_result(verdicts, evidence, source, attempt, now)
-
-    def _claims_refusal(self, evidence: Evidence) -> bool:
-        """Return whether this case claims the very refusal that the run ended with."""
-        return is_refusal(evidence) and any(decide_guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
 
     def deliberate(
         self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None, *, fail_fast: bool = False
@@ -106,22 +79,40 @@ class PreparedCase:
 
         With `fail_fast` a case that has already failed asks nothing more.
         """
+        evidence, now, result = self._begin(evidence, source, attempt, clock)
+        if result is None:
+            verdicts = yield from self._decide_with_judge(evidence, fail_fast)
+            result = self._make_result(verdicts, evidence, source, attempt, now)
+        return with_account(result, evidence)
+
+    def _begin(
+        self, evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None
+    ) -> tuple[Evidence, str | None, CaseResult | None]:
+        """Return the evidence as the assertions see it, the clock of the case, and the result if no assertion has to be decided."""
         case = self.case
-        if case.skip is not None or evidence.no_run is not None or (evidence.error is not None and not case.assertions):
-            return self.decide(evidence, source, attempt, clock)
         if self.prices is not None:
             evidence = with_agent_cost(evidence, self.prices)
+        if case.skip is not None:
+            return evidence, None, skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
+        # Evidence that is no run of an agent proves nothing, neither that a tool was called nor that none was.
+        if evidence.no_run is not None:
+            return evidence, None, skip_case(case, "no_run", f"no run of an agent: {evidence.no_run}", source=source, attempt=attempt)
+        if evidence.error is not None and not case.assertions:
+            # Asserting nothing passes where the dialect says so, but a run that broke off is no success.
+            code = SERVER_GONE if evidence.metadata.get("code") == SERVER_GONE else RUN_ERROR
+            reason = f"the run ended in an error: {evidence.error}"
+            result = CaseResult(case, "error", None, (), source, attempt=attempt, code=code, reason=reason)
+            return evidence, None, self.add_cost(result, evidence)
         now: str | None = None
         if not self._plain:
             evidence, now = self._set_scope(evidence, clock)
         if evidence.error is not None and not self._claims_refusal(evidence):
             evidence = with_break(evidence)
-        if evidence.input is None and case.input is not None:
-            # What was asked is known, where the evidence did not keep it.
-            evidence = msgspec.structs.replace(evidence, input=case.input)
-        verdicts = yield from self._decide_with_judge(evidence, fail_fast)
-        result = self._make_result(verdicts, evidence, source, attempt, now)
-        return with_account(result if self.prices is None else with_cost(result, evidence, self.prices), evidence)
+        return evidence, now, None
+
+    def _claims_refusal(self, evidence: Evidence) -> bool:
+        """Return whether this case claims the very refusal that the run ended with."""
+        return is_refusal(evidence) and any(decide_guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
 
     def _make_result(
         self, verdicts: tuple[Verdict, ...], evidence: Evidence, source: Source | None, attempt: int, now: str | None
@@ -134,7 +125,9 @@ class PreparedCase:
             # Captures decide nothing: where the case has failed, its code stays that of the failure.
             code = captured.code if score.outcome == "pass" else None
             result = msgspec.structs.replace(result, extracted=captured.values, code=code, reason=captured.reason)
-        return cut_short(result, evidence) if is_broken(evidence) and not self._claims_refusal(evidence) else result
+        if is_broken(evidence) and not self._claims_refusal(evidence):
+            result = cut_short(result, evidence)
+        return result if result.outcome == "skip" else self.add_cost(result, evidence)
 
     def add_cost(self, result: CaseResult, evidence: Evidence) -> CaseResult:
         """Return a result that was not decided on its evidence with what that cost, where there are prices."""
@@ -284,15 +277,15 @@ class PreparedSuite:
         self.decides: Sequence[DecideCase] = map_sequence(self.cases, PreparedCase.make_quick_decision)
         """How to decide each of the cases."""
         self._index = CaseIndex(suite.cases, suite.unselected)
-        names = self._index.names.positions.items() if isinstance(self._index.names, HeldNames) else ()  # or lazy cases would be made
+        found = {} if is_lazy(self._index.cases) else {name: self._index.names.find(name) for name in self.list_names()}
         self.lookup: dict[str | None, Sequence[DecideCase]] = {
-            name: tuple(self.decides[position] for position in self._choose(found))
-            for name, found in names
-            if len(found) == 1 and self._index.asks_nothing(found)
+            name: tuple(self.decides[position] for position in self._choose(positions))
+            for name, positions in found.items()
+            if len(positions) == 1 and not list_messages(self._index.cases[positions[0]])
         }
-        """How to decide a record by the name it gives its case, where that alone is enough, as the case has no input that the record could
-        contradict; nothing to do for a case that was not selected."""
-        if self._index.answers_all and (len(self._index.cases) != 1 or self._index.asks_nothing((0,))):
+        """How to decide a record by the name of its case, for cases without an input that could differ from the record's; empty for a case
+        that is not selected."""
+        if self._index.answers_all and not self._index.has_inputs:
             self.lookup[None] = self.decides
 
     def find(self, evidence: Evidence) -> tuple[int, ...] | None:
@@ -305,12 +298,12 @@ class PreparedSuite:
 
     def cases_for_trace(self, name: str | None) -> Iterable[tuple[DecideCase, PreparedCase]]:
         """Return the cases that apply to a trace which arrived by itself: those it names, else all; its input does not matter."""
-        chosen = range(len(self.cases)) if name is None else self._choose(self._index.names.find(name) or ())
+        chosen = range(len(self.cases)) if name is None else self._choose(self._index.names.find(name))
         return [(self.decides[position], self.cases[position]) for position in chosen]
 
     def list_names(self) -> Iterable[str]:
         """Return everything a record may call a case."""
-        return self._index.names.list_names()
+        return self._index.names.every
 
     def _choose(self, found: Iterable[int]) -> tuple[int, ...]:
         return tuple(position for position in found if position < len(self.cases))

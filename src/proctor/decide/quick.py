@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from proctor.checks.registry import Decide
 from proctor.model.case import Case
-from proctor.model.evidence import Evidence, Source
+from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
 from proctor.scoring.score import score_evenly
@@ -20,6 +22,7 @@ from proctor.scoring.score import score_evenly
 Clock = Callable[[], str]
 DecideCase = Callable[[Evidence, Source | None, int, Clock | None], CaseResult]
 _Steps = tuple[tuple[int, Decide, Verdict | None], ...]
+_CLOCK_WORDS = frozenset({"expression", "$expr", "$date"})
 
 
 def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase) -> DecideCase:
@@ -62,3 +65,22 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
         return result
 
     return decide
+
+
+def needs_clock(spec: msgspec.Struct) -> bool:
+    """Return whether the clock of the evidence matters for this spec; one that knows better says so by a method of this name."""
+    own = getattr(spec, "needs_clock", None)
+    return own() if own is not None else _mentions_clock(msgspec.to_builtins(spec))
+
+
+def _mentions_clock(value: Json) -> bool:
+    waiting = [value]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, dict):
+            if not _CLOCK_WORDS.isdisjoint(current) or current.get("matcher") == "date":
+                return True
+            waiting.extend(current.values())
+        elif isinstance(current, (list, tuple)):
+            waiting.extend(current)
+    return False

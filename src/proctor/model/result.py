@@ -143,11 +143,18 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
     """Records that answer no case of the suite: they name an unknown one, or were refused because they could answer several."""
     records_not_selected: int = 0
     """Records that answer a case of the suite which was not selected (`-k`)."""
+    records_with_other_input: int = 0
+    """Records that were decided although their input differs from the input of their case."""
 
     @property
     def any(self) -> bool:
         """Whether something is missing on either side; what was not selected is not missing."""
         return bool(self.cases_without_evidence or self.records_without_case)
+
+    @property
+    def fails_strict(self) -> bool:
+        """Whether `--strict` rejects the run."""
+        return self.any or self.records_with_other_input > 0
 
 
 Ending = Literal["completed", "interrupted", "budget", "running", "not_ended", "cancelled", "failed"]

@@ -33,14 +33,14 @@ from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.model.show import nearest
 from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, shorten_path, show_failure
-from proctor.pytest_plugin.reporting import conclude, make_fault
+from proctor.pytest_plugin.reporting import SuiteWarning, conclude, make_fault
 from proctor.report.neutral import to_one_line
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
     from proctor.actions.trust import Trust
 
-__all__ = ["NO_SUITES", "CaseItem", "SuiteFile", "SuiteWarning"]
+__all__ = ["NO_SUITES", "CaseItem", "SuiteFile"]
 
 _SHOWN_UNREADABLE = 3
 _NOT_IN_A_MARKER = re.compile(r"[^\w.+/-]+")
@@ -51,10 +51,6 @@ _READ = pytest.StashKey[_Read]()
 """Evidence that was read in this session, by its paths: several suites may share it."""
 _SHARING = pytest.StashKey[dict[tuple[str, ...], list[Suite]]]()
 """The suites of this session, by the paths of the evidence they are decided on."""
-
-
-class SuiteWarning(pytest.PytestWarning):
-    """Something in a suite that can be used, but is probably not meant."""
 
 
 class SuiteFile(pytest.File):
@@ -161,7 +157,7 @@ class SuiteFile(pytest.File):
             return f"no evidence for this suite: put it into {beside}, name it with --proctor-evidence, or drive the agent: --proctor-live"
         known = self._build_index().names
         named = {record.evidence.case for record in self.read_all() if record.evidence and record.evidence.case is not None}
-        close = nearest(case.id, [name for name in named if known.find(name) is None])
+        close = nearest(case.id, [name for name in named if not known.find(name)])
         hint = f"; evidence that fits no case names {', '.join(map(repr, close))}" if close else ""
         return to_one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
 

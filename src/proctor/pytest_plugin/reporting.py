@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterable, Sequence
 
 import msgspec
 import pytest
 
+from proctor.decide.other_input import OTHER_INPUT
 from proctor.model.judgement import Opinion, make_verdict
 from proctor.model.result import CaseResult, RunResult
 from proctor.pytest_plugin.failures import CheckFailed
@@ -20,9 +22,17 @@ from proctor.report.wording import case_remark, join_title_and_reason, skip_word
 _NARROWEST, _WIDEST = 60, 120
 
 
+class SuiteWarning(pytest.PytestWarning):
+    """Something in a suite, or in its evidence, that can be used, but is probably not meant."""
+
+
 def conclude(result: RunResult) -> None:
     """Return where everything passed, skip where nothing was decided, else raise `CheckFailed` with our report."""
     __tracebackhide__ = True
+    for problem in result.warnings:
+        # The other warnings are about the suite, and were issued when it was collected.
+        if problem.code == OTHER_INPUT:
+            warnings.warn(SuiteWarning(problem.write_headline()), stacklevel=3)
     if result.outcome == "pass":
         return
     if result.outcome == "skip":

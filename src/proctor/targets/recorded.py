@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.decide.matching import CaseIndex
+from proctor.decide.other_input import OtherInputs
 from proctor.errors import EvidenceError, InputError, SpecError
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
@@ -38,17 +39,6 @@ class RecordedSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """How they are written, if that cannot be told: as for `--evidence-format`."""
 
 
-class _Recordings(msgspec.Struct, frozen=True, kw_only=True):
-    """Recordings by the case they answer."""
-
-    named: dict[str, list[Evidence]]
-    """By the id or name they give."""
-    by_input: dict[str, list[Evidence]]
-    """Those that name no case, by the id of each case they answer."""
-    unmatched: int = 0
-    """How many name a case that the suite does not have."""
-
-
 class RecordedTarget:
     """Answers with recorded evidence."""
 
@@ -63,14 +53,20 @@ class RecordedTarget:
         self._format = settings.format
         self._index: CaseIndex | None = None
         self._read_records: list[Record] | None = None
-        self._recordings: _Recordings | None = None
-        self.records_without_case = 0
-        """How many recordings name a case that the suite does not have, of those that were read last."""
+        self._recordings: dict[str, list[Evidence]] | None = None
+        self._unknown_names: list[str] = []
+        self.other_inputs = OtherInputs()
+        """The recordings that were used although their input differs from the input of their case."""
 
     @property
     def name(self) -> str:
         """The name that reports show."""
         return self._name
+
+    @property
+    def records_without_case(self) -> int:
+        """How many recordings name a case that the suite does not have, of those that were read last."""
+        return len(self._unknown_names)
 
     def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
         """Return no problems: a recording takes any case."""
@@ -87,7 +83,6 @@ class RecordedTarget:
             self._read_records = await asyncio.to_thread(self._read)
             if self._index is not None:
                 self._recordings = self._assign(self._read_records, self._index)
-                self.records_without_case = self._recordings.unmatched
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Return the recording of this attempt."""
@@ -95,16 +90,18 @@ class RecordedTarget:
             raise TargetFault("not_open", f"{self._name}: the target was not opened")
         case = attempt.case
         # Without a suite the case that is driven is the only one there is.
-        recordings = self._recordings or self._assign(self._read_records, CaseIndex((case,)))
-        found = recordings.named.get(case.id) or recordings.named.get(case.name) or recordings.by_input.get(case.id)
-        if not found:
-            close = nearest(case.id, recordings.named)
+        recordings = self._assign(self._read_records, CaseIndex((case,))) if self._recordings is None else self._recordings
+        found = recordings.get(case.id)
+        if found is None:
+            close = nearest(case.id, self._unknown_names)
             hint = f"; nearest: {', '.join(close)}" if close else ""
             raise TargetFault("no_recording", f"{self._name}: no recording of case {case.id!r}{hint}")
         if attempt.number >= len(found):
             many = f"{len(found)} recording{'s' if len(found) > 1 else ''}"
             raise TargetFault("no_recording", f"{self._name}: {many} of case {case.id!r}, none for attempt {attempt.number + 1}")
-        return msgspec.structs.replace(found[attempt.number], case=case.id)
+        evidence = found[attempt.number]
+        self.other_inputs.note(case, evidence)
+        return msgspec.structs.replace(evidence, case=case.id)
 
     async def close(self) -> None:
         """Forget the recordings."""
@@ -118,27 +115,28 @@ class RecordedTarget:
         self._refuse("recordings that cannot be read", [record for record in records if record.evidence is None])
         return records
 
-    def _assign(self, records: Iterable[Record], index: CaseIndex) -> _Recordings:
-        """Return which cases each recording answers. Raises `TargetFault` for one that could answer several."""
+    def _assign(self, records: Iterable[Record], index: CaseIndex) -> dict[str, list[Evidence]]:
+        """Return the recordings by the id of the case they answer. Raises `TargetFault` for one that could answer several."""
         named: dict[str, list[Evidence]] = {}
-        by_input: dict[str, list[Evidence]] = {}
+        unnamed: dict[str, list[Evidence]] = {}
         refused: list[Record] = []
-        unmatched = 0
+        self._unknown_names = []
         for record in records:
             evidence = record.evidence
             if evidence is None:
                 continue
-            if evidence.case is not None:
-                named.setdefault(evidence.case, []).append(evidence)
-                unmatched += index.names.find(evidence.case) is None
-                continue
             try:
-                for position in index.find(evidence) or ():
-                    by_input.setdefault(index.cases[position].id, []).append(evidence)
+                positions = index.find(evidence)
             except EvidenceError as error:
                 refused.append(Record(None, record.source, error))
+                continue
+            if positions is None:
+                self._unknown_names.append(evidence.case or "")
+            for position in positions or ():
+                (unnamed if evidence.case is None else named).setdefault(index.cases[position].id, []).append(evidence)
         self._refuse("recordings that do not say which case they answer", refused)
-        return _Recordings(named=named, by_input=by_input, unmatched=unmatched)
+        # A case with recordings that name it does not use those that name none.
+        return unnamed | named
 
     def _refuse(self, what: str, records: Sequence[Record]) -> None:
         if not records:

@@ -42,7 +42,7 @@ def run(arguments: list[str]) -> int:
         return Exit.NOTHING
     gate = open_gate(options, suite.name)
     _tune_collector()
-    stream = CheckStream(suite, now=options.now, shows=_choose_shown(options))
+    stream = CheckStream(suite, now=options.now, shows=_choose_shown(options), strict=options.strict)
     opened = _open_judge(stream, options) if stream.judged and not options.no_judge else None
     with Output(options.output) as output:
         render = make_renderer(options.format, output, no_color=options.no_color, language=options.language)
