@@ -277,8 +277,17 @@ def test_every_example_of_a_matcher_or_function_can_be_used() -> None:
 def code_words() -> dict[str, str]:
     """Every code a verdict, a result or a problem can carry, with a place that uses it."""
     found: dict[str, str] = {}
-    for path in sorted(SRC.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SRC.rglob("*.py"))}
+    named = {
+        target.id: node.value.value
+        for tree in trees.values()
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id if isinstance(node.func, ast.Name) else ""
@@ -288,9 +297,10 @@ def code_words() -> dict[str, str]:
             if name == "skip_case" and len(node.args) > 1:
                 words.append(node.args[1])
             for word in words:
-                for constant in ast.walk(word):
-                    if isinstance(constant, ast.Constant) and re.fullmatch(r"[a-z]+(?:_[a-z0-9]+)*", str(constant.value)):
-                        found.setdefault(str(constant.value), f"{path.relative_to(SRC)}:{node.lineno}")
+                for part in ast.walk(word):
+                    code = part.value if isinstance(part, ast.Constant) else named.get(part.id) if isinstance(part, ast.Name) else None
+                    if isinstance(code, str) and re.fullmatch(r"[a-z]+(?:_[a-z0-9]+)*", code):
+                        found.setdefault(code, f"{path.relative_to(SRC)}:{node.lineno}")
     return found
 
 
