@@ -157,6 +157,36 @@ def check_fields(
         check_field(key, entry[key], at, unknowns, listed=listed, has_answer=has_answer)
 
 
+def check_object(
+    entry: Mapping[str, Json],
+    fields: Mapping[str, Part | tuple[Part, ...] | None],
+    at: str,
+    unknowns: Unknowns,
+    *,
+    listed: Collection[str] = (),
+    has_answer: bool = False,
+) -> None:
+    """Apply rule b to an object; `fields` are the recognised fields, each with what a near miss of it leaves unknown."""
+    if fields.keys() >= entry.keys():
+        return  # nearly always
+    for key in list_unrecognised(entry, fields):
+        value = entry[key]
+        meant = _find_meant(key, tuple(fields)) if value is not None else ()
+        missing = next((name for name in meant if fields[name] is not None and entry.get(name) is None), None)
+        parts = None if missing is None else fields[missing]
+        if parts is not None:
+            carried = CALL_PARTS if parts == "tool_calls" else (parts,) if isinstance(parts, str) else parts
+            unknowns.mark_unrecognised(carried, f"{show(shorten(key, 60))} at {at} is not read; did you mean {missing!r}?")
+        else:
+            check_field(key, value, at, unknowns, listed=listed, has_answer=has_answer)
+
+
+@functools.lru_cache(maxsize=4096)
+def _find_meant(key: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    # Words of three letters are one letter away from too many others.
+    return tuple(name for name in names if len(name) > 3 and is_misspelt(key, (name,)))
+
+
 def list_unrecognised(entry: Iterable[str], known: Collection[str]) -> list[str]:
     """Return the keys of an object that are neither known nor harmless."""
     return [key for key in entry if key not in known and key not in HARMLESS and not key.startswith("x-")]
