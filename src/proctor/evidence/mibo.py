@@ -86,7 +86,7 @@ _PLATFORMS = frozenset(
 )
 """Fields of documents of platforms; one that was not recognised may hold anything."""
 _DEPTH = 3
-"""Levels of a response in which documents of platforms are looked for."""
+"""Levels of a response in which nodes and documents of platforms are looked for."""
 _READER = "Mibo data body"
 
 
@@ -207,20 +207,22 @@ def _read_mapped_nodes(members: dict[str, Any], path: str, unknowns: Unknowns) -
         at = f"{path}.{shorten(name, 60)}"
         if _is_node(node):
             nodes.append(_read_mapped_node(name, node, at, unknowns))
-        elif _hides_node(node):
+        elif _hides_node(node, _DEPTH):
             unknowns.mark_unrecognised(PARTS, f"{at} is no node: it has neither output nor status")
         else:
             unknowns.ignore(name)
     return with_parameters(nodes)
 
 
-def _hides_node(value: Json) -> bool:
+def _hides_node(value: Json, depth: int) -> bool:
     """Return whether a node is wrapped in a value, or has its output under a misspelt name."""
     value = decode_container(value)
-    inner = value.values() if isinstance(value, dict) else list_of(value)
-    if any(isinstance(member, dict) and ("output" in member or "tools_called" in member) for member in inner):
+    if isinstance(value, dict) and ("tools_called" in value or ("output" in value and len(_NODE.keys() & value.keys()) > 1)):
         return True
-    return any(is_misspelt(key, ("output", "status", "tools_called")) for key in dict_or_empty(value))
+    if any(is_misspelt(key, ("output", "status", "tools_called")) for key in dict_or_empty(value)):
+        return True
+    inner = value.values() if isinstance(value, dict) else list_of(value)[:100]
+    return depth > 0 and any(_hides_node(member, depth - 1) for member in inner if isinstance(member, (dict, list)))
 
 
 def _read_mapped_node(name: str, node: dict[str, Any], path: str, unknowns: Unknowns) -> Node:
@@ -329,7 +331,7 @@ def _check_response(others: dict[str, Any], calls: tuple[ToolCall, ...], *, is_l
     for key, value in others.items():
         if key in _PLATFORMS or (key == "nodes" and value) or _has_platform_field(value, _DEPTH):
             unknowns.mark_unrecognised(PARTS, f"{show(shorten(key, 60))} at $.data is part of a platform's document that cannot be read")
-        elif _hides_node(value):
+        elif _hides_node(value, _DEPTH):
             unknowns.mark_unrecognised(
                 ("nodes",) if is_spoken else ("nodes", "answer"), f"{show(shorten(key, 60))} at $.data may be a node"
             )

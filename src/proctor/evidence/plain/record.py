@@ -39,6 +39,7 @@ from proctor.evidence.unknowns.endings import find_failure
 from proctor.evidence.unknowns.markers import check_markers
 from proctor.evidence.unknowns.unrecognised import check_object, find_near_miss, is_call, list_calls, list_unrecognised, name_call
 from proctor.evidence.values.access import dict_or_empty, find_first, list_at, list_of, number_at, read_integer, read_object, read_text
+from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text, parse_json
 from proctor.model.account import CALL_PARTS, NO_CALLS_IN_TURN, PARTS, Account, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, ToolCall, Usage, UserEnding
@@ -59,15 +60,16 @@ KEYS = (frozenset(Evidence.__struct_fields__) | {"toolCalls", *_ALIASES}) - {"co
 CARRYING = frozenset(("text", "body", "tool_calls", "toolCalls", "nodes", "turns", "state", "renders", "http_status", "httpStatus"))
 """Keys that make an object evidence whatever else is in it."""
 
-_SHARED: dict[str, Part | None] = {
+_Fields = dict[str, Part | tuple[Part, ...] | None]
+_SHARED: _Fields = {
     **dict.fromkeys(INPUTS, "input"),
     **dict.fromkeys(("text", "body"), "answer"),
     **dict.fromkeys(CALLS, "tool_calls"),
     **dict.fromkeys(("http_status", "httpStatus", "duration_ms", "durationMs", "metadata"), None),
-    "nodes": "nodes",
+    "nodes": ("nodes", *CALL_PARTS),
     "usage": "usage",
 }
-_RUN: dict[str, Part | None] = {**dict.fromkeys(KEYS, None), **_SHARED, "turns": "turns", "state": "state"}
+_RUN: _Fields = {**dict.fromkeys(KEYS, None), **_SHARED, "turns": PARTS, "state": "state"}
 _ACCOUNT = frozenset(Account.__struct_fields__)
 _DEPTH = 4
 """Levels of a usage object in which a count of calls is looked for."""
@@ -153,7 +155,7 @@ class _Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 def _observe(
     entry: dict[str, Any],
-    fields: dict[str, Part | None],
+    fields: _Fields,
     path: str,
     unknowns: Unknowns,
     inside: Sequence[ToolCall] = (),
@@ -225,7 +227,8 @@ def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unk
         listed = entry[key]
         if key != "tool_calls" and isinstance(listed, list):
             # Logs often name the tools only.
-            listed = [{"name": call, "arguments": None} if isinstance(call, str) else call for call in listed]
+            decoded = map(decode_container, listed)
+            listed = [{"name": call, "arguments": None} if isinstance(call, str) else call for call in decoded]
         found = read_calls(listed, f"{path}.{key}", unknowns)
         places = (f"{path}.{keys[0]}", f"{path}.{key}")
         calls = found if calls is None else unite_calls(calls, found, places, unknowns, both_complete=True)
@@ -235,6 +238,8 @@ def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unk
         if isinstance(body.get(key), list) and all(isinstance(call, dict) for call in body[key]):
             found = _read_calls_in_body(body[key], f"{path}.body.{key}", unknowns)
             calls = found if calls is None else unite_calls(calls, found or (), (f"{path}.tool_calls", f"{path}.body"), unknowns)
+        elif body.get(key) and calls is None:
+            unknowns.mark_unrecognised(CALL_PARTS, f"{path}.body.{key} is no list of calls")
     messages = entry.get("messages")
     if calls is not None and isinstance(messages, list):
         names = {name for call in calls for name in (call.name, *call.aliases)}
@@ -254,7 +259,7 @@ def _read_calls_in_body(listed: Json, path: str, unknowns: Unknowns) -> tuple[To
 
 def _check_unrecognised(
     entry: dict[str, Any],
-    taken: dict[str, Part | None],
+    taken: _Fields,
     calls: Sequence[ToolCall] | None,
     path: str,
     unknowns: Unknowns,
@@ -399,6 +404,8 @@ def _read_turns(value: Json, path: str, unknowns: Unknowns) -> tuple[tuple[Evide
         if failure is not None and index < len(entries) - 1 and not failure.startswith("http_status"):
             unknowns.mark_parts(("answer", *CALL_PARTS), f"{at} did not finish: {failure}")
         metadata = {key: entry[key] for key in observed.unrecognised}
+        if entry and len(metadata) == len(entry):
+            unknowns.mark_unrecognised(PARTS, f"{at} has no field that is read; expected input, text, tool_calls")
         turns.append(
             EvidenceTurn(
                 input=as_text(observed.input),

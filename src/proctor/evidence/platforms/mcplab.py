@@ -149,8 +149,10 @@ def _check_message(message: dict[str, Any], path: str, unknowns: Unknowns) -> No
         unknowns.mark_parts(_ALL, f"{path}.role: expected text, found {kind_of(role)}")
     elif role not in _ROLES:
         mark_kind(message, role, path, unknowns)
+        if message.get("usage") is not None:
+            unknowns.mark_unrecognised(("usage",), f"{path}: unrecognised role {show(role, SHOWN)}, which reports tokens")
     check_object(message, _MESSAGE, path, unknowns)
-    if content is not None and not isinstance(content, (list, str)):
+    if not isinstance(content, (list, str)):
         unknowns.mark_parts(_ALL, f"{path}.content: expected a list of blocks, found {kind_of(content)}")
     if isinstance(content, str) and isinstance(decode_container(content), (list, dict)):
         unknowns.mark_parts(_ALL, f"{path}.content: expected a list of blocks, found JSON text")

@@ -148,7 +148,8 @@ def _check_execution(document: dict[str, Any], runs: dict[str, Any], path: str, 
     _check_type(workflow, dict, "workflowData", unknowns)
     workflow = dict_or_empty(workflow)
     check_object(workflow, _WORKFLOW, "workflowData", unknowns)
-    _check_type(workflow.get("nodes"), list, "workflowData.nodes", unknowns)
+    if workflow and not isinstance(workflow.get("nodes"), list):
+        unknowns.mark_parts(_EVERY, "workflowData has no list of nodes")
     _check_type(workflow.get("connections"), dict, "workflowData.connections", unknowns)
     defined: set[str] = set()
     for index, node in enumerate(list_of(workflow.get("nodes"))):

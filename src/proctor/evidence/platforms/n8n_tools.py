@@ -25,9 +25,9 @@ from proctor.model.account import Part
 from proctor.model.evidence import Json, ToolCall
 
 _ACTION: dict[str, Part | tuple[Part, ...] | None] = {
-    **dict.fromkeys(("log", "messageLog", "type", "toolCallId"), None),
+    **dict.fromkeys(("log", "type"), None),
+    **dict.fromkeys(("toolInput", "toolCallId", "messageLog"), "tool_arguments"),
     "tool": "tool_calls",
-    "toolInput": "tool_arguments",
 }
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 

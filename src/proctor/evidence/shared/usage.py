@@ -114,6 +114,8 @@ def read_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
         found = _add_reasoning(_add_cached(found, value), value)
     if unknowns is not None:
         check_object(value, _FIELDS, "usage", unknowns)
+        if found is None and any(not _COUNTS.isdisjoint(dict_or_empty(inner)) for inner in value.values()):
+            unknowns.mark("usage", "the usage has its counts one level too deep")
         for key in _COUNTS & value.keys():
             if value[key] is not None and read_count(value[key]) is None:
                 unknowns.mark("usage", f"{key!r} in the usage is no count")

@@ -174,10 +174,11 @@ def check_object(
         meant = _find_meant(key, tuple(fields)) if value is not None else ()
         missing = next((name for name in meant if fields[name] is not None and entry.get(name) is None), None)
         parts = None if missing is None else fields[missing]
-        if parts is not None:
+        # A text is no list of nodes or turns.
+        if parts is not None and not (isinstance(parts, tuple) and isinstance(value, str) and isinstance(decode_container(value), str)):
             carried = CALL_PARTS if parts == "tool_calls" else (parts,) if isinstance(parts, str) else parts
             unknowns.mark_unrecognised(carried, f"{show(shorten(key, 60))} at {at} is not read; did you mean {missing!r}?")
-        else:
+        if parts is None or list_calls(value):
             check_field(key, value, at, unknowns, listed=listed, has_answer=has_answer)
 
 
