@@ -22,6 +22,7 @@ fields report on the run; every other body is the agent's own document, in which
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -71,6 +72,12 @@ _SHARED: _Fields = {
 }
 _RUN: _Fields = {**dict.fromkeys(KEYS, None), **_SHARED, "turns": PARTS, "state": "state"}
 _ACCOUNT = frozenset(Account.__struct_fields__)
+_CALL_EVENT = re.compile(
+    r"(?:\w+[._:-])?(?:tool|function|mcp)[._:-]?(?:call|use|invo|request|execut|result|start|end|output|response)\w*$|tool$", re.IGNORECASE
+)
+"""Kinds of entries in a log that record a call."""
+_MAX_SEARCHED = 1_000
+"""Entries of a log in which calls are looked for."""
 _DEPTH = 4
 """Levels of a usage object in which a count of calls is looked for."""
 
@@ -81,7 +88,9 @@ def sniff(document: Json) -> bool:
 
 
 def has_usual_names(document: dict[str, Any]) -> bool:
-    """Return whether an object has an answer or calls under a usual name."""
+    """Return whether an object has an answer or calls under a usual name, or the error of a case."""
+    if isinstance(document.get("case"), str) and document.get("error"):
+        return True
     return any(isinstance(document.get(key), str) for key in ANSWERS) or bool(_list_call_fields(document))
 
 
@@ -270,7 +279,20 @@ def _check_unrecognised(
     listed = {name for call in calls or () for name in (call.name, *call.aliases)}
     rest = {key: value for key, value in entry.items() if not (key == "messages" and calls is not None)}
     check_object(rest, taken, path, unknowns, listed=listed, has_answer=has_answer)
-    check_markers(entry, list_unrecognised(entry, taken), calls, path, unknowns)
+    unrecognised = list_unrecognised(entry, taken)
+    check_markers(entry, unrecognised, calls, path, unknowns)
+    for key in unrecognised if calls is not None else ():
+        if any(_is_unlisted_call(item, listed) for item in list_of(decode_container(entry[key]))[:_MAX_SEARCHED]):
+            unknowns.mark("tool_calls", f"{show(shorten(key, 60))} at {path} has a call that is not in the list of calls")
+
+
+def _is_unlisted_call(item: Json, listed: set[str]) -> bool:
+    """Return whether an entry of a log is a call that the record does not list."""
+    kinds = [dict_or_empty(item).get(key) for key in ("type", "event", "kind", "event_type", "role")]
+    if not any(isinstance(kind, str) and _CALL_EVENT.match(kind) for kind in kinds):
+        return False
+    name = name_call(item)
+    return not listed if name is None else name not in listed
 
 
 def _check_counts(entry: dict[str, Any], calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns, depth: int) -> None:

@@ -33,7 +33,8 @@ _NODES: tuple[Part, ...] = ("nodes", *CALL_PARTS, "usage")
 _PREDICTION: dict[str, Part | tuple[Part, ...] | None] = {
     **dict.fromkeys((*_IDS, "case", *HOLDERS), None),
     **dict.fromkeys(("text", "json"), "answer"),
-    **dict.fromkeys(LISTS, _NODES),
+    **dict.fromkeys(("agentFlowExecutedData", "agentReasoning"), _NODES),
+    "usedTools": "tool_calls",
     "question": "input",
 }
 _STEP: dict[str, Part | tuple[Part, ...] | None] = {**dict.fromkeys(("nodeId", "nodeLabel", "status"), "nodes"), "data": _NODES}
@@ -171,12 +172,12 @@ def _read_calls(holder: Fields, node: str | None) -> tuple[ToolCall, ...]:
     for used in holder.take_objects("usedTools", parts=("tool_calls",)):
         tool, given = used.value.get("tool"), used.value.get("toolInput")
         if not isinstance(tool, str):
-            used.mark(("tool_calls",), f" does not name its tool: expected text, found {kind_of(tool)}")
+            used.mark(("tool_calls",), ".tool: expected text, found " + kind_of(tool))
             continue
         check_object(used.value, _USED, used.at, used.unknowns)
         arguments = read_known_arguments(given, used.at, used.unknowns)
         for key in list_unrecognised(used.value, _USED) if given is None else ():
-            if isinstance(decode_container(used.value[key]), dict):
+            if used.value[key] and isinstance(decode_container(used.value[key]), dict):
                 used.unknowns.mark_unrecognised(("tool_arguments",), f"{used.at} has no toolInput; {key!r} may hold the arguments")
                 arguments = None
         error = used.value.get("error")

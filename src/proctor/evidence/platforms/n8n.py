@@ -211,9 +211,14 @@ def _check_record(name: str, record: dict[str, Any], workflow: dict[str, Any], a
 def _check_connection(kind: str, outputs: Json, at: str, unknowns: Unknowns) -> None:
     """Mark what is not of the form `{<connection type>: [[{json: ...}]]}`."""
     if kind not in _CONNECTIONS:
-        mark_kind(outputs, kind, at, unknowns, speaks=None)
-        if not kind.startswith("ai_") or is_misspelt(kind, _CONNECTIONS):
+        has_items = any("json" in dict_or_empty(item) for branch in list_of(outputs) for item in list_of(branch))
+        if is_misspelt(kind, _CONNECTIONS) or (has_items and not kind.startswith("ai_")):
             unknowns.mark_unrecognised(_EVERY, f"{show(shorten(kind, 60))} at {at} is no known type of connection")
+        elif has_items:
+            mark_kind(outputs, kind, at, unknowns, speaks=None)
+        else:
+            unknowns.ignore(kind)
+            return
     _check_type(outputs, list, f"{at}.{kind}", unknowns)
     for branch in list_of(outputs):
         _check_type(branch, list, f"an output at {at}.{kind}", unknowns)

@@ -143,7 +143,7 @@ def _find_arguments(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Jso
         unknowns.mark("tool_arguments", f"the arguments of {path} are null, which is not recorded")
         return None
     for key in list_unrecognised(entry, _FIELDS):
-        if isinstance(decode_container(entry[key]), dict):
+        if entry[key] and isinstance(decode_container(entry[key]), dict):
             why = f"the call at {path} has no arguments; {show(shorten(key, 60))} may hold them: map it, or rename it to arguments"
             unknowns.mark_unrecognised(("tool_arguments",), why)
             return None
