@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.checks.caution import MISSING, decide_with_caution, find_reads
 from proctor.checks.registry import Decide, Registry, default_registry
-from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, may_claim_refusal
+from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_recorded_refusal, is_refusal, may_claim_refusal
 from proctor.decide.case_names import HeldNames
 from proctor.decide.clock import needs_clock
 from proctor.decide.cost import with_agent_cost, with_cost
@@ -96,8 +96,13 @@ class PreparedCase:
         return self._make_result(verdicts, evidence, source, attempt, now)
 
     def _claims_refusal(self, evidence: Evidence) -> bool:
-        """Return whether this case claims the very refusal that the run ended with."""
-        return is_refusal(evidence) and any(decide_guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
+        """Return whether this case is decided on the refusal that the run ended with: it claims that status, or records any other."""
+        if not is_refusal(evidence) or not self._refusals:
+            return False
+        # A record whose only failure is its status: a claim of another status fails the case, and the others are decided as they are.
+        if is_recorded_refusal(evidence) and self.case.scoring.mode == "boolean":
+            return True
+        return any(decide_guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
 
     def deliberate(
         self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None, *, fail_fast: bool = False

@@ -39,7 +39,7 @@ from proctor.evidence.unknowns.conflicts import mark_difference, take_agreeing, 
 from proctor.evidence.unknowns.endings import find_failure
 from proctor.evidence.unknowns.markers import check_markers
 from proctor.evidence.unknowns.unrecognised import check_object, find_near_miss, is_call, list_calls, list_unrecognised, name_call
-from proctor.evidence.values.access import dict_or_empty, find_first, list_at, list_of, number_at, read_integer, read_object, read_text
+from proctor.evidence.values.access import dict_or_empty, list_at, list_of, number_at, read_integer, read_object, read_text
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text, parse_json
 from proctor.model.account import CALL_PARTS, NO_CALLS_IN_TURN, PARTS, Account, Part
@@ -131,7 +131,7 @@ def read_plain(document: Json, path: str = "$", *, check_ending: bool = True) ->
         usage=observed.usage,
         turns=turns,
         context=None if entry.get("context") is None else read_object(entry["context"], f"{path}.context"),
-        available_tools=read_names(find_first(entry, "available_tools", "availableTools"), f"{path}.available_tools"),
+        available_tools=read_names(_read_alias(entry, "available_tools", "availableTools", path), f"{path}.available_tools"),
         renders=read_renders(entry.get("renders"), f"{path}.renders"),
         now=read_text(entry.get("now"), f"{path}.now"),
         timezone=read_text(entry.get("timezone"), f"{path}.timezone"),
@@ -194,7 +194,7 @@ def _observe(
             _check_counts(entry[holder], listed, f"{path}.{holder}", unknowns, _DEPTH)
     if text is None and check_ending and isinstance(body, dict):
         failure = failure or _check_body(body, listed, has_calls=bool(call_fields), path=f"{path}.body", unknowns=unknowns)
-    status = read_integer(find_first(entry, "http_status", "httpStatus"), f"{path}.http_status")
+    status = read_integer(_read_alias(entry, "http_status", "httpStatus", path), f"{path}.http_status")
     return _Observed(
         input=take_agreeing(entry, INPUTS, "input", path, unknowns),
         text=text if text is not None else find_text(body),
@@ -202,11 +202,19 @@ def _observe(
         tool_calls=calls,
         nodes=None if nodes is None else with_resolved_parameters(nodes),
         http_status=status,
-        duration_ms=number_at(find_first(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
+        duration_ms=number_at(_read_alias(entry, "duration_ms", "durationMs", path), f"{path}.duration_ms"),
         usage=usage,
         failure=failure or (f"http_status: {status}" if status is not None and status >= 400 else None),
         unrecognised=[key for key in entry if key not in taken],
     )
+
+
+def _read_alias(entry: dict[str, Any], name: str, alias: str, path: str) -> Json:
+    """Return a value under either of two names. Raises `EvidenceError` if they differ, as it is no part that could be unknown."""
+    own, other = entry.get(name), entry.get(alias)
+    if own is not None and other is not None and own != other:
+        raise EvidenceError(f"{path}: {name!r} and {alias!r} record the same thing and differ")
+    return other if own is None else own
 
 
 def _read_answer(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str | None:

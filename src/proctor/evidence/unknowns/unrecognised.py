@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.access import split_words
+from proctor.evidence.values.access import list_of, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.account import CALL_PARTS, Part
@@ -95,6 +95,9 @@ def list_calls(value: Json) -> list[dict[str, Any]]:
             if is_call(current):
                 found.append(current)
             elif depth:
+                # What is listed as calls needs no arguments.
+                listed = (member for key in CALL_FIELDS & current.keys() for member in list_of(current[key]))
+                found.extend(member for member in listed if isinstance(member, dict) and not is_call(member) and name_call(member))
                 waiting.extend((member, depth - 1) for member in current.values() if isinstance(member, (dict, list)))
         elif isinstance(current, list) and depth:
             waiting.extend((member, depth - 1) for member in current if isinstance(member, (dict, list)))
