@@ -183,7 +183,7 @@ def _observe(
         in_nodes = [call for node in nodes for call in node.tool_calls]
         calls = unite_calls(calls, in_nodes, (f"{path}.tool_calls", f"{path}.nodes"), unknowns)
     answers = [key for key in ANSWERS if isinstance(entry.get(key), str)]
-    taken = {**fields, **dict.fromkeys((*answers, *call_fields), None)} if answers != ["text"] or call_fields else fields
+    taken: _Fields = {**fields, **dict.fromkeys((*answers, *call_fields), None)} if answers != ["text"] or call_fields else fields
     listed = calls if calls is not None else inside or None
     failure = None
     if not taken.keys() >= entry.keys():
@@ -289,7 +289,13 @@ def _check_unrecognised(
     check_object(rest, taken, path, unknowns, listed=listed, has_answer=has_answer)
     unrecognised = list_unrecognised(entry, taken)
     check_markers(entry, unrecognised, calls, path, unknowns)
-    for key in unrecognised if calls is not None else ():
+    _check_logs(entry, unrecognised, calls, path, unknowns)
+
+
+def _check_logs(entry: dict[str, Any], keys: list[str], calls: Sequence[ToolCall] | None, path: str, unknowns: Unknowns) -> None:
+    """Mark the calls if a log next to the list of calls has another one."""
+    listed = {name for call in calls or () for name in (call.name, *call.aliases)}
+    for key in keys if calls is not None else ():
         if any(_is_unlisted_call(item, listed) for item in list_of(decode_container(entry[key]))[:_MAX_SEARCHED]):
             unknowns.mark("tool_calls", f"{show(shorten(key, 60))} at {path} has a call that is not in the list of calls")
 
@@ -325,6 +331,7 @@ def _check_body(body: dict[str, Any], calls: Sequence[ToolCall] | None, *, has_c
         return None
     fields = [key for key in list_unrecognised(body, HTTP_KEYS) if key not in CALLS and key not in HOLDERS]
     check_markers(body, fields, calls, path, unknowns)
+    _check_logs(body, fields, calls, path, unknowns)
     for key in fields:
         if not has_calls and body[key] and isinstance(body[key], (list, dict)) and find_near_miss(key) == "tool_calls":
             unknowns.mark_unrecognised(CALL_PARTS, f"{show(shorten(key, 60))} at {path} is not read; did you mean tool_calls?")

@@ -153,8 +153,8 @@ def _list_objects(value: Json) -> list[dict[str, Json]]:
 def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns | None) -> list[tuple[Json, str]]:
     """Return the resources of a bundle and their places."""
     entries = bundle.get("entry")
-    for key, value in bundle.items() if unknowns is not None and entries is None else ():
-        if any("resource" in entry for entry in _list_objects(value)):
+    for key, value in bundle.items() if entries is None else ():
+        if unknowns is not None and any("resource" in entry for entry in _list_objects(value)):
             unknowns.mark_unrecognised(("state",), f"{show(shorten(key, 60))} at {at} is not read; did you mean 'entry'?")
     inner: list[tuple[Json, str]] = []
     for index, given in enumerate(list_at(entries, f"{at}.entry") if entries is not None else ()):
