@@ -53,6 +53,8 @@ ANSWERS = ("text", "answer", "response", "output", "reply", "message", "content"
 INPUTS = ("input", "question", "prompt", "query")
 CALLS = ("tool_calls", "toolCalls", "tools_called")
 _MAYBE_CALLS = ("actions", "steps")
+_USUAL = frozenset((*ANSWERS, *CALLS, *_MAYBE_CALLS)) - {"text", "tool_calls"}
+"""Usual names that are not our own."""
 _ALIASES = ("httpStatus", "durationMs", "availableTools")
 
 KEYS = (frozenset(Evidence.__struct_fields__) | {"toolCalls", *_ALIASES}) - {"cost"}
@@ -182,8 +184,10 @@ def _observe(
     elif calls is not None and nodes:
         in_nodes = [call for node in nodes for call in node.tool_calls]
         calls = unite_calls(calls, in_nodes, (f"{path}.tool_calls", f"{path}.nodes"), unknowns)
-    answers = [key for key in ANSWERS if isinstance(entry.get(key), str)]
-    taken: _Fields = {**fields, **dict.fromkeys((*answers, *call_fields), None)} if answers != ["text"] or call_fields else fields
+    taken = fields
+    if not _USUAL.isdisjoint(entry):
+        answers = (key for key in ANSWERS if isinstance(entry.get(key), str))
+        taken = {**fields, **dict.fromkeys((*answers, *call_fields), None)}
     listed = calls if calls is not None else inside or None
     failure = None
     if not taken.keys() >= entry.keys():
@@ -220,6 +224,8 @@ def _read_alias(entry: dict[str, Any], name: str, alias: str, path: str) -> Json
 def _read_answer(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str | None:
     """Return the answer under one of its usual names; two that differ are a contradiction."""
     text = read_text(entry.get("text"), f"{path}.text")
+    if _USUAL.isdisjoint(entry):
+        return text
     texts = {key: entry[key] for key in ANSWERS if isinstance(entry.get(key), str)}
     if len(texts) > 1 and len({value.strip() for value in texts.values()}) > 1:
         first = next(iter(texts))
@@ -233,6 +239,8 @@ def _read_answer(entry: dict[str, Any], path: str, unknowns: Unknowns) -> str | 
 
 
 def _list_call_fields(entry: dict[str, Any]) -> list[str]:
+    if _USUAL.isdisjoint(entry):
+        return ["tool_calls"] if entry.get("tool_calls") is not None else []
     found = [key for key in CALLS if entry.get(key) is not None]
     return found + [key for key in _MAYBE_CALLS if isinstance(entry.get(key), list) and entry[key] and all(map(is_call, entry[key]))]
 

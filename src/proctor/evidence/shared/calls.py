@@ -101,13 +101,13 @@ def _rename_fields(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 def _read_ordinary(entry: dict[str, Any], path: str, unknowns: Unknowns) -> ToolCall:
     """Read a call that has each thing once and under our names, as nearly all do."""
-    result, error, kind = entry.get("result"), entry.get("error"), None
+    arguments, result, error, kind = entry["arguments"], entry.get("result"), entry.get("error"), None
     if not says_error(error):
         error = mcp_error(result)
         kind = CONTENT_ERROR if error is not None else None
     return ToolCall(
         name=entry["name"],
-        arguments=read_known_arguments(entry["arguments"], path, unknowns),
+        arguments=arguments if isinstance(arguments, dict) else read_known_arguments(arguments, path, unknowns),
         result=result,
         error=False if error is None and result is None and entry.get("error") in (False, "") else error,
         error_kind=kind,
