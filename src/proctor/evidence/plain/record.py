@@ -187,7 +187,8 @@ def _observe(
     taken = fields
     if not _USUAL.isdisjoint(entry):
         answers = (key for key in ANSWERS if isinstance(entry.get(key), str))
-        taken = {**fields, **dict.fromkeys((*answers, *call_fields), None)}
+        names: _Fields = dict.fromkeys((*answers, *call_fields), None)
+        taken = fields | names
     listed = calls if calls is not None else inside or None
     failure = None
     if not taken.keys() >= entry.keys():
