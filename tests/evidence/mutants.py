@@ -185,6 +185,13 @@ def _changed(value: Any, place: Place, change: Callable[[Any], Any]) -> Any:
     raise LookupError(step)  # an earlier change took the place away
 
 
+def at(document: Any, place: Place) -> Any:
+    """The value at a place."""
+    for step in place:
+        document = json.loads(document) if step == JSON else document[step]
+    return document
+
+
 def describe(mutation: Mutation) -> str:
     """A change in words."""
     return f"{mutation[0]} at {'.'.join(map(str, mutation[1]))}"

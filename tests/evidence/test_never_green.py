@@ -23,8 +23,9 @@ import pytest
 
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
+from proctor.evidence.unknowns.unrecognised import list_calls
 from proctor.model.evidence import Evidence
-from tests.evidence.mutants import Free, Mutation, apply, describe, mutations
+from tests.evidence.mutants import Free, Mutation, apply, at, describe, mutations
 from tests.evidence.negative_claims import Claims, claims_against, outcome_of
 from tests.tables import load
 
@@ -88,7 +89,8 @@ MIBO = Free(
     (*_CALLS, "metadata", "externalMetadata", "context", "input", "data/**/output", "data/**/parameters", "data/**/items/*", _ITEM, *_TOOL),
     keys=("data/*", "data/data/*", "data/**/output/**", "**/runData/*"),
     own=("data/**",),
-    kinds=("data/*",),
+    # A member of another kind is no node, but one more value of the answer.
+    kinds=("data/*", "data/data/*"),
     words=("data/**/type",),
     but=("data/**/tool_calls/*", "data/**/tools_called/*", *_STEP),
     answer=("data", "data/**/output"),
@@ -234,7 +236,8 @@ RICH: dict[str, Any] = {
 }
 
 POOLS = (
-    Pool("plain", {**RICH, **_table("plain"), **_table("state")}, PLAIN),
+    # The list of calls at the root is complete: what the answer calls `tool_callsz` belongs to the agent.
+    Pool("plain", {**RICH, **_table("plain", without=("tool-calls-beside-those-of-the-body",)), **_table("state")}, PLAIN),
     Pool("mibo", _table("mibo", without=("canonical-spans",)), MIBO),
     Pool("n8n", _table("n8n"), N8N),
     Pool("flowise", _table("flowise", without=("what-the-phoenix-exporter-of-an-agentflow-sends",)), FLOWISE),
@@ -299,12 +302,30 @@ def turned_green(original: Original, *changes: Mutation) -> list[str]:
         other = ABOUT_THE_ANSWER
     elif any(free.is_body(change[1]) for change in changes):
         other = ABOUT_JSON
-    return [
-        f"{' and '.join(map(describe, changes))}: {name}"
+    green = [
+        name
         for evidence in read_or_refuse(document, original.pool.reader)
         for name, decide in original.claims.items()
         if not other.search(name) and outcome_of(decide, evidence) == "pass"
     ]
+    if green:
+        without = read_or_refuse(without_renamed(original.document, changes), original.pool.reader)
+        green = [name for name in green if not any(outcome_of(original.claims[name], evidence) == "pass" for evidence in without)]
+    return [f"{' and '.join(map(describe, changes))}: {name}" for name in green]
+
+
+def without_renamed(document: Any, changes: tuple[Mutation, ...]) -> Any:
+    """Return the document without the fields that were renamed to an unrelated word and have not the shape of a call.
+
+    By the evidence rule such a field is ignored: the document is the same as without it. So renaming may do what deleting does.
+    """
+    for mutation in changes:
+        *parent, key = mutation[1]
+        if mutation[0] == "rename to unknown" and not list_calls(at(document, mutation[1])):
+            document = apply(document, ("delete", (*parent,), lambda value, key=key: {k: v for k, v in value.items() if k != key}))
+        else:
+            document = apply(document, mutation)
+    return document
 
 
 def pairs(original: Original) -> Iterator[tuple[Mutation, Mutation]]:

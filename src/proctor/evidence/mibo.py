@@ -2,13 +2,11 @@
 
 `data` is one of: a node map with a root `status` (also one level up, as the collector posts it), a node list
 (`nodes[]` of `nodeName` and `items`), an n8n execution, a Flowise prediction, or any response with common keys (`text`, `tool_calls`,
-`usage`), where each member with an `output` is a node. Tools are always observable here: none listed means none called.
+`usage`), where each member with an `output` is a node. Tools are always observable here: none listed means none called. A response with
+`tool_calls` or `tools_called` lists all its calls; its other members are the agent's answer.
 
 The text of a response with common keys is looked up as in an HTTP response; where there are only nodes, and in maps and lists,
 it is that of the answering node, whose output is the body. HTTP status and duration come from `metadata`.
-
-A member of a node that Mibo does not know could list its tools, and a member of a response could be a node or a list of calls under
-another name: these are then unknown.
 """
 
 from __future__ import annotations
@@ -18,25 +16,19 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.otlp.spans import read_span
-from proctor.evidence.plain.nodes import mark_status
-from proctor.evidence.plain.record import nest_calls_in_nodes
+from proctor.evidence.plain.nodes import NODE_CALLS, check_node_status, nest_calls_in_nodes
+from proctor.evidence.plain.record import CARRYING
 from proctor.evidence.platforms import flowise, n8n
-from proctor.evidence.platforms.n8n_account import mark_agent_output
 from proctor.evidence.platforms.n8n_tools import read_step_call
-from proctor.evidence.shared.calls import read_call, read_calls
-from proctor.evidence.shared.usage import HOLDERS, find_usage, holds_counts
+from proctor.evidence.shared.calls import read_calls
+from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.shared.workflow import find_answering_node, read_answer, sum_usage, with_parameters
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import read_only_one, unite_calls
-from proctor.evidence.unknowns.members import (
-    describe_unknown_member,
-    has_object_with,
-    holds_more,
-    list_unknown_members,
-    may_hold_call,
-    split_words,
-)
+from proctor.evidence.unknowns.conflicts import take_agreeing, unite_calls
+from proctor.evidence.unknowns.endings import find_failure, read_status
+from proctor.evidence.unknowns.markers import check_markers
+from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
 from proctor.evidence.values.access import (
     dict_or_empty,
     find_first,
@@ -50,25 +42,62 @@ from proctor.evidence.values.access import (
 )
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.near_miss import is_misspelt
-from proctor.evidence.values.text import HTTP_KEYS, as_text, find_misspelt_answer, find_text, parse_json
-from proctor.model.account import PARTS
+from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text, parse_json
+from proctor.model.account import CALL_PARTS, PARTS, Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 from proctor.model.show import kind_of, shorten, show
 
-_ENVELOPE = frozenset(("data", "spans", "status", "metadata", "externalMetadata", "platformId", "externalId", "case", "input", "context"))
-_NODE = split_words("name output type status error parameters input tools_called tool_calls items duration_ms executionTime usage")
-_LIST = split_words("input nodes status")
-_LISTED = split_words("nodeName items nodeType type")
-_DEFINED = split_words("nodes connections name active settings staticData pinData")
-_COMMON = frozenset((*HTTP_KEYS, *HOLDERS, "tool_calls", "status"))
-_PLATFORMS = split_words("resultData runData executionIndex agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
-"""Members by which documents of platforms are known; one that was not recognised may hold anything."""
+_Fields = dict[str, Part | tuple[Part, ...] | None]
+
+_ENVELOPE: _Fields = {
+    **dict.fromkeys(("data", "spans", "status"), PARTS),
+    **dict.fromkeys(("metadata", "externalMetadata", "platformId", "externalId", "case", "input", "context"), None),
+}
+_OTHER_ENVELOPES = CARRYING | {
+    "type",
+    "event",
+    "kind",
+    "object",
+    "role",
+    "jsonrpc",
+    "messages",
+    "output",
+    "result",
+    "choices",
+    "workflowId",
+}
+"""Keys of other documents that have `data`: events, messages, answers of providers."""
+_NODES: tuple[Part, ...] = ("nodes", "answer", "usage")
+_NODE: _Fields = {
+    **dict.fromkeys(("output", "type"), _NODES),
+    **dict.fromkeys(("status", "error", "parameters"), "nodes"),
+    **dict.fromkeys(NODE_CALLS, "tool_calls"),
+    "input": None,
+}
+_LISTED: _Fields = {"nodeName": PARTS, "items": PARTS}
+_LIST: _Fields = {"nodes": PARTS, "input": PARTS, "status": None}
+_CALLS = ("tool_calls", "tools_called", "toolCalls")
+_RESPONSE: _Fields = {**dict.fromkeys((*HTTP_KEYS, *HOLDERS, "meta", "metadata"), None), **dict.fromkeys(_CALLS, "tool_calls")}
+_PLATFORMS = frozenset(
+    (
+        *("resultData", "runData", "executionIndex", "agentFlowExecutedData", "usedTools", "agentReasoning"),
+        *("spans", "resourceSpans", "nodeName"),
+    )
+)
+"""Fields of documents of platforms; one that was not recognised may hold anything."""
+_DEPTH = 3
+"""Levels of a response in which nodes and documents of platforms are looked for."""
 _READER = "Mibo data body"
 
 
 def sniff(document: Json) -> bool:
-    """Return whether this is a `data` or `spans` body, and nothing else stands beside it."""
-    if not isinstance(document, dict) or not _ENVELOPE.issuperset(document) or n8n.has_run_data(document):
+    """Return whether this is a `data` or `spans` body and nothing else."""
+    return isinstance(document, dict) and _ENVELOPE.keys() >= document.keys() and may_be_body(document)
+
+
+def may_be_body(document: dict[str, Any]) -> bool:
+    """Return whether this is a `data` or `spans` body, maybe with unrecognised fields."""
+    if n8n.has_run_data(document) or not _OTHER_ENVELOPES.isdisjoint(document):
         return False
     if "spans" in document:
         return _are_spans(document["spans"])
@@ -80,9 +109,12 @@ def read(document: Json) -> list[Evidence]:
     body = read_object(document, "$")
     found = _read_spans(body) if "spans" in body else _read_data(body)
     metadata = dict_or_empty(body.get("metadata"))
-    kept = {key: body[key] for key in ("platformId", "externalId", "externalMetadata") if body.get(key) is not None}
+    ids = {key: body[key] for key in ("platformId", "externalId", "externalMetadata") if body.get(key) is not None}
     status = read_integer(metadata.get("http_status"), "$.metadata.http_status")
     duration = number_at(metadata.get("duration_ms"), "$.metadata.duration_ms")
+    failure = find_failure({key: body[key] for key in list_unrecognised(body, _ENVELOPE)})
+    if status is not None and status >= 400:
+        failure = f"http_status: {status}"
     return [
         msgspec.structs.replace(
             evidence,
@@ -91,7 +123,8 @@ def read(document: Json) -> list[Evidence]:
             context=read_object(body["context"], "$.context") if body.get("context") is not None else None,
             http_status=evidence.http_status if status is None else status,
             duration_ms=evidence.duration_ms if duration is None else duration,
-            metadata={**evidence.metadata, **kept, **metadata},
+            error=evidence.error or failure,
+            metadata={**evidence.metadata, **ids, **metadata},
         )
         for evidence in found
     ]
@@ -112,44 +145,44 @@ def _read_data(body: dict[str, Any]) -> list[Evidence]:
         raise wrong_kind_error("$.data", "an object", data)
     inner = dict_or_empty(data)
     unknowns = Unknowns()
+    check_object(body, _ENVELOPE, "$", unknowns)
     # Documents of platforms first: their keys are unmistakable, while nearly any object could be a response with common keys.
     if n8n.has_run_data(inner):
-        return n8n.read(inner)
+        return [_add_ignored(evidence, unknowns) for evidence in n8n.read(inner)]
     if flowise.sniff(inner):
-        return flowise.read(inner)
-    _mark_all(list_unknown_members(body, _ENVELOPE), body, _ENVELOPE, "$", unknowns)
+        return [_add_ignored(evidence, unknowns) for evidence in flowise.read(inner)]
     if isinstance(body.get("status"), str) and _is_node_map(inner):
-        return [_build_from_nodes(_read_mapped_nodes(inner, "$.data", unknowns), unknowns)]
+        return [_build_from_nodes(_read_mapped_nodes(inner, "$.data", unknowns), body["status"], unknowns)]
     deeper = decode_container(inner.get("data"))
     if isinstance(inner.get("status"), str) and _is_node_map(deeper):
-        known = frozenset(("status", "data", "metadata"))
-        _mark_all(list_unknown_members(inner, known), inner, known, "$.data", unknowns)
-        return [_build_from_nodes(_read_mapped_nodes(deeper, "$.data.data", unknowns), unknowns, dict_or_empty(inner.get("metadata")))]
+        check_object(inner, {"status": None, "data": PARTS, "metadata": None}, "$.data", unknowns)
+        nodes = _read_mapped_nodes(deeper, "$.data.data", unknowns)
+        return [_build_from_nodes(nodes, inner["status"], unknowns, dict_or_empty(inner.get("metadata")))]
     if _is_node_list(inner.get("nodes")):
-        return [_build_from_nodes(_read_listed_nodes(inner, unknowns), unknowns)]
-    return [_read_common(data, unknowns)]
+        return [_build_from_nodes(_read_listed_nodes(inner, unknowns), inner.get("status"), unknowns)]
+    return [_read_response(data, unknowns)]
 
 
-def _mark_all(keys: list[str], entry: dict[str, Any], known: frozenset[str], path: str, unknowns: Unknowns) -> None:
-    """Note that everything may be in members that are not understood."""
-    for key in keys:
-        if holds_more(entry[key]) or isinstance(entry[key], str):
-            unknowns.mark_parts(PARTS, describe_unknown_member(path, key, known, advice=""))
+def _add_ignored(evidence: Evidence, unknowns: Unknowns) -> Evidence:
+    account = evidence.account
+    if account is None or not unknowns.ignored:
+        return evidence
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, ignored=(*account.ignored, *unknowns.ignored)))
+
+
+def _is_node(value: Json) -> bool:
+    return isinstance(value, dict) and ("output" in value or "status" in value)
 
 
 def _is_node_map(value: Json) -> bool:
-    return (
-        isinstance(value, dict)
-        and bool(value)
-        and any(isinstance(node, dict) and ("output" in node or "status" in node) for node in value.values())
-    )
+    return isinstance(value, dict) and any(map(_is_node, value.values()))
 
 
 def _is_node_list(value: Json) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(node, dict) and "nodeName" in node for node in value)
 
 
-def _build_from_nodes(nodes: tuple[Node, ...], unknowns: Unknowns, metadata: dict[str, Any] | None = None) -> Evidence:
+def _build_from_nodes(nodes: tuple[Node, ...], status: Json, unknowns: Unknowns, metadata: dict[str, Any] | None = None) -> Evidence:
     text, body = read_answer(find_answering_node(nodes))
     return Evidence(
         text=text,
@@ -157,6 +190,7 @@ def _build_from_nodes(nodes: tuple[Node, ...], unknowns: Unknowns, metadata: dic
         tool_calls=list_nested_calls(nodes),
         nodes=nodes,
         usage=sum_usage(nodes),
+        error=f"status: {status}" if read_status(status) == "failed" else None,
         account=unknowns.close_account(_READER),
         metadata=metadata or {},
     )
@@ -171,23 +205,40 @@ def _read_mapped_nodes(members: dict[str, Any], path: str, unknowns: Unknowns) -
     nodes: list[Node] = []
     for name, node in members.items():
         at = f"{path}.{shorten(name, 60)}"
-        if not isinstance(node, dict) or not ("output" in node or "status" in node):
-            _say_unknown(f"{at} is no node: it has neither output nor status", unknowns)
-        if isinstance(node, dict):
+        if _is_node(node):
             nodes.append(_read_mapped_node(name, node, at, unknowns))
+        elif _hides_node(node, _DEPTH):
+            unknowns.mark_unrecognised(PARTS, f"{at} is no node: it has neither output nor status")
+        else:
+            unknowns.ignore(name)
     return with_parameters(nodes)
+
+
+def _hides_node(value: Json, depth: int) -> bool:
+    """Return whether a node is wrapped in a value, or has its output under a misspelt name."""
+    value = decode_container(value)
+    if isinstance(value, dict) and ("tools_called" in value or ("output" in value and len(_NODE.keys() & value.keys()) > 1)):
+        return True
+    if any(is_misspelt(key, ("output", "status", "tools_called")) for key in dict_or_empty(value)):
+        return True
+    inner = value.values() if isinstance(value, dict) else list_of(value)[:100]
+    return depth > 0 and any(_hides_node(member, depth - 1) for member in inner if isinstance(member, (dict, list)))
 
 
 def _read_mapped_node(name: str, node: dict[str, Any], path: str, unknowns: Unknowns) -> Node:
     output, error = node.get("output"), node.get("error")
-    status = text_or_none(node.get("status"))
-    called = read_only_one(node, path, "tools_called", "tool_calls")
+    called = take_agreeing(node, NODE_CALLS, "tool_calls", path, unknowns)
     calls = read_calls(called, f"{path}.tools_called", unknowns) if isinstance(called, list) else ()
-    _mark_node(node, called, path, unknowns)
+    if called is not None and not isinstance(called, list):
+        unknowns.mark("tool_calls", f"{path}.tools_called: expected a list, found {kind_of(called)}")
+    if node.get("type") is not None and not isinstance(node["type"], str):
+        unknowns.mark_parts(PARTS, f"{path}.type: expected text, found {kind_of(node['type'])}")
+    check_object(node, _NODE, path, unknowns, listed={call.name for call in calls})
+    check_node_status(as_text(node.get("status")), path, unknowns)
     return Node(
         name=name,
         type=text_or_none(node.get("type")),
-        status=status or ("error" if error else "success"),
+        status=text_or_none(node.get("status")) or ("error" if error else "success"),
         input=node.get("input"),
         output=output,
         parameters=node.get("parameters"),
@@ -198,32 +249,27 @@ def _read_mapped_node(name: str, node: dict[str, Any], path: str, unknowns: Unkn
     )
 
 
-def _mark_node(node: dict[str, Any], called: Json, path: str, unknowns: Unknowns) -> None:
-    mark_status(as_text(node.get("status")), path, unknowns)
-    if called is not None and not isinstance(called, list):
-        unknowns.mark("tool_calls", f"the tools called at {path} are {kind_of(called)} instead of a list")
-    if node.get("type") is not None and not isinstance(node["type"], str):
-        unknowns.mark_parts(PARTS, f"the type at {path} is {kind_of(node['type'])} instead of text")
-    for key in list_unknown_members(node, _NODE):
-        why = describe_unknown_member(path, key, _NODE, advice="")
-        # Which node gives the answer hangs on types and outputs, and so do the tokens.
-        unknowns.mark_parts(("nodes", "answer", "usage"), why)
-        if holds_more(node[key]) and called is None:
-            unknowns.mark("tool_calls", why)
-
-
 def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, ...]:
+    check_object(data, _LIST, "$.data", unknowns)
     captured = dict_or_empty((list_of(data.get("input")) or [None])[0])
+    check_object(captured, {"nodes": PARTS, "connections": None, "name": None}, "$.data.input[0]", unknowns)
+    if data.get("input") and not (captured and isinstance(captured.get("nodes", []), list)):
+        unknowns.mark_parts(PARTS, "the workflow in $.data.input cannot be read")
     defined = {text_or_none(node.get("name")): node for node in list_of(captured.get("nodes")) if isinstance(node, dict)}
-    _mark_list(data, captured, defined, unknowns)
     nodes: list[Node] = []
-    for entry in data["nodes"]:
-        name = as_text(entry["nodeName"]) or ""
-        items = [_unwrap_item(item) for item in list_of(entry.get("items"))]
+    for index, entry in enumerate(data["nodes"]):
+        at, name = f"$.data.nodes[{index}]", as_text(entry["nodeName"]) or ""
+        check_object(entry, _LISTED, at, unknowns)
+        given = entry.get("items", [])
+        if not isinstance(entry["nodeName"], str) or not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
+            unknowns.mark_parts(PARTS, f"{at} cannot be read: expected a nodeName and a list of items")
+        items = [_unwrap_item(item) for item in list_of(given)]
         definition = dict_or_empty(defined.get(name))
-        output = items[0] if len(items) == 1 else (items or None)
         node_type = text_or_none(definition.get("type"))
-        mark_agent_output(node_type, items, name, unknowns)
+        if defined and node_type is None:
+            unknowns.mark_parts(PARTS, f"the workflow has no type for {at}")
+        n8n.check_steps(node_type, items, name, unknowns)
+        output = items[0] if len(items) == 1 else (items or None)
         nodes.append(
             Node(
                 name=name,
@@ -238,28 +284,6 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
     return with_parameters(nodes)
 
 
-def _mark_list(data: dict[str, Any], captured: dict[str, Any], defined: dict[str | None, Any], unknowns: Unknowns) -> None:
-    _mark_all(list_unknown_members(data, _LIST), data, _LIST, "$.data", unknowns)
-    if not isinstance(captured.get("nodes"), list):
-        _mark_all(list_unknown_members(captured, _DEFINED), captured, _DEFINED, "$.data.input[0]", unknowns)
-    listed = captured.get("nodes")
-    if (holds_more(data.get("input")) and not captured) or (listed is not None and not isinstance(listed, list)):
-        _say_unknown("the workflow in $.data.input is not understood", unknowns)
-    for index, entry in enumerate(data["nodes"]):
-        path = f"$.data.nodes[{index}]"
-        _mark_all(list_unknown_members(entry, _LISTED), entry, _LISTED, path, unknowns)
-        if not isinstance(entry["nodeName"], str) or not isinstance(entry.get("items", []), list):
-            _say_unknown(f"{path} is not understood", unknowns)
-        elif any(not isinstance(item, dict) for item in entry.get("items", [])):
-            _say_unknown(f"an item of {path} is not understood", unknowns)
-        if defined and not isinstance(dict_or_empty(defined.get(as_text(entry["nodeName"]))).get("type"), str):
-            _say_unknown(f"the workflow does not tell the type of {path}", unknowns)
-
-
-def _say_unknown(why: str, unknowns: Unknowns) -> None:
-    unknowns.mark_parts(PARTS, why)
-
-
 def _unwrap_item(item: Json) -> Json:
     # n8n wraps an item in `json`; the collector's manual mode may or may not have unwrapped it.
     if isinstance(item, dict) and isinstance(item.get("json"), dict) and set(item) <= {"json", "pairedItem", "binary"}:
@@ -272,65 +296,55 @@ def _read_item_calls(item: Json, node: str, unknowns: Unknowns) -> list[ToolCall
     return [call for call in calls if call is not None]
 
 
-def _read_common(data: Json, unknowns: Unknowns) -> Evidence:
+def _read_response(data: Json, unknowns: Unknowns) -> Evidence:
     document = dict_or_empty(data)
-    members = [(name, node) for name, node in document.items() if isinstance(node, dict) and "output" in node]
-    nodes = with_parameters([_read_mapped_node(name, node, f"$.data.{shorten(name, 60)}", unknowns) for name, node in members])
-    called = document.get("tool_calls")
-    listed = called if isinstance(called, list) else ()
-    root = tuple(read_call(call, f"$.data.tool_calls[{index}]", unknowns) for index, call in enumerate(listed))
-    # Where a common key holds the answer it counts; a map of nothing but nodes is answered by one of them.
-    if nodes and all(document.get(key) is None for key in HTTP_KEYS):
+    members = {name: node for name, node in document.items() if isinstance(node, dict) and "output" in node}
+    nodes = with_parameters([_read_mapped_node(name, node, f"$.data.{shorten(name, 60)}", unknowns) for name, node in members.items()])
+    listed = take_agreeing(document, _CALLS, "tool_calls", "$.data", unknowns)
+    if listed is not None and not isinstance(listed, list):
+        unknowns.mark_parts(CALL_PARTS, f"$.data.tool_calls: expected a list, found {kind_of(listed)}")
+    root = read_calls(listed, "$.data.tool_calls", unknowns) if isinstance(listed, list) else ()
+    inside = list_nested_calls(nodes)
+    calls = unite_calls(root, inside, ("$.data.tool_calls", "the nodes in $.data"), unknowns) if listed is not None else inside
+    is_spoken = any(document.get(key) is not None for key in HTTP_KEYS)
+    # A common key holds the answer; a map of nothing but nodes is answered by one of them.
+    if nodes and not is_spoken:
         text, body = read_answer(find_answering_node(nodes))
     else:
         text, body = find_text(data), data if not isinstance(data, str) else parse_json(data)
-    usage = find_usage(data, unknowns)
-    _mark_response(document, {name for name, _ in members}, usage is not None, unknowns)
-    complete, _ = nest_calls_in_nodes(nodes, root)
-    inside = list_nested_calls(nodes)
+    others = {key: value for key, value in document.items() if key not in members and key not in _RESPONSE}
+    _check_response(others, calls, is_listed=listed is not None, is_spoken=is_spoken, unknowns=unknowns)
     return Evidence(
         text=text,
         body=body,
-        tool_calls=unite_calls(root, inside, ("$.data.tool_calls", "the nodes in $.data"), unknowns) if root else inside,
-        nodes=complete,
-        usage=usage or sum_usage(nodes),
+        tool_calls=calls,
+        nodes=nest_calls_in_nodes(nodes, root),
+        usage=find_usage(data, unknowns) or sum_usage(nodes),
+        # What is next to the answer reports on the run; the agent's own document reports on an order.
+        error=find_failure(others) if is_spoken else None,
         account=unknowns.close_account(_READER),
     )
 
 
-def _mark_response(document: dict[str, Any], nodes: set[str], usage_told: bool, unknowns: Unknowns) -> None:
-    """Note the members of a response that may be nodes, calls, tokens or the answer under another name."""
-    called = document.get("tool_calls")
-    if called is not None and not isinstance(called, list):
-        unknowns.mark("tool_calls", f"tool_calls is {kind_of(called)} instead of a list")
-    misspelt = find_misspelt_answer(document)
-    if misspelt is not None:
-        unknowns.mark("answer", describe_unknown_member("$.data", misspelt, HTTP_KEYS, advice=""))
-    speechless = all(document.get(key) is None for key in HTTP_KEYS)
-    for key, value in document.items():
-        if key in nodes or key in _COMMON:
-            continue
-        why = f"{show(shorten(key, 60))} at $.data is not understood"
-        if (
-            key in _PLATFORMS
-            or (key == "nodes" and holds_more(value))
-            or has_object_with(value, lambda entry: not _PLATFORMS.isdisjoint(entry))
-        ):
-            _say_unknown(why, unknowns)
-        if may_hold_call(key, value) and (called is None or key not in ("meta", "metadata")):
-            unknowns.mark("tool_calls", why)
-        if has_object_with(value, _may_be_node):
-            unknowns.mark("nodes", why)
-            if speechless:
-                unknowns.mark("answer", why)
-        if speechless and nodes and isinstance(value, str) and is_misspelt(key, HTTP_KEYS):
-            unknowns.mark("answer", why)
-        if not usage_told and holds_counts(value):
-            unknowns.mark("usage", why)
+def _check_response(others: dict[str, Any], calls: tuple[ToolCall, ...], *, is_listed: bool, is_spoken: bool, unknowns: Unknowns) -> None:
+    """Apply the rules to the members of a response that are not read."""
+    for key, value in others.items():
+        if key in _PLATFORMS or (key == "nodes" and value) or _has_platform_field(value, _DEPTH):
+            unknowns.mark_unrecognised(PARTS, f"{show(shorten(key, 60))} at $.data is part of a platform's document that cannot be read")
+        elif _hides_node(value, _DEPTH):
+            unknowns.mark_unrecognised(
+                ("nodes",) if is_spoken else ("nodes", "answer"), f"{show(shorten(key, 60))} at $.data may be a node"
+            )
+    # An explicit list is complete, and the other members are the agent's answer.
+    if not is_listed:
+        check_object(others, {"tool_calls": "tool_calls"}, "$.data", unknowns, listed={call.name for call in calls}, has_answer=is_spoken)
+    if is_spoken:
+        check_markers(others, list_unrecognised(others, ()), calls, "$.data", unknowns)
 
 
-def _may_be_node(entry: dict[str, Any]) -> bool:
-    told = ("output", "nodeName", "tools_called", "tool_calls")
-    return (
-        any(key in entry for key in told) or ("type" in entry and "status" in entry) or any(is_misspelt(key, ("output",)) for key in entry)
-    )
+def _has_platform_field(value: Json, depth: int) -> bool:
+    value = decode_container(value)
+    inner = value.values() if isinstance(value, dict) else list_of(value)[:100]
+    if not _PLATFORMS.isdisjoint(dict_or_empty(value)):
+        return True
+    return depth > 0 and any(_has_platform_field(member, depth - 1) for member in inner if isinstance(member, (dict, list)))

@@ -1,8 +1,9 @@
-"""The general road: which format a document is of, and its evidence.
+"""Finds the format of a document, and reads its evidence.
 
-A document is recognised by its shape. Exactly one format may claim it; otherwise the error says who did, or what the document
-looked like, and `--evidence-format` decides. A list is a message list, or a list of documents that are recognised one by one (OTLP
-requests among them are merged).
+A document is recognised by its shape. Exactly one format may claim it; otherwise the error names those that did, or what the document
+looked like, and `--evidence-format` decides. An object that no format claims is plain evidence if it has an answer or calls under a usual
+name; one line of a conversation is not. A list is a message list, or a list of documents that are recognised one by one (OTLP requests
+among them are merged).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from proctor.evidence.plain import record as plain
 from proctor.evidence.platforms import flowise, mcplab, n8n
 from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.traces import read_otlp as otlp
-from proctor.evidence.unknown_shape import unknown_shape_error
+from proctor.evidence.unknown_shape import conversation_line_error, is_conversation_line, unknown_shape_error
 from proctor.evidence.values.json_bytes import decode, exceeds_depth, find_binary_kind, too_deep_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
@@ -27,7 +28,7 @@ from proctor.model.show import nearest
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """One way evidence is written down."""
+    """One format of evidence."""
 
     name: str
     summary: str
@@ -35,7 +36,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a decoded document is of this format."""
     read: Callable[[Json], list[Evidence]]
     keys: tuple[str, ...] = ()
-    """Keys that tell it, for the message about a document nobody knows."""
+    """Keys of this format, for the message about a document of no known shape."""
     owns: frozenset[str] = frozenset()
     """Keys of plain evidence that this format uses for itself."""
 
@@ -52,12 +53,12 @@ def _make_messages_format(family: messages.MessageFormat) -> Format:
     def sniff(document: Json) -> bool:
         return family.name in messages.recognise_formats(document)
 
-    # Keys that a message list and plain evidence have in common; without this each such document would be claimed by both.
+    # Keys that a message list and plain evidence have in common; without this both would claim each such document.
     owns = messages.BESIDE | {"usage", "input", "model"}
-    # A response repeats the setting `text` of its request, which is no answer in plain words.
+    # A response repeats the setting `text` of its request, which is no answer.
     if family.name == "responses":
         owns |= {"text"}
-    # The result of the AI SDK has a text and the calls of its last step beside its steps.
+    # The result of the AI SDK has a text and the calls of its last step next to its steps.
     if family.name == "ai-sdk":
         owns |= {"text", "toolCalls"}
     return Format(
@@ -114,7 +115,7 @@ _ALL = (
 )
 
 FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
-"""Every format by the name `--evidence-format` takes."""
+"""Every format by its name for `--evidence-format`."""
 
 
 _OTHERS = frozenset(("plain", *SPAN_TABLES, *messages.MESSAGE_FORMATS))
@@ -143,7 +144,7 @@ def read_data(data: bytes, format: str | None) -> list[Evidence]:
         try:
             return otlp.read_protobuf(data)
         except EvidenceError:
-            # The first error counts: whoever sent broken JSON must not be told that it is bad protobuf.
+            # The first error counts: broken JSON must not be reported as bad protobuf.
             raise error from None
     return read_value(value, format)
 
@@ -161,7 +162,7 @@ def _find_format(name: str | None) -> Format | None:
 def _may_be_protobuf(data: bytes, named: Format | None) -> bool:
     if named is not None:
         return named.name == "otlp"
-    # A document may begin with an empty line as well: behind it JSON has a bracket, and never a zero byte.
+    # A document may also begin with an empty line: after it JSON has a bracket, and never a zero byte.
     return (data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"[")) or (data[:1] == b"\n" and b"\0" in data)
 
 
@@ -205,7 +206,7 @@ def _read_entry(entry: Json, index: int, named: Format | None) -> list[Evidence]
         return (named or _recognise(entry)).read_all(entry)
     except EvidenceError as error:
         message = error.message
-        # Readers speak of their document as `$`; here it is one entry of a list.
+        # Readers name their document `$`; here it is one entry of a list.
         place = message.replace("$", f"$[{index}]", 1) if message.startswith("$") else f"$[{index}]: {message}"
         raise EvidenceError(place, code=error.code) from None
 
@@ -215,22 +216,33 @@ def _recognise(value: Json) -> Format:
         raise unknown_shape_error(value, _ALL)
     table = find_table(value)
     if table is not None:
-        # Its columns may be called as the members of anything else are.
+        # Its columns may have the names of any other format's fields.
         return FORMATS[table.name]
     specific = [entry for entry in _ALL if entry.name not in _OTHERS and entry.sniff(value)]
     specific.extend(FORMATS[name] for name in messages.recognise_formats(value))
     claims = list(specific)
-    # A document of a platform may carry keys of plain evidence (`case`, `now`) beside its own; it is plain only if such a key carries a
+    # A document of a platform may have keys of plain evidence (`case`, `now`) next to its own; it is plain only if such a key carries a
     # part of the run that the platform's format does not use itself.
     if plain.sniff(value) and not any(plain.CARRYING.isdisjoint(value.keys() - entry.owns) for entry in specific):
         claims.insert(0, FORMATS["plain"])
+    if not claims and mibo.may_be_body(value):
+        claims.append(FORMATS["mibo"])
+    broken = messages.find_broken_entry(value) if not claims else None
+    if not claims and broken is None and plain.has_usual_names(value):
+        claims.append(FORMATS["plain"])
+    if claims == [FORMATS["plain"]] and is_conversation_line(value):
+        raise conversation_line_error(value)
     if not claims:
-        raise messages.find_broken_entry(value) or unknown_shape_error(value, _ALL)
+        raise broken or unknown_shape_error(value, _ALL)
+    # A record with an answer and a list of calls is complete without its messages, which only have to agree with it.
+    has_both = isinstance(value.get("tool_calls"), list) and isinstance(value.get("text"), str) and isinstance(value.get("messages"), list)
+    if has_both and claims[0].name == "plain" and all(entry.name in messages.MESSAGE_FORMATS for entry in claims[1:]):
+        return claims[0]
     return _choose_only(claims, value)
 
 
 def _choose_only(claims: list[Format], value: Json) -> Format:
     if len(claims) > 1:
         names = " and ".join(f"{entry.name} ({entry.summary})" for entry in claims)
-        raise EvidenceError(f"this could be {names}; say which with --evidence-format", code="ambiguous_evidence")
+        raise EvidenceError(f"this could be {names}; name one with --evidence-format", code="ambiguous_evidence")
     return claims[0]

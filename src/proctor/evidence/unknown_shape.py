@@ -1,11 +1,12 @@
-"""Describe a document that no format claims: what it looks like, and which known shape is nearest."""
+"""Describes a document that no format claims: its keys, the nearest known shape, and how to proceed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from proctor.errors import EvidenceError
+from proctor.evidence.plain.record import CALLS, CARRYING, INPUTS
 from proctor.model.evidence import Json
 from proctor.model.show import describe_value, kind_of, nearest, shorten, show
 
@@ -14,25 +15,50 @@ _KEYS_SHOWN = 8
 
 
 _ALIKE = 0.8
-"""Share of letters that a key has in common with a known one: at 0.6, where names are proposed elsewhere, `response` is like `spans`."""
+"""Share of letters that a key has in common with a known one: at 0.6, as elsewhere, `response` is like `spans`."""
+
+_SPEAKERS = ("speaker", "role", "who")
+_SENDERS = (*_SPEAKERS, "from", "sender", "author", "type")
+_USERS = frozenset(("user", "human", "customer", "client", "caller", "visitor"))
+_AGENTS = frozenset(("assistant", "agent", "bot", "ai", "model", "system"))
+_LINES = "put the lines of one run into a list under `turns` or `messages`, or map them with `group` (evidence: {map: {group: ...}})"
 
 
 class Shape(Protocol):
-    """As much of a format as this page needs."""
+    """The part of a format that is needed here."""
 
     @property
     def name(self) -> str:
-        """What `--evidence-format` takes."""
+        """Its name for `--evidence-format`."""
         ...
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys that tell this format."""
+        """Keys of this format."""
         ...
 
 
+def is_conversation_line(entry: dict[str, Any]) -> bool:
+    """Return whether a record is one line of a conversation: somebody speaks, and it is no exchange of input and answer."""
+    senders = {key: entry[key].lower() for key in _SENDERS if isinstance(entry.get(key), str)}
+    exchange = {*INPUTS, "turns", "nodes", "body", "state"}
+    if not senders or not exchange.isdisjoint(entry):
+        return False
+    if not _USERS.isdisjoint(senders.values()):
+        return True
+    is_spoken = any(key in _SPEAKERS for key in senders) or not _AGENTS.isdisjoint(senders.values())
+    return is_spoken and {*CALLS, "case", *(CARRYING - {"text"})}.isdisjoint(entry)
+
+
+def conversation_line_error(entry: dict[str, Any]) -> EvidenceError:
+    """Return the error for one line of a conversation, which is no answer of an agent."""
+    key = next(key for key in _SENDERS if isinstance(entry.get(key), str))
+    message = f"one line of a conversation ({key}: {show(entry[key], 40)}), not a run of an agent: {_LINES}"
+    return EvidenceError(message, code="unknown_shape")
+
+
 def unknown_shape_error(value: Json, formats: Sequence[Shape]) -> EvidenceError:
-    """Return the error for a document nobody knows."""
+    """Return the error for a document of no known shape."""
     lines = [f"no known form of evidence: {_describe_look(value)}"]
     close = _find_nearest(value, formats) if isinstance(value, dict) else []
     if close:
@@ -43,6 +69,12 @@ def unknown_shape_error(value: Json, formats: Sequence[Shape]) -> EvidenceError:
         and ("message" in value or "subtype" in value)
     ):
         lines.append("this may be a line of a run of the Claude Agent SDK: put all lines of a run into one list, such as with jq -s .")
+    elif isinstance(value, dict) and not set(_SPEAKERS).isdisjoint(value):
+        lines.append(f"this may be one line of a conversation: {_LINES}")
+    elif isinstance(value, dict):
+        lines.append(
+            "a shape of your own: name its answer and calls with evidence: {map: ...}; `proctor describe evidence FILE` proposes it"
+        )
     lines.append(f"known forms: {', '.join(entry.name for entry in formats)}; name one with --evidence-format")
     return EvidenceError("\n  ".join(lines), code="unknown_shape")
 
@@ -63,7 +95,7 @@ def _list_keys(keys: Iterable[str]) -> str:
 
 
 def _is_slip(key: str, known: str) -> bool:
-    """Return whether somebody may have meant a key: but for a letter or two, or a mark between words, it is the same."""
+    """Return whether a key may be a known one with a letter or two, or a separator, changed."""
     from difflib import SequenceMatcher  # costs a regex compile; only a mistake needs it
 
     return SequenceMatcher(None, key.lower()[:200], known.lower()).ratio() >= _ALIKE

@@ -137,7 +137,7 @@ def _without_trace(answer: HttpAnswer, weigh: bool) -> Evidence:
 def _read_as_plain(answer: HttpAnswer, weigh: bool) -> Evidence:
     if answer.body is None:
         return read_plain({"text": answer.text or ""})
-    evidence = read_plain({"body": answer.body}, weigh_answer=weigh)
+    evidence = read_plain({"body": answer.body}, check_ending=weigh)
     # Beside the text, as the usage is.
     model: Json = answer.body.get("model") if isinstance(answer.body, dict) else None
     return msgspec.structs.replace(evidence, model=model) if isinstance(model, str) and evidence.model is None else evidence

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import find_usage, read_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.conflicts import read_only_one
-from proctor.evidence.unknowns.members import describe_unknown_member, holds_more, list_unknown_members, split_words
+from proctor.evidence.unknowns.conflicts import take_agreeing
+from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
 from proctor.evidence.values.access import (
     SHOWN,
     find_first,
@@ -23,26 +21,30 @@ from proctor.evidence.values.access import (
     read_text,
     wrong_kind_error,
 )
+from proctor.evidence.values.near_miss import is_misspelt
+from proctor.model.account import Part
 from proctor.model.evidence import Json, Node, Render, ToolCall, Usage
 from proctor.model.show import show
 
-_KNOWN = frozenset((*Node.__struct_fields__, "tools_called", "toolCalls", "durationMs"))
-_RENDER_KEYS = frozenset(("tool", "toolName", "status", "elapsed_ms", "elapsedMs", "console_errors", "consoleErrors"))
-NODE_STATUSES = split_words(
-    "success succeeded ok completed complete done finished error errored failed failure skipped running waiting canceled cancelled"
-)
-"""The words for how a node ended; of these only `skipped` says that it did not run."""
+NODE_CALLS = ("tool_calls", "tools_called", "toolCalls")
+_NODE: dict[str, Part | None] = {
+    **dict.fromkeys(NODE_CALLS, "tool_calls"),
+    **dict.fromkeys(("output", "status", "parameters", "type", "items"), "nodes"),
+    **dict.fromkeys(("name", "input", "more_parameters", "duration_ms", "durationMs", "error", "notes"), None),
+    "usage": "usage",
+}
+_RENDER = frozenset(("tool", "toolName", "status", "elapsed_ms", "elapsedMs", "console_errors", "consoleErrors"))
 
 
 def read_nodes(value: Json, path: str, unknowns: Unknowns) -> tuple[Node, ...]:
-    """Read a list of nodes; what is not understood is noted in `unknowns`."""
+    """Read a list of nodes."""
     return tuple(_read_node(entry, f"{path}[{index}]", unknowns) for index, entry in enumerate(list_at(value, path)))
 
 
-def mark_status(status: str | None, path: str, unknowns: Unknowns) -> None:
-    """Doubt a status that does not say whether the node ran."""
-    if status is not None and status.lower() not in NODE_STATUSES:
-        unknowns.mark("nodes", f"the status {show(status, SHOWN)} at {path} is not understood; expected success, error or skipped")
+def check_node_status(status: Json, path: str, unknowns: Unknowns) -> None:
+    """Mark the nodes if a status may be a misspelt `skipped`: every other status means that the node ran."""
+    if isinstance(status, str) and is_misspelt(status.lower(), ("skipped",)):
+        unknowns.mark("nodes", f"the status {show(status, SHOWN)} at {path} is unrecognised; expected success, error or skipped")
 
 
 def read_usage_at(value: Json, path: str, unknowns: Unknowns) -> Usage | None:
@@ -60,11 +62,11 @@ def _read_node(value: Json, path: str, unknowns: Unknowns) -> Node:
     name = read_text(entry.get("name"), f"{path}.name")
     if name is None:
         raise wrong_kind_error(f"{path}.name", "text", None)
-    calls = read_only_one(entry, path, "tool_calls", "tools_called", "toolCalls")
+    calls = take_agreeing(entry, NODE_CALLS, "tool_calls", path, unknowns)
     items = read_integer(entry.get("items"), f"{path}.items")
     status = read_text(entry.get("status"), f"{path}.status")
-    mark_status(status, path, unknowns)
-    _mark_strange(entry, calls is not None, path, unknowns)
+    check_node_status(status, path, unknowns)
+    check_object(entry, _NODE, path, unknowns)
     return Node(
         name=name,
         type=read_text(entry.get("type"), f"{path}.type"),
@@ -82,19 +84,28 @@ def _read_node(value: Json, path: str, unknowns: Unknowns) -> Node:
     )
 
 
-def _mark_strange(entry: dict[str, Any], has_calls: bool, path: str, unknowns: Unknowns) -> None:
-    for key in list_unknown_members(entry, _KNOWN):
-        why = describe_unknown_member(path, key, _KNOWN)
-        unknowns.mark("nodes", why)
-        if holds_more(entry[key]):
-            if not has_calls:
-                unknowns.mark("tool_calls", why)
-            if entry.get("usage") is None:
-                unknowns.mark("usage", why)
-
-
 def _give_to_node(call: ToolCall, node: str) -> ToolCall:
     return call if call.node is not None else msgspec.structs.replace(call, node=node)
+
+
+def nest_calls_in_nodes(nodes: tuple[Node, ...] | None, calls: tuple[ToolCall, ...] | None) -> tuple[Node, ...] | None:
+    """Return the nodes with the root calls that name them.
+
+    A node that lists calls already has them. Of several runs of a node the first gets them. A node that is not listed is added, as the
+    call shows that it ran.
+    """
+    by_node: dict[str, list[ToolCall]] = {}
+    for call in calls or ():
+        if call.node is not None:
+            by_node.setdefault(call.node, []).append(call)
+    if not by_node:
+        return nodes
+    complete: list[Node] = []
+    for node in nodes or ():
+        inner = by_node.pop(node.name, None)
+        complete.append(node if inner is None or node.tool_calls else msgspec.structs.replace(node, tool_calls=tuple(inner)))
+    complete.extend(Node(name=name, tool_calls=tuple(inner)) for name, inner in by_node.items())
+    return tuple(complete)
 
 
 def read_renders(value: Json, path: str) -> tuple[Render, ...] | None:
@@ -105,9 +116,10 @@ def read_renders(value: Json, path: str) -> tuple[Render, ...] | None:
     for index, given in enumerate(list_at(value, path)):
         at = f"{path}[{index}]"
         entry = read_object(given, at)
-        # Refused instead of doubted: renders have no part of their own in the account that could carry a doubt.
-        for key in list_unknown_members(entry, _RENDER_KEYS):
-            raise EvidenceError(describe_unknown_member(at, key, _RENDER_KEYS, advice=""))
+        # Rejected, as renders are no part of the account that could be unknown.
+        for key in list_unrecognised(entry, _RENDER):
+            if is_misspelt(key, _RENDER):
+                raise EvidenceError(f"{at}: unrecognised field {show(key, SHOWN)}; expected tool, status, elapsed_ms, console_errors")
         tool, status = read_text(find_first(entry, "tool", "toolName"), f"{at}.tool"), read_text(entry.get("status"), f"{at}.status")
         if tool is None or status is None:
             raise wrong_kind_error(f"{at}.{'tool' if tool is None else 'status'}", "text", None)

@@ -1,5 +1,5 @@
-"""MCPLab's `results.json`: the answers of a run, whole. It is no evidence itself; it completes what `trace.jsonl` beside it has
-cut, and shows where the trace lacks a call.
+"""MCPLab's `results.json`: the whole answers of a run. It is no evidence itself; it completes what `trace.jsonl` in the same folder
+has cut, and shows where the trace lacks a call.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def restore_whole_answer(evidence: Evidence, results: Json) -> Evidence:
 
 
 def compare_calls(evidence: Evidence, results: Json) -> Evidence:
-    """Return the evidence with a doubt about its calls if the results of the same run name a tool that the trace lacks."""
+    """Return the evidence with its calls marked unknown if the results of the same run name a tool that the trace lacks."""
     account = evidence.account
     run = _find_run(evidence, results)
     named = [name for key in ("tool_calls", "tool_sequence") for name in list_of(run.get(key)) if isinstance(name, str)]
-    # Results may name a tool bare or with its server in front, so a call is shown under all of these spellings.
+    # Results may name a tool with or without its server.
     shown = {
         name for call in evidence.tool_calls or () for name in (call.name, f"{call.server}__{call.name}", f"{call.server}:{call.name}")
     }
     missing = next((name for name in named if name not in shown), None)
     if account is None or missing is None or evidence.tool_calls is None or "tool_calls" in account.unknown:
         return evidence
-    why = f"results.json beside the trace tells of a call of {show(missing, SHOWN)}, the trace does not"
+    why = f"results.json lists a call of {show(missing, SHOWN)}, the trace does not"
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={**account.unknown, "tool_calls": why}))
 
 
@@ -60,8 +60,7 @@ def _find_whole_answer(evidence: Evidence, results: Json) -> str | None:
 
 def _find_run(evidence: Evidence, results: Json) -> dict[str, Json]:
     """Return the run in the results that a line of the trace belongs to; empty if it is not there."""
-    told = evidence.metadata
-    wanted = (evidence.case, told.get("agent"), told.get("run_index"))
+    wanted = (evidence.case, evidence.metadata.get("agent"), evidence.metadata.get("run_index"))
     for scenario in map(dict_or_empty, list_of(dict_or_empty(results).get("scenarios"))):
         for run in map(dict_or_empty, list_of(scenario.get("runs"))):
             if (scenario.get("scenario_id"), scenario.get("agent"), run.get("run_index")) == wanted:

@@ -4,8 +4,10 @@ Rules: nodes in order of `executionIndex`, one per run. A run of a tool is not a
 it and of the whole run; its arguments are `inputOverride.ai_tool`, it is found under its node's name and under the name the model
 used. The answer is that of the last AI root node, else of the last main node that ran. The HTTP status is that of a Respond to
 Webhook node (200 unless configured), otherwise not recorded. The clock is `startedAt`, the duration goes to `stoppedAt`.
-Tokens are those of the language-model sub-nodes and of AI nodes that have none, summed. What is not understood is told by
-`proctor.evidence.platforms.n8n_account`.
+Tokens are those of the language-model sub-nodes and of AI nodes that have none, summed.
+
+An execution lists its tools by its own contract: no run of a tool node and no intermediate step means that no tool was called. Everything
+under `json` belongs to the nodes; only the `intermediateSteps` of an agent's own output record calls.
 """
 
 from __future__ import annotations
@@ -15,19 +17,43 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.platforms.n8n_account import mark_agent_output, mark_execution
 from proctor.evidence.platforms.n8n_tools import ToolRun, list_tool_calls
 from proctor.evidence.shared.n8n_expressions import Resolved, iterate_outputs, resolve_for_items
 from proctor.evidence.shared.usage import add_usage, find_usage
 from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_http_request, is_trigger, read_answer, sum_usage, with_method
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.unknowns.endings import find_failure, read_status
+from proctor.evidence.unknowns.unrecognised import check_object, mark_kind
+from proctor.evidence.values.access import SHOWN, dict_or_empty, find_first, list_of, split_words, text_or_none
+from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import as_text
 from proctor.evidence.values.times import measure_ms_between
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 from proctor.model.numbers import is_number
+from proctor.model.show import kind_of, shorten, show
 
 _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")
+_EVERY: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "usage", "nodes")
+_EXECUTION: dict[str, Part | tuple[Part, ...] | None] = {
+    **dict.fromkeys(("id", "mode", "status", "startedAt", "stoppedAt", "workflowId", "data", "case"), None),
+    "workflowData": _EVERY,
+}
+_WORKFLOW: dict[str, Part | tuple[Part, ...] | None] = {
+    **dict.fromkeys(("id", "name", "pinData", "staticData"), None),
+    **dict.fromkeys(("nodes", "connections"), _EVERY),
+}
+_DEFINITION: dict[str, Part | tuple[Part, ...] | None] = {
+    **dict.fromkeys(("name", "type", "parameters"), _EVERY),
+}
+_RECORD: dict[str, Part | tuple[Part, ...] | None] = {
+    **dict.fromkeys(("data", "source", "inputOverride", "executionIndex", "startTime"), _EVERY),
+    **dict.fromkeys(("error", "executionStatus", "executionTime"), ("tool_results", "nodes")),
+}
+_CONNECTIONS = split_words(
+    "main ai_tool ai_languageModel ai_memory ai_agent ai_chain ai_document ai_embedding ai_outputParser ai_retriever ai_reranker"
+    " ai_textSplitter ai_vectorStore"
+)
 
 
 class NodeRun(msgspec.Struct, kw_only=True):
@@ -68,13 +94,13 @@ def has_run_data(document: Json) -> bool:
 
 
 def is_answered_by_webhook(evidence: Evidence) -> bool:
-    """Return whether the answer is that of a Respond to Webhook node: it passes on what came in, and what it said is not recorded."""
+    """Return whether the answer is that of a Respond to Webhook node: it passes on its input, and its response is not recorded."""
     node = find_answering_node(evidence.nodes or ())
     return node is not None and is_respond_to_webhook(node.type)
 
 
 def _is_execution(document: Json) -> bool:
-    # An execution listed without `includeData=true` is recognised too, so that the error can say what is missing.
+    # An execution listed without `includeData=true` is recognised too, so that the error can name what is missing.
     return has_run_data(document) or (isinstance(document, dict) and "workflowId" in document and "startedAt" in document)
 
 
@@ -84,17 +110,18 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
     result = document["data"]["resultData"]
     workflow = dict_or_empty(document.get("workflowData"))
     unknowns = Unknowns()
-    mark_execution(document, result["runData"], path, unknowns)
+    _check_execution(document, result["runData"], path, unknowns)
     runs = _read_runs(dict_or_empty(result["runData"]), workflow)
     for run in runs:
         if not run.is_tool and not run.is_sub_node:
-            mark_agent_output(text_or_none(run.definition.get("type")), run.items, run.name, unknowns)
+            check_steps(text_or_none(run.definition.get("type")), run.items, run.name, unknowns)
     calls = list_tool_calls([_read_tool_run(run) for run in runs if run.is_tool], _list_agent_steps(runs), unknowns)
     nodes = _build_nodes(runs, calls, unknowns)
     sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
     text, body = read_answer(find_answering_node(nodes, sub_nodes))
     message, metadata = _request(runs, document, workflow)
     error = result.get("error")
+    failure = find_failure({key: value for key, value in document.items() if key not in _EXECUTION or key == "status"})
     return Evidence(
         case=text_or_none(document.get("case")),
         input=message,
@@ -106,10 +133,111 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
         duration_ms=measure_ms_between(document.get("startedAt"), document.get("stoppedAt")),
         usage=_sum_usage(nodes, sub_nodes, runs, unknowns),
         now=text_or_none(document.get("startedAt")),
-        error=None if error is None else as_text(dict_or_empty(error).get("message")) or as_text(error),
+        error=failure if error is None else as_text(dict_or_empty(error).get("message")) or as_text(error),
         account=unknowns.close_account("n8n execution"),
         metadata=metadata,
     )
+
+
+def _check_execution(document: dict[str, Any], runs: dict[str, Any], path: str, unknowns: Unknowns) -> None:
+    """Mark what cannot be read in an execution: runs, items and connections that are lost or of an unrecognised kind."""
+    workflow = document.get("workflowData")
+    check_object(document, _EXECUTION, path, unknowns)
+    if workflow is None and any(isinstance(dict_or_empty(value).get("nodes"), list) for value in document.values()):
+        unknowns.mark_unrecognised(_EVERY, f"{path} has no workflowData, and a workflow under another name")
+    _check_type(workflow, dict, "workflowData", unknowns)
+    workflow = dict_or_empty(workflow)
+    check_object(workflow, _WORKFLOW, "workflowData", unknowns)
+    if workflow and not isinstance(workflow.get("nodes"), list):
+        unknowns.mark_parts(_EVERY, "workflowData has no list of nodes")
+    _check_type(workflow.get("connections"), dict, "workflowData.connections", unknowns)
+    defined: set[str] = set()
+    for index, node in enumerate(list_of(workflow.get("nodes"))):
+        at, name = f"workflowData.nodes[{index}]", dict_or_empty(node).get("name")
+        _check_type(node, dict, at, unknowns)
+        if isinstance(name, str) and name in runs:
+            defined.add(name)
+            check_object(node, _DEFINITION, at, unknowns)
+            _check_type(node.get("parameters"), dict, f"{at}.parameters", unknowns)
+            if not isinstance(node.get("type"), str):
+                unknowns.mark_parts(_EVERY, f"{at} has no type")
+    for name, records in runs.items():
+        if isinstance(workflow.get("nodes"), list) and name not in defined:
+            unknowns.mark_parts(_EVERY, f"{show(name, SHOWN)} ran and is no node of the workflow")
+        at = f"runData.{shorten(name, 60)}"
+        _check_type(records, list, at, unknowns)
+        for index, record in enumerate(list_of(records)):
+            _check_type(record, dict, f"{at}[{index}]", unknowns)
+            if isinstance(record, dict):
+                _check_record(name, record, workflow, f"{at}[{index}]", unknowns)
+
+
+def _check_type(value: Json, expected: type[list[Any]] | type[dict[str, Any]] | tuple[type, ...], at: str, unknowns: Unknowns) -> None:
+    if value is not None and not isinstance(value, expected):
+        unknowns.mark_parts(_EVERY, f"{at} cannot be read: it is {kind_of(value)}")
+
+
+def _check_record(name: str, record: dict[str, Any], workflow: dict[str, Any], at: str, unknowns: Unknowns) -> None:
+    check_object(record, _RECORD, at, unknowns)
+    status = record.get("executionStatus")
+    if status is not None and read_status(status) not in ("ok", "failed"):
+        unknowns.mark_parts(("tool_results", "nodes"), f"the run at {at} did not finish: its status is {show(status, SHOWN)}")
+    for key in ("data", "inputOverride"):
+        _check_type(record.get(key), dict, f"{at}.{key}", unknowns)
+        for kind, outputs in dict_or_empty(record.get(key)).items():
+            _check_connection(kind, outputs, f"{at}.{key}", unknowns)
+    for key in ("executionIndex", "startTime"):
+        _check_type(record.get(key), (int, float), f"{at}.{key}", unknowns)
+    sources = record.get("source")
+    _check_type(sources, list, f"{at}.source", unknowns)
+    for source in list_of(sources):
+        # An empty source is that of a trigger.
+        is_known = (
+            isinstance(source, dict) and isinstance(source.get("previousNode"), str) and type(source.get("previousNodeRun", 0)) is int
+        )
+        if source and not is_known:
+            unknowns.mark_parts(_EVERY, f"{at}.source does not name the previous node")
+    # Data is under its connection type, which shows whether this is the run of a tool; a run without data is known by its connections.
+    if not dict_or_empty(record.get("data")) and not dict_or_empty(record.get("inputOverride")):
+        connections = workflow.get("connections")
+        wired = dict_or_empty(connections).get(name)
+        definition = next((node for node in list_of(workflow.get("nodes")) if dict_or_empty(node).get("name") == name), {})
+        own = str(definition.get("type")).rsplit(".", 1)[-1]
+        may_be_tool = not isinstance(connections, dict) or own.startswith("tool") or own.endswith("Tool")
+        if may_be_tool if wired is None else not isinstance(wired, dict) or not _CONNECTIONS.issuperset(wired):
+            unknowns.mark_parts(_EVERY, f"{at} has no data, and its connections do not show whether it is the run of a tool")
+
+
+def _check_connection(kind: str, outputs: Json, at: str, unknowns: Unknowns) -> None:
+    """Mark what is not of the form `{<connection type>: [[{json: ...}]]}`."""
+    if kind not in _CONNECTIONS:
+        has_items = any("json" in dict_or_empty(item) for branch in list_of(outputs) for item in list_of(branch))
+        if is_misspelt(kind, _CONNECTIONS) or (has_items and not kind.startswith("ai_")):
+            unknowns.mark_unrecognised(_EVERY, f"{show(shorten(kind, 60))} at {at} is no known type of connection")
+        elif has_items:
+            mark_kind(outputs, kind, at, unknowns, speaks=None)
+        else:
+            unknowns.ignore(kind)
+            return
+    _check_type(outputs, list, f"{at}.{kind}", unknowns)
+    for branch in list_of(outputs):
+        _check_type(branch, list, f"an output at {at}.{kind}", unknowns)
+        if any(not isinstance(item, dict) or "json" not in item for item in list_of(branch)):
+            unknowns.mark_parts(_EVERY, f"an item at {at}.{kind} has no json")
+
+
+def check_steps(node_type: str | None, items: list[Json], name: str, unknowns: Unknowns) -> None:
+    """Mark the calls if the intermediate steps of an agent cannot be read."""
+    if node_type is not None and not is_ai(node_type):
+        return
+    for item in map(dict_or_empty, items):
+        near = next((key for key in item if is_misspelt(key, ("intermediateSteps",))), None)
+        steps = item.get("intermediateSteps")
+        if near is not None:
+            why = f"{show(shorten(near, 60))} in the output of {show(name, SHOWN)} is not read; did you mean intermediateSteps?"
+            unknowns.mark_unrecognised(CALL_PARTS, why)
+        if steps is not None and not isinstance(steps, list):
+            unknowns.mark("tool_calls", f"intermediateSteps of {show(name, SHOWN)}: expected a list, found {kind_of(steps)}")
 
 
 def _read_runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[NodeRun]:
@@ -124,8 +252,7 @@ def _read_runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[NodeR
             if not isinstance(record, dict):
                 continue
             data = dict_or_empty(record.get("data"))
-            # What a node is shows in how it is connected: from the workflow
-            # where it was exported, else from what the run was given and gave.
+            # The connections of a node show what it is: those of the workflow if it was exported, else those of the run's data.
             kinds = set(data) | set(dict_or_empty(record.get("inputOverride"))) | wired
             runs.append(
                 NodeRun(
@@ -140,7 +267,7 @@ def _read_runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[NodeR
                     is_sub_node="main" not in kinds and any(kind.startswith("ai_") for kind in kinds),
                 )
             )
-    # n8n lists runs by node; what ran when is told by their numbers only.
+    # n8n lists runs by node; only their numbers show the order.
     runs.sort(key=lambda run: run.order)
     return runs
 
@@ -157,8 +284,8 @@ def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[No
     # An agent repeats the tokens of the models below it. Only where those report any is it left out, or nothing would be counted.
     served = {_find_source(run)[0] for run in runs if run.is_sub_node} if any(models) else set[str | None]()
     others = [node for node in nodes if node.name not in sub_nodes and node.name not in served]
-    models_asked = {run.name for run in runs if "ai_languageModel" in dict_or_empty(run.record.get("data"))}
-    counted = [node.usage for node in nodes if node.name in models_asked]
+    models_called = {run.name for run in runs if "ai_languageModel" in dict_or_empty(run.record.get("data"))}
+    counted = [node.usage for node in nodes if node.name in models_called]
     counted += [node.usage for node in others if is_ai(node.type) and not is_trigger(node.type)]
     if any(counted) and not all(counted):
         unknowns.mark("usage", "one of the models reports no tokens, and others do")
@@ -203,7 +330,7 @@ def _read_tool_run(run: NodeRun) -> ToolRun:
 
 def _read_tool_error(record: dict[str, Any]) -> Json:
     error = record.get("error")
-    return "the run of the tool ended in an error" if error is None and record.get("executionStatus") in ("error", "crashed") else error
+    return "the run of the tool ended in an error" if error is None and read_status(record.get("executionStatus")) == "failed" else error
 
 
 def _offers_several_tools(run: NodeRun) -> bool:
@@ -220,7 +347,7 @@ def _list_agent_steps(runs: list[NodeRun]) -> list[tuple[str, int, list[Any]]]:
 
 
 class _Flow:
-    """The runs before the one that is looked at; `passed` moves on to the next."""
+    """The runs before the current one; `move_past` goes on to the next."""
 
     def __init__(self, runs: list[NodeRun]) -> None:
         self._places: dict[tuple[str | None, int], NodeRun] = {(run.name, run.index): run for run in runs}
@@ -266,7 +393,7 @@ def _build_node(run: NodeRun, flow: _Flow, calls: tuple[ToolCall, ...], unknowns
     return Node(
         name=run.name,
         type=node_type,
-        status="error" if error is not None or run.record.get("executionStatus") == "error" else "success",
+        status="error" if error is not None or read_status(run.record.get("executionStatus")) == "failed" else "success",
         input=_find_input(run, flow),
         output=_read_output(run),
         parameters=parameters,

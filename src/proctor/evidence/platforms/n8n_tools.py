@@ -1,10 +1,10 @@
-"""Which tools an n8n agent called, from the runs of the tool nodes and from what the agent says it did.
+"""Which tools an n8n agent called, from the runs of the tool nodes and from the agent's own list of steps.
 
 Newer executions have a run for each call of a tool node; the arguments are in it. The agent's `intermediateSteps` (present when
 Return Intermediate Steps is on) name the tool as the model knows it, and carry the arguments where the run does not. A step
 belongs to the first unused run of the same agent run that has its name and its arguments (calls made at once may run in another
 order), else to the first that has its name, else, when both lists are equally long, to the one at its place. Where no runs were
-recorded the steps alone are the calls. A step that cannot be read, or that no run of its agent answers to, is a call we do not know.
+recorded the steps alone are the calls. If a step cannot be read, or no run of its agent belongs to it, the calls are unknown.
 """
 
 from __future__ import annotations
@@ -15,14 +15,20 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments, read_known_arguments
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.members import describe_unknown_member, list_unknown_members, split_words
+from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
 from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
+from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
+from proctor.model.account import Part
 from proctor.model.evidence import Json, ToolCall
 
-_ACTION = split_words("tool toolInput toolCallId log messageLog type")
+_ACTION: dict[str, Part | tuple[Part, ...] | None] = {
+    **dict.fromkeys(("log", "type"), None),
+    **dict.fromkeys(("toolInput", "toolCallId", "messageLog"), "tool_arguments"),
+    "tool": "tool_calls",
+}
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -60,7 +66,7 @@ def list_tool_calls(runs: list[ToolRun], agents: list[tuple[str, int, list[Any]]
     for key, made in by_agent.items():
         found = _pair(made, steps.get(key, []))
         if len(found) < len(steps.get(key, [])):
-            unknowns.mark("tool_calls", f"{key[0]!r} tells of more calls than there are runs of its tools")
+            unknowns.mark("tool_calls", f"{key[0]!r} lists more calls than there are runs of its tools")
         paired.update(found)
     calls = [(run.agent_run, _call(run, paired.get(id(run)), unknowns)) for run in runs]
     for (name, index), listed in steps.items():
@@ -76,18 +82,18 @@ def read_step(entry: Json, unknowns: Unknowns) -> AgentStep | None:
     if tool is None:
         unknowns.mark("tool_calls", "an intermediate step does not name its tool")
         return None
-    for key in list_unknown_members(action, _ACTION):
-        unknowns.mark("tool_arguments", describe_unknown_member("an intermediate step", key, _ACTION, advice=""))
+    check_object(action, _ACTION, "an intermediate step", unknowns)
     call_id, arguments = text_or_none(action.get("toolCallId")), action.get("toolInput")
     if arguments is None or arguments == "" or arguments == {}:
         logged = [call for message in list_of(action.get("messageLog")) for call in _list_logged_calls(message)]
         same = [call for call in logged if call.get("id") == call_id] or logged
-        arguments = same[0].get("args") if same else arguments
+        may_be_lost = any(isinstance(decode_container(action[key]), dict) for key in list_unrecognised(action, _ACTION))
+        arguments = same[0].get("args") if same else None if may_be_lost else arguments
     if arguments is None:
-        unknowns.mark("tool_arguments", f"an intermediate step does not tell the arguments of {tool!r}")
+        unknowns.mark("tool_arguments", f"an intermediate step has no arguments of {tool!r}")
     return AgentStep(
         tool=tool,
-        arguments=None if arguments is None else read_arguments(arguments),
+        arguments=None if arguments is None else read_known_arguments(arguments, f"a step of {tool!r}", unknowns),
         result=dict_or_empty(entry).get("observation"),
         id=call_id,
     )
@@ -114,7 +120,7 @@ def _pair(runs: list[ToolRun], steps: list[AgentStep]) -> dict[int, AgentStep]:
             # Of all the names under which the model may have known the tool, the earliest step counts.
             if found:
                 paired[id(run)] = free.pop(min(found, key=lambda queue: queue[0]).popleft())
-    # As many of both: what names do not tell is paired by its place, and nothing is left over.
+    # As many of both: what names do not pair is paired by its place.
     if len(runs) == len(steps):
         for run, step in zip((run for run in runs if id(run) not in paired), free.values(), strict=True):
             paired[id(run)] = step
@@ -132,12 +138,12 @@ def _spell_for_model(node_name: str) -> str:
 
 def _call(run: ToolRun, step: AgentStep | None, unknowns: Unknowns) -> ToolCall:
     result = run.output
-    # n8n wraps what a tool gave back.
+    # n8n wraps the result of a tool.
     if isinstance(result, dict) and set(result) == {"response"}:
         result = result["response"]
     arguments = run.arguments if run.arguments is not None else (step.arguments if step is not None else None)
     if arguments is None:
-        unknowns.mark("tool_arguments", f"the run of {run.name!r} does not tell what was passed to it")
+        unknowns.mark("tool_arguments", f"the run of {run.name!r} does not record what was passed to it")
     aliases = dict.fromkeys(name for name in (step.tool if step else None, run.own_name, _spell_for_model(run.name)) if name)
     aliases.pop(run.name, None)
     error, kind = None, None
@@ -159,7 +165,7 @@ def _call(run: ToolRun, step: AgentStep | None, unknowns: Unknowns) -> ToolCall:
 
 
 def read_step_call(entry: Json, agent: str, unknowns: Unknowns) -> ToolCall | None:
-    """Return the call an intermediate step tells of."""
+    """Return the call of an intermediate step."""
     step = read_step(entry, unknowns)
     return None if step is None else _from_step(step, agent)
 

@@ -6,7 +6,7 @@ A parameter that begins with `=` is an expression: text with parts in `{{ }}`. R
     $('Node').item.json.a   $('Node').first().json.a   $node["Node"].json.a
 
 One part that fills the whole text keeps its JSON type. Everything else (calculations, functions, unknown nodes, absent values)
-stays as it is written, and is reported, so that a verdict can say so. Nothing is ever executed. A node that got several items ran for
+stays as it is written and is reported with the verdict. Nothing is ever executed. A node that got several items ran for
 each of them: its parameters are resolved once for each.
 """
 
@@ -56,8 +56,8 @@ class Resolved(msgspec.Struct, frozen=True):
 def resolve(parameters: Json, outputs: Outputs, *, only_parts: bool = False) -> Resolved:
     """Return parameters with every expression in them resolved, at any depth.
 
-    With `only_parts` a text after `=` is an expression only where a part in `{{ }}` stands in it: elsewhere than in n8n's own documents
-    `=` may well be meant.
+    With `only_parts` a text after `=` is an expression only if it contains a part in `{{ }}`: outside of n8n's own documents a text
+    may begin with `=`.
     """
     notes: list[str] = []
     value = _resolve(parameters, outputs, "", notes, 0, "{{" if only_parts else "=")
@@ -96,7 +96,7 @@ def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *
             if not has_expression(parameters):
                 return first
         elif resolved.value != first.value:
-            # Each different value once: a thousand items mostly share a few. `repr` tells 1 from true, which compare as equal.
+            # Each different value once: a thousand items mostly share a few. `repr` distinguishes 1 from true, which compare as equal.
             more[repr(resolved.value).encode(errors="backslashreplace")] = resolved.value
     if first is None:
         return Resolved(parameters)
@@ -107,7 +107,7 @@ def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *
 
 
 def has_expression(parameters: Json) -> bool:
-    """Return whether an expression with a part in `{{ }}` stands anywhere in parameters."""
+    """Return whether an expression with a part in `{{ }}` is anywhere in parameters."""
     waiting: list[tuple[Json, int]] = [(parameters, 0)]
     while waiting:
         value, depth = waiting.pop()
@@ -154,7 +154,7 @@ def _resolve_text(written: str, outputs: Outputs, field: str, notes: list[str]) 
 def _look_up(expression: str, outputs: Outputs) -> Json | Missing:
     found = _CURRENT.match(expression)
     named = _NAMED.match(expression) if found is None else None
-    if outputs.first is not None and (told := found or named) is not None and "first()" in told.group():
+    if outputs.first is not None and (match := found or named) is not None and "first()" in match.group():
         outputs = outputs.first
     if found is not None:
         for item in outputs.current:

@@ -2,11 +2,12 @@
 
 Every family has a full form and the short forms people write: a list where the object would hold one list, one text where a
 list of texts is expected, `path: content` for files, FHIR bundles in place of their resources. A family that is null was not
-captured; an empty one was captured and is empty. Families we do not know are handed back to be kept in the metadata.
+captured; an empty one was captured and is empty. Unrecognised families are ignored, listed and kept in the metadata; one that is a
+near miss of a family makes the end state unknown.
 
-A family without the member that holds its content, and with one that is not understood in its place, was not captured. One that
-has both, and a resource, row or utterance of which something is not understood, makes the end state not wholly known. So do FHIR
-bundles that hold a part of a search, resources that are marked as parts, and errors of a server in place of resources.
+A family without the field that holds its content, and with an unrecognised one, was not captured. Resources, rows and utterances without
+content make the end state unknown. So do FHIR bundles that hold a part of a search, resources that are marked as parts, and errors of a
+server in place of resources.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import msgspec
 from proctor.codecs.fhir_types import RESOURCE_TYPES
 from proctor.errors import EvidenceError
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.members import describe_unknown_member, list_unknown_members, split_words
+from proctor.evidence.unknowns.unrecognised import list_unrecognised
 from proctor.evidence.values.access import find_first, list_at, list_texts, read_object, read_text, wrong_kind_error
+from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.evidence import (
     CdsState,
     FaxState,
@@ -35,6 +37,7 @@ from proctor.model.evidence import (
     VoiceTurn,
     X12State,
 )
+from proctor.model.show import shorten, show
 from proctor.model.typed import convert_to
 
 _T = TypeVar("_T", StateRequest, StateChange)
@@ -45,19 +48,14 @@ _BUNDLE_DEPTH = 16
 """Bundles inside each other; they are opened by recursion."""
 
 
-_BUNDLE = split_words(
-    "resourceType id meta implicitRules language text identifier type timestamp total link entry signature issues extension"
-)
-_ENTRY = frozenset(("id", "extension", "modifierExtension", "link", "fullUrl", "resource", "search", "request", "response"))
 _TYPES_FOLDED = {name.casefold(): name for name in RESOURCE_TYPES}
-_CDS = ("cards", "services", "invocations", "feedback")
+_CDS = ("services", "invocations", "feedback")
 _SECOND_NAMES = {"body": "text", "to_number": "to", "from_number": "from"}
-"""Names under which other systems record what faxes and messages hold."""
-_UTTERANCE = frozenset(("speaker", "role", "text", "content", "start", "end", "start_s", "end_s", "start_ms", "end_ms", "confidence"))
+"""Other names of fields of faxes and messages."""
 
 
 def read_state(value: Json, path: str, unknowns: Unknowns) -> tuple[State, dict[str, Json]]:
-    """Read the known families, and return the rest as it came; what is not understood is noted in `unknowns`."""
+    """Read the known families, and return the rest as it is."""
     document = read_object(value, path)
     given = {family: document[family] for family in FAMILIES if document.get(family) is not None}
     state = State(
@@ -75,23 +73,33 @@ def read_state(value: Json, path: str, unknowns: Unknowns) -> tuple[State, dict[
         changes=_read_entries(given["changes"], StateChange, f"{path}.changes") if "changes" in given else None,
         systems=list_texts(given["systems"], f"{path}.systems") if "systems" in given else None,
     )
-    for key in list_unknown_members(document, FAMILIES):
-        unknowns.note(describe_unknown_member(path, key, FAMILIES))
+    _check_names(document, FAMILIES, path, unknowns)
     return state, {key: member for key, member in document.items() if key not in FAMILIES}
+
+
+def _check_names(entry: dict[str, Any], names: tuple[str, ...], path: str, unknowns: Unknowns) -> None:
+    """List unrecognised fields; a near miss of a name that is missing makes the state unknown."""
+    for key in list_unrecognised(entry, names):
+        # Short names are one letter away from too many others.
+        near = [name for name in names if is_misspelt(key, (name,)) and (len(name) > 3 or key.startswith(name))]
+        if any(entry.get(name) is None for name in near) and entry[key] is not None:
+            unknowns.mark_unrecognised(("state",), f"{show(shorten(key, 60))} at {path} is not read; did you mean {near[0]!r}?")
+        else:
+            unknowns.ignore(key)
 
 
 def flatten_resources(values: list[Any], path: str, unknowns: Unknowns | None = None) -> tuple[dict[str, Json], ...]:
     """Return FHIR resources in order, with bundles replaced by their entries."""
     found: list[dict[str, Json]] = []
     bundles: list[tuple[str, dict[str, Json]]] = []
-    # A stack instead of recursion: (resource, where it stands, how many bundles it is in).
+    # A stack instead of recursion: (resource, its place, how many bundles it is in).
     waiting = [(value, f"{path}[{index}]", 0) for index, value in enumerate(values)][::-1]
     while waiting:
         value, at, depth = waiting.pop()
         resource = read_object(value, at)
         if resource.get("resourceType") != "Bundle":
             found.append(resource)
-            if unknowns is not None and (why := _find_doubt(resource)):
+            if unknowns is not None and (why := _find_flaw(resource)):
                 unknowns.mark("state", f"{at} {why}")
             continue
         if depth >= _BUNDLE_DEPTH:
@@ -99,34 +107,34 @@ def flatten_resources(values: list[Any], path: str, unknowns: Unknowns | None = 
         bundles.append((at, resource))
         inner = [(resource, place, depth + 1) for resource, place in _list_bundle(resource, at, unknowns)]
         waiting.extend(reversed(inner))
-    if unknowns is not None and (why := _find_lack(bundles)):
+    if unknowns is not None and (why := _find_missing_page(bundles)):
         unknowns.mark("state", why)
     return tuple(found)
 
 
-def _find_doubt(resource: dict[str, Json]) -> str:
-    """Return why a resource is not what it seems to be, or not all that there was; nothing where it is."""
+def _find_flaw(resource: dict[str, Json]) -> str:
+    """Return why a resource cannot be read, or is incomplete; empty if it is complete."""
     kind = resource.get("resourceType")
     if not isinstance(kind, str):
-        return "has no resourceType, so it is unknown what it is"
+        return "has no resourceType"
     if kind not in RESOURCE_TYPES and (meant := _TYPES_FOLDED.get(kind.casefold())):
-        return f"is a {kind!r}, which is no type of FHIR; nearest: {meant!r}"
+        return f"has the resourceType {kind!r}; did you mean {meant!r}?"
     if kind == "OperationOutcome" and any(issue.get("severity") in ("error", "fatal") for issue in _list_objects(resource.get("issue"))):
-        return "tells of an error, so that resources may not have been captured"
+        return "reports an error: resources may not have been captured"
     meta = resource.get("meta")
     if isinstance(meta, dict) and any(tag.get("code") == "SUBSETTED" for tag in _list_objects(cast("Json", meta.get("tag")))):
         return "is marked SUBSETTED: only a part of it was captured"
     return ""
 
 
-def _find_lack(bundles: list[tuple[str, dict[str, Json]]]) -> str:
-    """Return why bundles, each with where it stands, do not hold all that a search found; nothing where they do."""
+def _find_missing_page(bundles: list[tuple[str, dict[str, Json]]]) -> str:
+    """Return why bundles, each with its place, do not hold all results of a search; empty if they do."""
     links = [(at, link) for at, bundle in bundles for link in _list_objects(bundle.get("link"))]
     captured = {link.get("url") for _, link in links if link.get("relation") == "self" and isinstance(link.get("url"), str)}
     for at, link in links:
         if link.get("relation") == "next" and not (isinstance(url := link.get("url"), str) and url in captured):
             return f"{at} is one page of a search, and a next one was not captured"
-    # Pages of one search all have its total; what comes beside the results is not counted among them.
+    # Pages of one search all have its total; included resources are not counted in it.
     counts: dict[int, int] = {}
     for _, bundle in bundles:
         if isinstance(total := bundle.get("total"), int):
@@ -143,44 +151,31 @@ def _list_objects(value: Json) -> list[dict[str, Json]]:
 
 
 def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns | None) -> list[tuple[Json, str]]:
-    """Return the resources of a bundle and where they stand."""
+    """Return the resources of a bundle and their places."""
     entries = bundle.get("entry")
+    for key, value in bundle.items() if entries is None else ():
+        if unknowns is not None and any("resource" in entry for entry in _list_objects(value)):
+            unknowns.mark_unrecognised(("state",), f"{show(shorten(key, 60))} at {at} is not read; did you mean 'entry'?")
     inner: list[tuple[Json, str]] = []
     for index, given in enumerate(list_at(entries, f"{at}.entry") if entries is not None else ()):
         place = f"{at}.entry[{index}]"
         entry = read_object(given, place)
         if entry.get("resource") is not None:
             inner.append((entry["resource"], f"{place}.resource"))
-        elif unknowns is not None:
-            _mark_strange(entry, _ENTRY, place, unknowns)
-            # An entry of a response or a history tells what was done instead.
-            if entry and "request" not in entry and "response" not in entry:
-                unknowns.mark("state", f"{place} has no resource, so it is unknown what it is")
-    if unknowns is not None:
-        _mark_strange(bundle, _BUNDLE, at, unknowns)
+        # An entry of a response or a history reports what was done instead.
+        elif unknowns is not None and entry and "request" not in entry and "response" not in entry:
+            unknowns.mark("state", f"{place} has no resource")
     return inner
 
 
-def _mark_strange(entry: dict[str, Any], known: frozenset[str], path: str, unknowns: Unknowns) -> None:
-    for key in list_unknown_members(entry, known):
-        if not key.startswith("_"):  # FHIR writes what it says about a primitive beside it, with an underscore
-            unknowns.mark("state", describe_unknown_member(path, key, known))
-
-
-def _find_content(value: dict[str, Any], key: str, path: str, unknowns: Unknowns, beside: tuple[str, ...] = ()) -> Json:
-    """Return the content of a family, or None if it is missing and another member may be it; `beside` are those that are known not to."""
-    known = (key, *beside) if value.get(key) is not None else (key,)
-    strange = list_unknown_members(value, known)
-    why = describe_unknown_member(path, strange[0], known) if strange else ""
-    if value.get(key) is not None:
-        if why:
-            unknowns.mark("state", why)
-        return value[key]
-    if why:
-        unknowns.note(why)
-        return None
-    # An object without members was captured and holds nothing.
-    return []
+def _find_content(value: dict[str, Any], key: str, path: str, unknowns: Unknowns) -> Json:
+    """Return the content of a family, or None if it was not captured: it is missing, and something else is there."""
+    content = value.get(key)
+    _check_names(value, (key,), path, unknowns)
+    if content is not None or not list_unrecognised(value, (key,)):
+        # An object without fields was captured and holds nothing.
+        return [] if content is None else content
+    return None
 
 
 def _read_fhir(value: Json, path: str, unknowns: Unknowns) -> FhirState | None:
@@ -189,13 +184,13 @@ def _read_fhir(value: Json, path: str, unknowns: Unknowns) -> FhirState | None:
     document = read_object(value, path)
     if "resourceType" in document:
         return FhirState(resources=flatten_resources([document], path, unknowns))
-    resources = _find_content(document, "resources", path, unknowns, beside=("served",))
+    resources = _find_content({key: document[key] for key in document if key != "served"}, "resources", path, unknowns)
     if resources is None:
         return None
     if document.get("served") is True:
         rows = list_at(resources, f"{path}.resources")
         return FhirState(resources=tuple(read_object(row, f"{path}.resources[{index}]") for index, row in enumerate(rows)), served=True)
-    # One resource or one bundle may stand where the list would be.
+    # One resource or one bundle may be written in place of the list.
     listed = [resources] if isinstance(resources, dict) else list_at(resources, f"{path}.resources")
     return FhirState(resources=flatten_resources(listed, f"{path}.resources", unknowns))
 
@@ -219,12 +214,12 @@ def _read_texts(value: Json, key: str, path: str, unknowns: Unknowns) -> tuple[s
         return (value,)
     texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
     if None in texts:
-        unknowns.mark("state", f"{path}[{texts.index(None)}] is null: it is unknown what it is")
+        unknowns.mark("state", f"{path}[{texts.index(None)}] is null")
     return tuple(text for text in texts if text is not None)
 
 
 def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
-    """Read requests or changes as a run keeps them; one of another form is refused, as a claim about them would look at half of them."""
+    """Read requests or changes as a run stores them; one of another form is rejected, as claims would be decided on half of them."""
     entries: list[_T] = []
     for index, entry in enumerate(list_at(value, path)):
         try:
@@ -235,24 +230,26 @@ def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
 
 
 def _read_fax(value: Json, path: str, unknowns: Unknowns) -> FaxState | None:
-    entries = _read_objects(value, ("documents",), path, unknowns)
+    entries = _read_objects(value, "documents", path, unknowns)
     return None if entries is None else FaxState(documents=tuple(map(_use_first_names, entries)))
 
 
 def _read_messages(value: Json, path: str, unknowns: Unknowns) -> MessagesState | None:
-    entries = _read_objects(value, ("messages",), path, unknowns)
+    entries = _read_objects(value, "messages", path, unknowns)
     return None if entries is None else MessagesState(messages=tuple(map(_use_first_names, entries)))
 
 
 def _read_cds(value: Json, path: str, unknowns: Unknowns) -> CdsState | None:
-    entries = _read_objects(value, _CDS, path, unknowns)
+    if isinstance(value, dict):
+        value = {key: value[key] for key in value if key == "cards" or key not in _CDS or value.get("cards") is None}
+    entries = _read_objects(value, "cards", path, unknowns)
     return None if entries is None else CdsState(cards=tuple(entries))
 
 
-def _read_objects(value: Json, names: tuple[str, ...], path: str, unknowns: Unknowns) -> list[dict[str, Json]] | None:
-    """Return the objects of a family: a list, or under the first of the names of an object, which may have the others too."""
+def _read_objects(value: Json, name: str, path: str, unknowns: Unknowns) -> list[dict[str, Json]] | None:
+    """Return the objects of a family: a list, or an object with the list under this name."""
     if isinstance(value, dict):
-        value, path = _find_content(value, names[0], path, unknowns, names[1:]), f"{path}.{names[0]}"
+        value, path = _find_content(value, name, path, unknowns), f"{path}.{name}"
         if value is None:
             return None
     return [read_object(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
@@ -267,7 +264,7 @@ def _read_tables(value: Json, path: str, unknowns: Unknowns) -> dict[str, list[d
     for name, rows in read_object(value, path).items():
         at = f"{path}.{name}"
         if isinstance(rows, dict):
-            # One row in short; but what has nothing but rows in it is a portal, one level too deep.
+            # One row in short; an object of nothing but rows is a portal, one level too deep.
             if rows and all(isinstance(member, dict) or _is_list_of_objects(member) for member in rows.values()):
                 unknowns.mark("state", f"{at} holds collections instead of rows")
             tables[name] = [rows]
@@ -312,9 +309,7 @@ def _read_voice(value: Json, path: str, unknowns: Unknowns) -> VoiceState | None
         turn = read_object(entry, at)
         speaker = read_text(find_first(turn, "speaker", "role"), f"{at}.speaker")
         text = read_text(find_first(turn, "text", "content"), f"{at}.text")
-        if speaker is None or text is None:
-            _mark_strange(turn, _UTTERANCE, at, unknowns)
-        if text is None:
-            unknowns.mark("state", f"{at} has no text, so it is unknown what was said")
+        if text is None or (speaker is None and list_unrecognised(turn, ("text", "content"))):
+            unknowns.mark("state", f"{at} has no {'text' if text is None else 'speaker'}")
         turns.append(VoiceTurn(speaker=speaker or "", text=text or ""))
     return VoiceState(turns=tuple(turns))

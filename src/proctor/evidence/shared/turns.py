@@ -43,7 +43,7 @@ def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
 
 
 def _find_account(account: Account | None, observed: EvidenceTurn) -> Account | None:
-    """Return what is unknown of a turn: that another turn did not record its calls is no doubt about this one."""
+    """Return the account of a turn; that another turn did not record its calls leaves nothing unknown in this one."""
     if account is None or (observed.tool_calls is None and observed.nodes is None):
         return account
     if not account.unknown.get("tool_calls", "").endswith(NO_CALLS_IN_TURN):

@@ -10,48 +10,74 @@
     generic                   meta.tokens: a number, or {total, input, output}
     n8n, LangChain            tokenUsage, token_usage or tokenUsageEstimate.promptTokens, completionTokens, totalTokens
 
-`usage_parts.py` reads what is told of cached tokens and of reasoning.
+Some providers include cached tokens in the input, some count them separately:
 
-A count must be a whole number of at least 0; anything else counts as not reported. Where the parts of a usage object are not all
-understood and it has no total, what was counted is a lower bound: the usage is then unknown.
+    OpenAI and compatible    prompt_tokens_details.cached_tokens, input_tokens_details.cached_tokens        included
+    DeepSeek                 prompt_cache_hit_tokens                                                       included
+    Gemini                   cachedContentTokenCount                                                       included
+    LangChain                input_token_details.cache_read, cache_creation                                included
+    AI SDK                   cachedInputTokens; inputTokenDetails or inputTokens .cacheRead(Tokens), ...    included
+    pydantic-ai              cache_read_tokens, cache_write_tokens                                         included
+    Anthropic, Bedrock       cache_read_input_tokens, cache_creation_input_tokens; in camelCase            separate
+
+Here the input is always all of it. Reasoning is output: Gemini counts it separately, all others within. A count is a whole number of at
+least 0; any other value counts as not reported. Unrecognised counts are ignored; a total is unknown if it is not reported and input or
+output is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
-from proctor.evidence.shared.usage_parts import add_parts
+import msgspec
+
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.members import HARMLESS, has_object_with
+from proctor.evidence.unknowns.unrecognised import check_object
 from proctor.evidence.values.access import dict_or_empty
+from proctor.model.account import Part
 from proctor.model.evidence import Json, Usage
 
-_INPUT = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "promptTokenCount", "prompt_token_count")
-_OUTPUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount", "candidates_token_count")
-_TOTAL = ("total_tokens", "totalTokens", "totalTokenCount", "total_token_count")
-
-_COUNTS = frozenset((*_INPUT, *_OUTPUT, *_TOTAL))
-_DETAILS = (
-    "detail",
-    "cache",
-    "reasoning",
-    "thought",
-    "audio",
-    "image",
-    "video",
-    "prediction",
-    "server_tool",
-    "time",
-    "cost",
-    "tier",
-    "geo",
+_INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "promptTokenCount", "prompt_token_count")
+_OUTPUT: Final = (
+    "output_tokens",
+    "completion_tokens",
+    "outputTokens",
+    "completionTokens",
+    "candidatesTokenCount",
+    "candidates_token_count",
 )
-"""Words in the names of members that say more about tokens counted elsewhere, or about something else than tokens."""
+_TOTAL: Final = ("total_tokens", "totalTokens", "totalTokenCount", "total_token_count")
+_COUNTS: Final = frozenset((*_INPUT, *_OUTPUT, *_TOTAL))
+
+_CACHED_INCLUDED: Final = (
+    "cached_input_tokens", "cachedInputTokens", "cachedContentTokenCount", "cached_content_token_count",
+    "prompt_cache_hit_tokens", "cache_read_tokens",
+)  # fmt: skip
+_WRITTEN_INCLUDED: Final = ("cache_write_tokens",)
+_CACHED_SEPARATE: Final = ("cache_read_input_tokens", "cacheReadInputTokens", "cacheReadInputTokenCount")
+_WRITTEN_SEPARATE: Final = (
+    "cache_creation_input_tokens", "cacheCreationInputTokens", "cacheWriteInputTokens", "cacheWriteInputTokenCount",
+)  # fmt: skip
+_DETAILS: Final = (
+    "prompt_tokens_details", "input_tokens_details", "input_token_details", "promptTokensDetails", "inputTokensDetails",
+    "inputTokenDetails", "inputTokens",
+)  # fmt: skip
+_CACHED_IN_DETAILS: Final = ("cached_tokens", "cache_read", "cachedTokens", "cacheRead", "cacheReadTokens")
+_WRITTEN_IN_DETAILS: Final = ("cache_creation", "cache_creation_tokens", "cacheWrite", "cacheWriteTokens")
+_WHOLE_INPUT: Final = ("prompt_tokens", "promptTokens")
+"""Names of the input under which no provider counts cached tokens separately."""
+_REASONING: Final = ("thoughtsTokenCount", "thoughts_token_count", "reasoningTokens", "reasoning_tokens")
+_REASONING_SEPARATE: Final = _REASONING[:2]
+_TOOL_INPUT: Final = ("toolUsePromptTokenCount", "tool_use_prompt_token_count")
+_FIELDS: dict[str, Part | None] = {
+    **dict.fromkeys(_COUNTS, "usage"),
+    **dict.fromkeys((*_CACHED_INCLUDED, *_WRITTEN_INCLUDED, *_CACHED_SEPARATE, *_WRITTEN_SEPARATE, *_DETAILS[:-1]), None),
+    **dict.fromkeys((*_REASONING, *_TOOL_INPUT, "cached_input_tokens", "models"), None),
+}
 
 HOLDERS = ("usage", "usageMetadata", "usage_metadata", "tokenUsage", "token_usage", "tokenUsageEstimate")
 """Keys of a response that hold a usage object."""
-
 _OUTER_HOLDERS = ("responseMetadata", "response_metadata", "llm_output", "llmOutput")
 
 
@@ -68,30 +94,32 @@ def read_count(value: Json) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
+def find_count(given: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    """Return the first count under one of these names."""
+    for name in names:
+        if name in given and (count := read_count(given[name])) is not None:
+            return count
+    return None
+
+
 def read_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
     """Read one usage object in any spelling, or None if it reports no count."""
     if not isinstance(value, dict):
         if value is not None and unknowns is not None:
             unknowns.mark("usage", "the usage is not an object")
         return None
-    total = _find_first(value, _TOTAL)
-    found = _make_usage(_find_first(value, _INPUT), _find_first(value, _OUTPUT), total)
+    found = _make_usage(find_count(value, _INPUT), find_count(value, _OUTPUT), find_count(value, _TOTAL))
     # Most usage objects have nothing but the counts.
     if found is not None and (not _COUNTS.issuperset(value) or isinstance(value.get("inputTokens"), dict)):
-        found = add_parts(found, value, read_count)
-    if unknowns is not None and total is None:
-        for key in value:
-            if not _is_understood(key, value[key]):
-                unknowns.mark("usage", f"{key!r} in the usage is not understood, and there is no total")
+        found = _add_reasoning(_add_cached(found, value), value)
+    if unknowns is not None:
+        check_object(value, _FIELDS, "usage", unknowns)
+        if found is None and any(not _COUNTS.isdisjoint(dict_or_empty(inner)) for inner in value.values()):
+            unknowns.mark("usage", "the usage has its counts one level too deep")
+        for key in _COUNTS & value.keys():
+            if value[key] is not None and read_count(value[key]) is None:
+                unknowns.mark("usage", f"{key!r} in the usage is no count")
     return found
-
-
-def _is_understood(key: str, value: Json) -> bool:
-    """Return whether a member of a usage object is a count we know, or a detail of one."""
-    if key in _COUNTS:
-        return value is None or read_count(value) is not None
-    lowered = key.lower()
-    return value is None or isinstance(value, (str, bool)) or key in HARMLESS or any(word in lowered for word in _DETAILS)
 
 
 def find_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
@@ -100,27 +128,21 @@ def find_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
         return add_usage(find_usage(item, unknowns) for item in value if isinstance(item, dict))
     if not isinstance(value, dict):
         return None
-    # The first that counts anything wins: the same usage may stand under two names, and must not be added up.
+    # The first that counts anything wins: the same usage may be there under two names, and must not be added up.
     for holder in HOLDERS:
         found = read_usage(value.get(holder), unknowns)
         if found is not None:
             return found
-    found = _read_generic(dict_or_empty(value.get("meta")).get("tokens"), unknowns)
+    tokens = dict_or_empty(value.get("meta")).get("tokens")
+    if isinstance(tokens, dict):
+        found = _make_usage(*(read_count(tokens.get(key)) for key in ("input", "output", "total")))
+    else:
+        found = _make_usage(None, None, read_count(tokens))
     if found is not None:
         return found
-    for outer in _OUTER_HOLDERS:
-        inner = value.get(outer)
-        if isinstance(inner, dict):
-            for holder in HOLDERS:
-                found = read_usage(inner.get(holder), unknowns)
-                if found is not None:
-                    return found
-    return None
-
-
-def holds_counts(value: Json) -> bool:
-    """Return whether token counts stand anywhere inside a value."""
-    return isinstance(value, (dict, list)) and has_object_with(value, lambda entry: not _COUNTS.isdisjoint(entry))
+    inner = [value[outer] for outer in _OUTER_HOLDERS if isinstance(value.get(outer), dict)]
+    usages = (read_usage(entry.get(holder), unknowns) for entry in inner for holder in HOLDERS)
+    return next((usage for usage in usages if usage is not None), None)
 
 
 def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
@@ -141,20 +163,11 @@ def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
         input_tokens=sum(inputs) if len(inputs) == len(known) else None,
         output_tokens=sum(outputs) if len(outputs) == len(known) else None,
         total_tokens=sum(totals) if totals else None,
-        # What is not told of the others counts as not cached, which is the dearer way.
+        # Parts that report no cached tokens count as not cached, which is the more expensive way.
         cached_input_tokens=sum(cached) if cached else None,
         cache_write_tokens=sum(written) if written else None,
         models=tuple(dict.fromkeys(model for part in known for model in part.models)),
     )
-
-
-def _read_generic(tokens: Json, unknowns: Unknowns | None) -> Usage | None:
-    if isinstance(tokens, dict):
-        counts = [read_count(tokens.get(key)) for key in ("input", "output", "total")]
-        if unknowns is not None and counts[2] is None and not {"input", "output"}.issuperset(tokens):
-            unknowns.mark("usage", "not everything in meta.tokens is understood, and there is no total")
-        return _make_usage(*counts)
-    return _make_usage(None, None, read_count(tokens))
 
 
 def _make_usage(input_tokens: int | None, output_tokens: int | None, total_tokens: int | None) -> Usage | None:
@@ -163,9 +176,45 @@ def _make_usage(input_tokens: int | None, output_tokens: int | None, total_token
     return Usage(input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=total_tokens)
 
 
-def _find_first(value: dict[str, Any], keys: tuple[str, ...]) -> int | None:
-    for key in keys:
-        count = read_count(value.get(key))
-        if count is not None:
-            return count
-    return None
+def _add_cached(usage: Usage, given: dict[str, Any]) -> Usage:
+    """Return the usage with its cached tokens; input is then all of the input."""
+    read, written = find_count(given, _CACHED_INCLUDED), find_count(given, _WRITTEN_INCLUDED)
+    for name in _DETAILS:
+        inner = given.get(name)
+        if isinstance(inner, dict):
+            read = read if read is not None else find_count(inner, _CACHED_IN_DETAILS)
+            written = written if written is not None else find_count(inner, _WRITTEN_IN_DETAILS)
+    read_separate, written_separate = find_count(given, _CACHED_SEPARATE), find_count(given, _WRITTEN_SEPARATE)
+    changes: dict[str, int] = {}
+    separate = (read_separate or 0) + (written_separate or 0)
+    if separate and usage.input_tokens is not None and not _has_whole_input(usage, given, separate):
+        changes["input_tokens"] = usage.input_tokens + separate
+    read = read if read is not None else read_separate
+    written = written if written is not None else written_separate
+    if read:
+        changes["cached_input_tokens"] = read
+    if written:
+        changes["cache_write_tokens"] = written
+    return msgspec.structs.replace(usage, **changes) if changes else usage
+
+
+def _has_whole_input(usage: Usage, given: dict[str, Any], separate: int) -> bool:
+    """Return whether the input includes the cached tokens in spite of their names: relays that translate do that."""
+    if any(given.get(name) is not None for name in _WHOLE_INPUT):
+        return True
+    total, parts = usage.total_tokens, (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    return total is not None and total == parts and (usage.input_tokens or 0) >= separate
+
+
+def _add_reasoning(usage: Usage, given: dict[str, Any]) -> Usage:
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return usage
+    reasoning, tools = find_count(given, _REASONING) or 0, find_count(given, _TOOL_INPUT) or 0
+    if not reasoning and not tools:
+        return usage
+    missing = None if usage.total_tokens is None else usage.total_tokens - usage.input_tokens - usage.output_tokens
+    # Without a total only the name shows it; with one, the sum does.
+    is_separate = find_count(given, _REASONING_SEPARATE) is not None or bool(tools) if missing is None else missing == reasoning + tools
+    if not is_separate:
+        return usage
+    return msgspec.structs.replace(usage, input_tokens=usage.input_tokens + tools, output_tokens=usage.output_tokens + reasoning)

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.usage import find_usage, read_count, read_usage
-from proctor.evidence.shared.usage_parts import find_count
+from proctor.evidence.shared.usage import find_count, find_usage, read_count, read_usage
 from proctor.evidence.traces import vocabulary as names
 from proctor.evidence.traces.attribute_values import decode_attribute
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of
@@ -38,14 +37,14 @@ def read_span_usage(span: Span) -> Usage | None:
     """Return the tokens a span itself reports."""
     attributes = span.attributes
     if not _TOKENS.isdisjoint(attributes):
-        counts = [find_count(attributes, table, read_count) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
+        counts = [find_count(attributes, table) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
         # A name without a usable number tells nothing; the tokens may still stand in another form.
         if counts != [None, None, None]:
             # By the convention cached tokens are among the input.
             found = Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])
             if _CACHE.isdisjoint(attributes):
                 return found
-            cached, written = find_count(attributes, _CACHED, read_count), find_count(attributes, _CACHE_WRITTEN, read_count)
+            cached, written = find_count(attributes, _CACHED), find_count(attributes, _CACHE_WRITTEN)
             return msgspec.structs.replace(found, cached_input_tokens=cached or None, cache_write_tokens=written or None)
     if isinstance(words := attributes.get(names.USAGE_WORDS), str):
         return read_usage({key: int(count) for key, count in _WORDED_COUNT.findall(words)})

@@ -11,10 +11,11 @@ A count that the listed calls explain, `false`, 0 and a regular end are no marke
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import STATUS_FIELDS, STOP_FIELDS, Stop, find_stop, read_status, to_snake_case
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json, ToolCall
@@ -67,7 +68,7 @@ class Marker(msgspec.Struct, frozen=True):
 
 
 def is_redacted(value: Json) -> bool:
-    """Return whether a text only stands in for data that was removed: `[REDACTED]`, `***`."""
+    """Return whether a text only replaces data that was removed: `[REDACTED]`, `***`."""
     return isinstance(value, str) and _REDACTED.match(value) is not None
 
 
@@ -101,6 +102,15 @@ def find_marker(key: str, value: Json, calls: Sequence[ToolCall]) -> Marker | No
         known = {name for call in calls for name in (call.name, *call.aliases)}
         return None if value in known else Marker(CALL_PARTS, f"{show(value, 40)} is not in the list of calls")
     return None
+
+
+def check_markers(entry: Mapping[str, Json], keys: Iterable[str], calls: Sequence[ToolCall] | None, at: str, unknowns: Unknowns) -> None:
+    """Mark the parts that fields of an object report as missing; calls that are not recorded are unknown anyway."""
+    for key in keys:
+        marker = find_marker(key, entry[key], calls or ())
+        for part in marker.parts if marker is not None else ():
+            if marker is not None and (calls is not None or part not in CALL_PARTS):
+                unknowns.mark(part, f"{show(shorten(key, 60))} at {at}: {marker.why}")
 
 
 def _find_status_marker(value: str) -> Marker | None:

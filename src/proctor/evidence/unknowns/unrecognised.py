@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.access import split_words
+from proctor.evidence.values.access import list_of, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.account import CALL_PARTS, Part
@@ -95,6 +95,9 @@ def list_calls(value: Json) -> list[dict[str, Any]]:
             if is_call(current):
                 found.append(current)
             elif depth:
+                # What is listed as calls needs no arguments.
+                listed = (member for key in CALL_FIELDS & current.keys() for member in list_of(current[key]))
+                found.extend(member for member in listed if isinstance(member, dict) and not is_call(member) and name_call(member))
                 waiting.extend((member, depth - 1) for member in current.values() if isinstance(member, (dict, list)))
         elif isinstance(current, list) and depth:
             waiting.extend((member, depth - 1) for member in current if isinstance(member, (dict, list)))
@@ -155,6 +158,37 @@ def check_fields(
         return  # nearly always
     for key in list_unrecognised(entry, known):
         check_field(key, entry[key], at, unknowns, listed=listed, has_answer=has_answer)
+
+
+def check_object(
+    entry: Mapping[str, Json],
+    fields: Mapping[str, Part | tuple[Part, ...] | None],
+    at: str,
+    unknowns: Unknowns,
+    *,
+    listed: Collection[str] = (),
+    has_answer: bool = False,
+) -> None:
+    """Apply rule b to an object; `fields` are the recognised fields, each with what a near miss of it leaves unknown."""
+    if fields.keys() >= entry.keys():
+        return  # nearly always
+    for key in list_unrecognised(entry, fields):
+        value = entry[key]
+        meant = _find_meant(key, tuple(fields)) if value is not None else ()
+        missing = next((name for name in meant if fields[name] is not None and entry.get(name) is None), None)
+        parts = None if missing is None else fields[missing]
+        # A text is no list of nodes or turns.
+        if parts is not None and not (isinstance(parts, tuple) and isinstance(value, str) and isinstance(decode_container(value), str)):
+            carried = CALL_PARTS if parts == "tool_calls" else (parts,) if isinstance(parts, str) else parts
+            unknowns.mark_unrecognised(carried, f"{show(shorten(key, 60))} at {at} is not read; did you mean {missing!r}?")
+        if parts is None or list_calls(value):
+            check_field(key, value, at, unknowns, listed=listed, has_answer=has_answer)
+
+
+@functools.lru_cache(maxsize=4096)
+def _find_meant(key: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    # Words of three letters are one letter away from too many others.
+    return tuple(name for name in names if len(name) > 3 and is_misspelt(key, (name,)))
 
 
 def list_unrecognised(entry: Iterable[str], known: Collection[str]) -> list[str]:

@@ -9,7 +9,6 @@ value that is not text is written as compact JSON.
 from __future__ import annotations
 
 from proctor.evidence.values.json_bytes import decode_embedded
-from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.evidence import Json
 from proctor.model.json_values import write_as_text
 from proctor.model.missing import MISSING
@@ -39,14 +38,6 @@ def find_text(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
             if value is not None:
                 return as_text(value)
     return as_text(body)
-
-
-def find_misspelt_answer(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
-    """Return a key that may be the answer under a misspelt name, if another key gave the answer."""
-    if not isinstance(body, dict) or all(body.get(key) is None for key in keys):
-        return None  # the whole body is the answer, whatever its keys
-    # `context` is one letter away from `content`, and a word of its own.
-    return next((key for key, value in body.items() if isinstance(value, str) and key != "context" and is_misspelt(key, keys)), None)
 
 
 def parse_json(text: str | None) -> Json:
