@@ -1,0 +1,236 @@
+"""Reads one message of any provider or framework: who wrote it, its blocks, its calls and what a tool returned.
+
+Message lists and spans use this reader. A format is told by its envelope and by the few fields that only it has (`messages/`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, cast
+
+from proctor.evidence.shared.blocks import (
+    PLAIN,
+    RESULT_ID,
+    Dialect,
+    Draft,
+    carries_result,
+    join_text_parts,
+    list_written_blocks,
+    read_counts,
+)
+from proctor.evidence.shared.conversation import Message, Role
+from proctor.evidence.shared.usage import find_usage, read_usage
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.fields import CONTENT_PARTS
+from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
+from proctor.model.account import CALL_PARTS
+from proctor.model.evidence import Json
+from proctor.model.show import show
+
+ROLES: dict[str, Role] = {
+    word: cast(Role, role)
+    for role, words in {
+        "user": "user human humanmessage humanmessagechunk input",
+        # `tool-call` and `tool-response` are roles of smolagents, the ones that end in `message` are LangChain's classes.
+        "assistant": "assistant ai model aimessage aimessagechunk agent chatbot bot tool-call",
+        "system": "system developer systemmessage systemmessagechunk instructions data",
+        "tool": "tool function toolmessage toolmessagechunk functionmessage tool-response",
+    }.items()
+    for word in words.split()
+}
+CONTENT = ("parts", "blocks", "contents", "items", "Items", "_content", "content", "text")
+CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "toolInvocations")
+# `invalid_tool_calls` are LangChain's for arguments that were no JSON: the model did ask for these tools.
+RESULT_LISTS = ("tool_responses", "tool_results")
+_USAGE = ("usage", "usage_metadata", "usageMetadata")
+_FINISH = ("finish_reason", "finishReason", "stop_reason", "stopReason")
+_MODEL = ("model_name", "model", "model_id", "modelId", "ai_model_id")
+_HOLDERS = ("response_metadata", "meta", "_meta", "metadata", "Metadata", "provider_data")
+"""Objects that report on a message."""
+_SAYING = frozenset((*CONTENT, *CALL_LISTS, *RESULT_LISTS, "function_call", "refusal", "audio", "message", "tool_call_chunks"))
+_KNOWN = (
+    _SAYING
+    | frozenset((*_USAGE, *_FINISH, *_MODEL, *_HOLDERS))
+    | split_words(
+        "role _role Role name _name type kind id content_type additional_kwargs lc_kwargs lc_serializable lc_namespace artifact status state format"
+    )
+)
+_TOOL_FIELDS = frozenset((*RESULT_ID, "name", "tool_name", "status", "type", "content", "response", "result", "output"))
+_EMPTY: dict[str, Any] = {}
+
+
+@functools.lru_cache(maxsize=1024)
+def find_role(word: str) -> Role | None:
+    """Return the role that a word means; an enumeration may be printed with its class: `MessageRole.USER`."""
+    return ROLES.get(word.lower().rpartition(".")[2])
+
+
+def read_role(entry: dict[str, Any]) -> Json:
+    """Return the word for the role of a message; .NET and enumerations write an object."""
+    word = find_first(entry, "role", "_role", "Role")
+    return find_first(word, "value", "label", "Label") if isinstance(word, dict) else word
+
+
+def read_message(
+    entry: dict[str, Any], at: str, unknowns: Unknowns, dialect: Dialect = PLAIN, default: Role | None = None
+) -> Message | None:
+    """Read one message, or return None and mark what it may have said if its role is not recognised."""
+    word = read_role(entry)
+    role = find_role(word) if isinstance(word, str) else default if word is None else None
+    if role is None:
+        mark_role(entry, word, at, unknowns, dialect)
+        return None
+    draft = Draft(role, at, unknowns, dialect)
+    fill(draft, entry)
+    return draft.build()
+
+
+def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, dialect: Dialect = PLAIN) -> None:
+    """Mark what a message of an unrecognised role may have said and done."""
+    if word is None:
+        unknowns.mark_parts(CONTENT_PARTS, f"{at}: a message without a role")
+        return
+    shown = str(word)
+    held = Draft("assistant", at, Unknowns(), dialect)
+    fill(held, entry)
+    if held.calls or held.results:
+        unknowns.mark_unrecognised(CALL_PARTS, f"{at}: unrecognised role {show(shown, 60)}, whose message contains tool calls")
+    if "".join(held.texts).strip():
+        unknowns.mark_unrecognised(("answer", "input", "turns"), f"{at}: unrecognised role {show(shown, 60)}, whose message contains text")
+    mark_kind(entry, shown, at, unknowns)
+
+
+def fill(draft: Draft, entry: dict[str, Any]) -> None:
+    """Read the fields of a message into its draft."""
+    at = draft.at
+    if _SAYING.isdisjoint(entry) and not (draft.role == "tool" and not _TOOL_FIELDS.isdisjoint(entry)):
+        draft.mark(at, "a message without content")
+    more = dict_or_empty(entry.get("additional_kwargs"))
+    if draft.role == "tool" and not _holds_results(entry):
+        _fill_result(draft, entry, more)
+    else:
+        if not _CALLING.isdisjoint(entry) or more:
+            _add_listed_calls(draft, entry, more)
+        _add_content(draft, entry)
+        if more or "refusal" in entry or "audio" in entry:
+            _add_spoken(draft, entry, more)
+    for key in RESULT_LISTS:
+        for index, result in enumerate(list_of(entry.get(key))):
+            draft.add_result(result, f"{at}.{key}[{index}]")
+    if draft.role == "assistant":
+        _read_report(draft, entry, more)
+    if not _KNOWN.issuperset(entry):
+        check_fields(entry, _KNOWN, at, draft.unknowns, has_answer=bool(draft.texts))
+
+
+_CALLING = frozenset((*CALL_LISTS, "function_call", "tool_call_chunks"))
+
+
+def _holds_results(entry: dict[str, Any]) -> bool:
+    """Return whether the results of a tool's message are blocks of their own."""
+    if not all(entry.get(key) is None for key in RESULT_LISTS):
+        return True
+    for key in CONTENT:
+        value = entry.get(key)
+        if isinstance(value, str) and value[:1] == "[":
+            value = list_written_blocks(value)
+        if isinstance(value, list) and any(carries_result(block) for block in value):
+            return True
+    return False
+
+
+def _fill_result(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
+    part = {key: value for key, value in entry.items() if key not in _KNOWN or key in _TOOL_FIELDS}
+    if not draft.dialect.is_span:
+        part.pop("id", None)  # the id of the message
+    for key in CONTENT:
+        if key not in ("content", "text") and entry.get(key) is not None:
+            part["content"] = join_text_parts(entry[key])
+    # LlamaIndex keeps the id of the call and the name of the tool in here.
+    part.update((key, more[key]) for key in ("tool_call_id", "name", "is_error") if more.get(key) is not None)
+    if "content" not in part and "text" in entry:
+        part["content"] = entry["text"]
+    draft.add_result(part, draft.at, "tool_message")
+
+
+def _add_listed_calls(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
+    at = draft.at
+    for key in CALL_LISTS:
+        if entry.get(key) is not None:
+            draft.add_calls(entry[key], f"{at}.{key}")
+    if more.get("tool_calls") is not None:
+        # Next to LangChain's own list this is the provider's spelling of the same calls.
+        draft.add_calls(more["tool_calls"], f"{at}.additional_kwargs.tool_calls", untold=True)
+    for index, item in enumerate(list_of(more.get("tool_outputs"))):
+        draft.add_block(item, f"{at}.additional_kwargs.tool_outputs[{index}]")
+    for holder, place in ((entry, at), (more, f"{at}.additional_kwargs")):
+        old = holder.get("function_call")
+        # OpenAI's oldest form, which some write next to `tool_calls` for the same call.
+        if old is not None and not (isinstance(old, dict) and any(call.name == old.get("name") for call in draft.calls)):
+            draft.add_call(old, f"{place}.function_call", "function_call")
+    _check_chunks(draft, entry)
+
+
+def _check_chunks(draft: Draft, entry: dict[str, Any]) -> None:
+    """Mark the calls as unknown if a stream left behind a piece of a call that is not in the list."""
+    names = {call.name for call in draft.calls}
+    for chunk in list_of(entry.get("tool_call_chunks")):
+        name = dict_or_empty(chunk).get("name")
+        if (name is None and not names) or (name is not None and name != "" and not (isinstance(name, str) and name in names)):
+            draft.mark(f"{draft.at}.tool_call_chunks", "a piece of a call that is not in tool_calls", CALL_PARTS)
+
+
+def _add_content(draft: Draft, entry: dict[str, Any]) -> None:
+    for key in CONTENT:
+        value = entry.get(key)
+        if value is None:
+            continue
+        if isinstance(value, dict) and isinstance(value.get("parts"), list):
+            _add_stored(draft, value, f"{draft.at}.{key}")
+        elif not (isinstance(value, str) and draft.texts):
+            # Some formats keep the text of their blocks in a second field.
+            draft.add_content(value, f"{draft.at}.{key}")
+    if isinstance(entry.get("message"), str):
+        draft.add_text(entry["message"], f"{draft.at}.message")
+
+
+def _add_stored(draft: Draft, stored: dict[str, Any], at: str) -> None:
+    """Add the content of a message in Mastra's storage: an object with a format and parts."""
+    draft.add_calls(stored.get("toolInvocations"), f"{at}.toolInvocations")
+    _add_content(draft, stored)
+    draft.model = text_or_none(dict_or_empty(stored.get("metadata")).get("modelId"))
+    check_fields(stored, _KNOWN, at, draft.unknowns, has_answer=bool(draft.texts))
+
+
+def _add_spoken(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add a refusal, and the transcript of what was spoken instead of written."""
+    for refusal in (entry.get("refusal"), more.get("refusal")):
+        if refusal is not None and refusal not in draft.texts:
+            draft.add_text(refusal, f"{draft.at}.refusal")
+    for audio in (entry.get("audio"), more.get("audio")):
+        if audio is not None and not "".join(draft.texts):
+            draft.add_text(dict_or_empty(audio).get("transcript"), f"{draft.at}.audio")
+
+
+def _read_report(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
+    """Read tokens, model and why the model stopped."""
+    if draft.dialect.is_span:
+        return
+    holders = [holder for key in _HOLDERS if (holder := entry.get(key)) and isinstance(holder, dict)]
+    key = next((key for key in _USAGE if entry.get(key) is not None), None)
+    if key is not None:
+        draft.usage = read_counts(entry[key], f"{draft.at}.{key}", draft.unknowns)
+    if draft.usage is None:
+        draft.usage = _find_usage(entry, holders, draft) or (read_usage(more) if more else None)
+    if draft.model is None:
+        draft.model = next((model for part in (entry, *holders) if (model := text_or_none(find_first(part, *_MODEL))) is not None), None)
+    draft.end_with(next((reason for part in (entry, *holders) if (reason := find_first(part, *_FINISH)) is not None), None))
+
+
+def _find_usage(entry: dict[str, Any], holders: list[dict[str, Any]], draft: Draft) -> Any:
+    for holder in holders:
+        told = find_first(holder, "usage", "totalUsage", "Usage")
+        if told is not None:
+            return read_counts(told, f"{draft.at}.metadata.usage", draft.unknowns)
+    return find_usage(entry) if holders else None
