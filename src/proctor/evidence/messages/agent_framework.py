@@ -12,7 +12,7 @@ from typing import Any
 
 from proctor.errors import EvidenceError
 from proctor.evidence.messages.envelope import Entries, Opened, list_parts, list_with_paths, read_all, without
-from proctor.evidence.shared.blocks import RAISES, read_counts
+from proctor.evidence.shared.blocks import RAISES_IN_BLOCKS, read_counts
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.shared.truncated_conversations import mark_earlier
 from proctor.evidence.shared.usage import find_usage
@@ -68,7 +68,7 @@ def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
         sums_up = _read_annotation(entry, "_summary_of_message_ids", "_summary_of_group_ids")
         if sums_up and text_or_none(entry.get("message_id")) not in summed_up:
             mark_earlier(unknowns, f"{at}: a summary of messages that are not in the list")
-    return read_all(entries, unknowns, RAISES)
+    return read_all(entries, unknowns, RAISES_IN_BLOCKS)
 
 
 def _read_annotation(entry: dict[str, Any], *keys: str) -> str | bool | None:

@@ -101,8 +101,10 @@ def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
             read_message(without(entry, "object"), at, unknowns) if entry["object"] == "thread.message" else _step(entry, at, unknowns)
         )
         if message is not None:
-            spent = read_usage(told.get(text_or_none(entry.get("id")))) if message.role == "assistant" else None
+            spent = read_usage(told.pop(text_or_none(entry.get("id")), None)) if message.role == "assistant" else None
             found.append(message if spent is None else msgspec.structs.replace(message, usage=spent))
+    if any(usage is not None for message_id, usage in told.items() if message_id is not None):
+        unknowns.mark("usage", "$: a step reports tokens of a message that is missing")
     if steps_of and not any(message.role == "assistant" and message.text is not None for message in found):
         unknowns.mark("answer", "$: steps of a run do not record what was said, and the messages of the thread are missing")
     return found

@@ -15,11 +15,12 @@ from proctor.evidence.messages.envelope import Entries, Opened, list_with_paths,
 from proctor.evidence.shared.blocks import Draft, read_counts
 from proctor.evidence.shared.conversation import Message, Role
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
 from proctor.evidence.values.access import dict_or_empty, split_words
 from proctor.evidence.values.text import as_text
 from proctor.model.evidence import Json
-from proctor.model.show import kind_of
+from proctor.model.show import kind_of, show
 
 _USERS = ("user", "user_proxy", "human")
 _SPOKEN = split_words("TextMessage StopMessage HandoffMessage MultiModalMessage ToolCallSummaryMessage UserMessage AssistantMessage")
@@ -76,6 +77,8 @@ def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
         kind = entry.get("type")
         if not _is_type(kind):
             mark_kind(entry, str(kind), at, unknowns)
+            if not isinstance(kind, str) or entry.get("models_usage") is not None:
+                unknowns.mark_unrecognised(CONTENT_PARTS, f"{at}: unrecognised kind {show(kind, 60)}")
         elif kind not in _SILENT:
             message = _read_message(entry, at, unknowns, made)
             found.append(message)

@@ -38,7 +38,7 @@ from proctor.evidence.shared.truncated_conversations import mark_beginning
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
-from proctor.evidence.unknowns.unrecognised import check_fields
+from proctor.evidence.unknowns.unrecognised import check_field, check_fields
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
@@ -154,7 +154,9 @@ _ALL = (
         read=agent_framework.read,
         open=_open_object(agent_framework.open_session),
     ),
-    MessageFormat(name="semantic-kernel", summary="a Semantic Kernel chat history", marks=frameworks.is_kernel_message),
+    MessageFormat(
+        name="semantic-kernel", summary="a Semantic Kernel chat history", marks=frameworks.is_kernel_message, read=frameworks.read_kernel
+    ),
     MessageFormat(
         name="autogen",
         summary="AutoGen messages, a task result or an agent's state",
@@ -215,6 +217,8 @@ BESIDE = frozenset(
 _TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", "responseMetadata", "response_metadata"))
 _ANSWERS = ("output", "answer", "response", "reply", "text", "final_output", "final_answer", "finalOutput")
 """Fields next to the messages that hold the answer a second time."""
+_MAX_ENTRIES = 100
+"""Entries of an unrecognised list next to the messages that are examined."""
 
 
 def recognise_formats(document: Json) -> list[str]:
@@ -316,7 +320,12 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
         ids["model"] = opened.model
     others = {key: value for key, value in rest.items() if key not in BESIDE and key not in _TAKEN and value is not None}
     kept = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
-    check_fields(others, _ANSWERS, "$", unknowns, listed=[call.name for call in evidence.tool_calls or ()], has_answer=True)
+    listed = [call.name for call in evidence.tool_calls or ()]
+    check_fields(others, _ANSWERS, "$", unknowns, listed=listed, has_answer=True)
+    for key, value in others.items():
+        # Entry by entry, as messages or steps of another format hold their calls deeper than fields do.
+        for entry in value[:_MAX_ENTRIES] if isinstance(value, list) else ():
+            check_field(key, entry, "$", unknowns, listed=listed, has_answer=True)
     for key in _ANSWERS:
         told = others.get(key)
         if isinstance(told, str) and told.strip() and told.strip() != (evidence.text or "").strip():

@@ -16,7 +16,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.messages.envelope import Entries, Opened, list_parts, list_with_paths, read_all, without
-from proctor.evidence.shared.blocks import RAISES, Draft
+from proctor.evidence.shared.blocks import RAISES_IN_BLOCKS, Dialect, Draft
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.evidence.shared.conversation import Message, Role
 from proctor.evidence.shared.message_reader import fill, find_role, mark_role, read_message
@@ -46,7 +46,7 @@ def read_haystack(entries: Entries, unknowns: Unknowns) -> list[Message]:
     for at, entry in entries:
         if list_calls(entry.get("meta") or entry.get("_meta")):
             unknowns.mark_unrecognised(CALL_PARTS, f"{at}.meta: calls in metadata are not read")
-    return read_all(entries, unknowns, RAISES)
+    return read_all(entries, unknowns, RAISES_IN_BLOCKS)
 
 
 # Semantic Kernel
@@ -57,6 +57,11 @@ def is_kernel_message(message: dict[str, Any]) -> bool:
     return (message.get("content_type") == "message" and "items" in message) or (
         isinstance(message.get("Items"), list) and "Role" in message
     )
+
+
+def read_kernel(entries: Entries, unknowns: Unknowns) -> list[Message]:
+    """Read messages of a chat history."""
+    return read_all(entries, unknowns, _IN_BLOCKS)
 
 
 # LlamaIndex
@@ -128,6 +133,7 @@ def read_ag2(entries: Entries, unknowns: Unknowns) -> list[Message]:
 # BeeAI
 
 _ANSWER = "final_answer"
+_IN_BLOCKS = Dialect(results_in_blocks=True)
 
 
 def is_beeai_message(message: dict[str, Any]) -> bool:
@@ -139,13 +145,15 @@ def is_beeai_message(message: dict[str, Any]) -> bool:
 def read_beeai(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages of BeeAI: what `final_answer` is given is the answer, and no tool was called."""
     found: list[Message] = []
-    for message in read_all(entries, unknowns):
+    for message in read_all(entries, unknowns, _IN_BLOCKS):
         results = tuple(result for result in message.results if result.name != _ANSWER)
         if message.role == "tool" and not results:
             continue
         text = message.text
         for call in message.calls:
-            if call.name == _ANSWER:
+            if call.name == _ANSWER and call.arguments is None:
+                unknowns.mark("answer", "the arguments of final_answer, which are the answer, are not recorded")
+            elif call.name == _ANSWER:
                 text = (text or "") + (as_text(dict_or_empty(call.arguments).get("response", call.arguments)) or "")
         calls = tuple(call for call in message.calls if call.name != _ANSWER)
         found.append(msgspec.structs.replace(message, text=text, calls=calls, results=results))
@@ -154,6 +162,8 @@ def read_beeai(entries: Entries, unknowns: Unknowns) -> list[Message]:
 
 # AI SDK
 
+# JavaScript leaves out what is undefined.
+_AI_SDK = Dialect(omits_arguments=True, results_in_blocks=True)
 _CALLING = ("tool-call", "tool-result", "tool-error", "tool-approval-request", "tool-approval-response")
 
 
@@ -184,7 +194,7 @@ def read_ai_sdk(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read model messages or UI messages."""
     found: list[Message] = []
     for at, entry in entries:
-        message = read_message(entry, at, unknowns)
+        message = read_message(entry, at, unknowns, _AI_SDK)
         if message is not None:
             blank = message.role != "user" and message.text is not None and not message.text.strip()
             found.append(msgspec.structs.replace(message, text=None) if blank else message)

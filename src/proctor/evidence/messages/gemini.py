@@ -25,7 +25,7 @@ from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of
 
-GEMINI = Dialect(omits_arguments=True)
+GEMINI = Dialect(omits_arguments=True, results_in_blocks=True)
 _HISTORY = ("automaticFunctionCallingHistory", "automatic_function_calling_history")
 _GROUNDING = ("groundingMetadata", "grounding_metadata")
 _PAGES = ("urlContextMetadata", "url_context_metadata")
@@ -77,7 +77,7 @@ def _choose_candidate(candidates: Json, index: int, unknowns: Unknowns) -> tuple
     content = candidate.get("content")
     if not isinstance(content, dict):
         raise EvidenceError(f"{at}.content: an answer without content")
-    reported = {key: candidate[key] for key in (*_GROUNDING, *_PAGES, *_FINISH) if candidate.get(key) is not None}
+    reported = {key: value for key, value in candidate.items() if value is not None and key.startswith((*_GROUNDING, *_PAGES, *_FINISH))}
     check_fields(candidate, ("content", *reported), at, unknowns)
     return f"{at}.content", {"role": "model", **content, **reported}
 
@@ -115,6 +115,9 @@ def _draft_content(entry: dict[str, Any], at: str, unknowns: Unknowns, role: Rol
 
 def _add_searches(draft: Draft, entry: dict[str, Any]) -> None:
     """Add the searches that Gemini made itself, and the pages it read."""
+    for key in entry:
+        if key.startswith((*_PAGES, *_GROUNDING)) and key not in (*_PAGES, *_GROUNDING):
+            draft.unknowns.mark_unrecognised(CALL_PARTS, f"{draft.at}: {key!r} is not read; did you mean {_GROUNDING[0]} or {_PAGES[0]}?")
     for keys in (_PAGES, _GROUNDING):
         key = next((key for key in keys if entry.get(key) is not None), None)
         if key is None:
@@ -152,7 +155,7 @@ def _add_search(draft: Draft, grounding: dict[str, Any], at: str) -> None:
     elif queries:
         draft.append_call("google_search", {"queries": queries}, at)
         draft.append_result(found, at, name="google_search")
-    elif found:
+    elif found or (queries is None and any(isinstance(value, (list, dict)) and value for value in grounding.values())):
         draft.mark(at, "sources were looked up, and no search is recorded", CALL_PARTS)
     check_fields(grounding, ("webSearchQueries", "web_search_queries", "groundingChunks", "grounding_chunks"), at, draft.unknowns)
 
@@ -212,6 +215,7 @@ def _read_event(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message |
     word = dict_or_empty(content).get("role")
     if isinstance(word, str) and find_role(word) is None:
         mark_role(dict_or_empty(content), word, f"{at}.content", unknowns, GEMINI)
+        unknowns.mark_unrecognised(("usage",), f"{at}.content: unrecognised role {word!r}")
         return None
     # Gemini gives results the role `user`; written by an agent they are what its tools returned.
     draft = Draft(role, at, unknowns, GEMINI)

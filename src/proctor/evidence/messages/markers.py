@@ -58,6 +58,8 @@ _SAID = frozenset(
     )
 )
 """Fields of a document that hold messages, or are the user's own."""
+_READ = ("context_editing", "context_management")
+"""Fields whose meaning the reader of their format knows."""
 _MAY_REPORT = re.compile(
     r"tool|function|call|search|fetch|code|execution|interpreter|sources|drop|lost|omit|trunc|redact|suppress|elid|discard|record|hidden"
     r"|partial|complete|cut|interrupt|abort|timed|more|done|finish|final|status|state|reason|trim|prun|clear|evict|condens|compact|summar"
@@ -78,6 +80,9 @@ def check_markers(document: Json, entries: Entries, calls: Sequence[ToolCall], u
         speaker = _find_speaker(entry)
         answers = not (_is_others(speaker) or _is_others(_find_speaker(inner)))
         _check_fields(inner, at, calls, unknowns, is_end=follower is None or follower.lower() in _USERS, answers=answers)
+        if inner is not entry:
+            outer = {key: value for key, value in entry.items() if value is not inner}
+            _check_fields(outer, at, calls, unknowns, is_end=True, answers=False)
         if answers and follower is None and speaker not in _ASIDE and error is None:
             error = find_failure(inner, status=False)
         if speaker not in _ASIDE:
@@ -92,11 +97,11 @@ def _check_fields(
 ) -> None:
     for key, value in entry.items():
         # At the top only objects that are known to report on an answer are opened; below one of them all are.
-        if isinstance(value, dict) and depth and (key in _REPORTING or depth < _DEPTH):
+        if isinstance(value, dict) and depth and (key in _REPORTING or depth < _DEPTH) and key not in _READ:
             _check_fields(value, f"{at}.{shorten(key, 40)}", calls, unknowns, is_end=is_end, answers=answers, depth=depth - 1)
         elif value is None or not _may_report(key):
             continue
-        elif (depth == _DEPTH or value is True) and reports_loss(key, value):
+        elif (depth == _DEPTH or value is True) and reports_loss(key, value) and not (key == "partial" and "author" in entry):
             unknowns.mark_parts(CONTENT_PARTS, f"{at}.{shorten(key, 40)}: messages are missing from the list")
         elif not answers:
             continue

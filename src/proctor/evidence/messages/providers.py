@@ -165,18 +165,20 @@ def open_bedrock(document: dict[str, Any]) -> Opened | None:
 def read_bedrock(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages with blocks."""
     found: list[Message] = []
+    is_read = True
     for at, entry in entries:
         if isinstance(entry.get("message"), dict) and "message_id" in entry:
             check_fields(entry, ("message", "message_id"), at, unknowns)
             at, entry = f"{at}.message", entry["message"]
         message = read_message(entry, at, unknowns)
         if message is None:
+            is_read = False
             continue
         # Converse takes no two messages of the user in a row: Strands' summary of what it removed stands like that.
         if found and found[-1].role == message.role == "user":
             mark_earlier(unknowns, f"{at}: {_NO_ANSWER_BETWEEN}")
         found.append(message)
-    return _fold_strands(found)
+    return _fold_strands(found) if is_read else found
 
 
 def _fold_strands(messages: list[Message]) -> list[Message]:
@@ -271,7 +273,7 @@ def _read_mistral_entry(entry: dict[str, Any], at: str, unknowns: Unknowns) -> M
 
 # Genkit
 
-GENKIT = Dialect(omits_arguments=True)
+GENKIT = Dialect(omits_arguments=True, results_in_blocks=True)
 
 
 def is_genkit_message(message: dict[str, Any]) -> bool:

@@ -67,6 +67,7 @@ def _read_step(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message:
     if wrote is not None and not isinstance(wrote, dict):
         draft.mark(f"{at}.model_output_message", "expected an object", CALL_PARTS)
     asked.add_calls(dict_or_empty(wrote).get("tool_calls"), f"{at}.model_output_message.tool_calls")
+    check_fields(dict_or_empty(wrote), ("role", "content", "tool_calls", "raw", "token_usage"), f"{at}.model_output_message", unknowns)
     asked.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
     observed, output, error = entry.get("observations"), entry.get("action_output"), entry.get("error")
     if entry.get("code_action") is not None or any(call.name == "python_interpreter" for call in asked.calls):
@@ -76,6 +77,8 @@ def _read_step(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message:
     if dict_or_empty(error).get("type") == "AgentMaxStepsError":
         mark_later(unknowns, f"{at}.error: the run was stopped at max_steps (max_steps_error), so it was not over")
     told = (dict_or_empty(error).get("message") or as_text(error)) if says_error(error) else None
+    if tools and observed is None and told is None:
+        draft.mark(at, "what these calls returned is not recorded", ("tool_results",))
     for call in tools:
         draft.append_result(decode_container(observed), at, id=call.id, name=call.name, error=told, kind=PROTOCOL_ERROR)
     if len(tools) > 1:

@@ -14,6 +14,7 @@ A kind that is not in the table is unrecognised (`unrecognised.py`). Fields of a
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -58,7 +59,8 @@ RESULTS = split_words(
 HOSTED = split_words(
     """
     web_search_call file_search_call code_interpreter_call computer_call image_generation_call local_shell_call shell_call apply_patch_call
-    tool_search_call
+    tool_search_call web_search_tool_call file_search_tool_call code_interpreter_tool_call computer_tool_call image_generation_tool_call
+    shell_tool_call search_tool_call
     """
 )
 """Calls of tools that a provider runs itself and that are named by their kind."""
@@ -137,6 +139,7 @@ _DONE = ("output-available", "result", "completed")
 _OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "execution-denied")
 _OUTCOMES = ("success", "OUTCOME_OK")
 _SPOKEN: dict[Role, Part | None] = {"assistant": "answer", "user": "input", "tool": "tool_results", "system": None}
+_ACTING_FIELD = re.compile(r"tool|function|call|action|command|computer|code|quer|result|output|input|argument|param", re.IGNORECASE)
 _WRITTEN = ("text", "call", "result", "tool", "hosted")
 
 
@@ -147,12 +150,15 @@ class Dialect(msgspec.Struct, frozen=True):
     """What kind of failure a flag or a status of a result reports."""
     omits_arguments: bool = False
     """Whether the format leaves out arguments where there are none."""
+    results_in_blocks: bool = False
+    """Whether the messages of tools hold their results in blocks."""
     is_span: bool = False
     """Whether these are the messages of a span, which may hold a part of the conversation only."""
 
 
 PLAIN = Dialect()
 RAISES = Dialect(PROTOCOL_ERROR)
+RAISES_IN_BLOCKS = Dialect(PROTOCOL_ERROR, results_in_blocks=True)
 """A result that reports a failure means that the tool raised an error."""
 
 
@@ -282,9 +288,7 @@ class Draft:
         match find_action(kind):
             case "text":
                 self._add_text_block(block, at)
-            case "call":
-                self.add_call(block, at, to_word(kind))
-            case "hosted" | "new_call":
+            case "call" | "hosted" | "new_call":
                 self.add_call(block, at, to_word(kind))
             case "result":
                 self.add_result(block, at, to_word(kind))
@@ -300,12 +304,27 @@ class Draft:
             case "error":
                 self.mark(at, "the answer ended with an error", ("answer", "tool_calls"))
             case _:
-                mark_kind(block, kind, at, self.unknowns, speaks=_SPOKEN[self.role])
+                self._mark_unrecognised(block, kind, at)
+
+    def _mark_unrecognised(self, block: Json, kind: str, at: str) -> None:
+        """Apply the rule for unrecognised kinds to a block; fields that only calls have, and blocks inside, show that it may act."""
+        mark_kind(block, kind, at, self.unknowns, speaks=_SPOKEN[self.role])
+        fields = block.keys() - _TEXT_KNOWN if isinstance(block, dict) else ()
+        inside = Draft("assistant", at, Unknowns(), self.dialect)
+        for inner in block if isinstance(block, list) else block.values() if isinstance(block, dict) else ():
+            if isinstance(inner, (dict, list)):
+                inside.add_content(inner, at)
+        if inside.calls or inside.results or any(_ACTING_FIELD.search(key) for key in fields):
+            self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: unrecognised kind {show(kind, 60)}, which may be a tool call")
+        if inside.texts and (part := _SPOKEN[self.role]) is not None:
+            self.unknowns.mark_unrecognised((part,), f"{at}: unrecognised kind {show(kind, 60)}, which contains text")
 
     def _add_text_block(self, block: dict[str, Any], at: str) -> None:
         text = find_first(block, "text", "Text", "content", "refusal")
-        if isinstance(text, dict):
-            text = text.get("value")
+        if isinstance(text, dict) and "value" in text:
+            text = text["value"]
+        if isinstance(text, dict) and not self.dialect.is_span:
+            self.mark(at, "expected text, found an object")
         if text is None and not any(key in block for key in ("text", "Text", "content", "refusal")):
             self.mark(at, "a text without its text", (_SPOKEN[self.role] or "answer",))
         if block.get("state") == "streaming":
@@ -317,12 +336,7 @@ class Draft:
         if KEYED.isdisjoint(block):
             # The one key of such a block is its kind.
             for key in list_unrecognised(block, _KEYED_KNOWN):
-                inner = block[key]
-                mark_kind(inner if isinstance(inner, (dict, list)) else block, key, at, self.unknowns, speaks=_SPOKEN[self.role])
-                if isinstance(inner, str) and inner and self.role != "system":
-                    self.unknowns.mark_unrecognised(
-                        (_SPOKEN[self.role] or "answer",), f"{at}: unrecognised kind {show(key, 60)}, which contains text"
-                    )
+                self._mark_unrecognised(block[key] if isinstance(block[key], (dict, list)) else {"text": block[key]}, key, at)
             return
         text = block.get("text")
         # Gemini marks its reasoning as a thought, which is no part of the answer.
@@ -373,6 +387,8 @@ class Draft:
         if kind is not None and not (isinstance(kind, str) and find_action(kind) is not None):
             self.mark(at, f"unrecognised kind {show(kind, 40)} of a call", CALL_PARTS)
         own, plugin = find_first(inner, "function_name", "FunctionName"), find_first(inner, "plugin_name", "PluginName")
+        if plugin is not None and not isinstance(plugin, str):
+            self.mark(at, f"expected text as the name of a plugin, found {kind_of(plugin)}", ("tool_calls",))
         if name is None and isinstance(own, str) and isinstance(plugin, str) and plugin:
             # Semantic Kernel: the function belongs to a plugin.
             name, alias = inner.get("name") or f"{plugin}-{own}", own
@@ -536,7 +552,7 @@ class Draft:
             failed = failed or wrapped.get("isError") is True
         elif "toolCallId" in part and part.get("output") is not None and not self.dialect.is_span:
             self.mark(f"{at}.output", "not recognised as the output of a tool", ("tool_results",))
-        elif word.endswith("_tool_result") and word not in ("server_tool_result", "mcp_tool_result"):
+        elif word.endswith("_tool_result") and "tool_use_id" in part and word != "mcp_tool_result":
             # A tool that the provider runs itself answers with kinds of its own: {"type": "web_search_tool_result_error", "error_code": ...}.
             kinds = [str(dict_or_empty(entry).get("type")) for entry in (value if isinstance(value, list) else [value])]
             if not self.dialect.is_span and not all(kind.endswith(("result", "result_error")) for kind in kinds):
@@ -638,8 +654,8 @@ def join_text_parts(value: Json) -> Json:
         return value
     texts: list[str] = []
     for part in value:
-        part = dict_or_empty(part.get("message_content")) or part if isinstance(part, dict) else part
-        text = part if isinstance(part, str) else _read_only_text(dict_or_empty(part))
+        part = dict_or_empty(dict_or_empty(part).get("message_content")) or part
+        text = _read_only_text(dict_or_empty(part))
         if text is None:
             return value
         texts.append(text)

@@ -22,11 +22,11 @@ from proctor.evidence.shared.conversation import Message, Role
 from proctor.evidence.shared.usage import find_usage, read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
-from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
+from proctor.evidence.unknowns.unrecognised import check_fields, list_unrecognised, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.model.show import show
+from proctor.model.show import kind_of, show
 
 ROLES: dict[str, Role] = {
     word: cast(Role, role)
@@ -40,6 +40,8 @@ ROLES: dict[str, Role] = {
     for word in words.split()
 }
 CONTENT = ("parts", "blocks", "contents", "items", "Items", "_content", "content", "text")
+_LISTS = ("parts", "blocks", "contents", "items", "Items")
+"""Fields of content that hold lists of blocks only."""
 CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "toolInvocations")
 # `invalid_tool_calls` are LangChain's for arguments that were no JSON: the model did ask for these tools.
 RESULT_LISTS = ("tool_responses", "tool_results")
@@ -88,17 +90,23 @@ def read_message(
 
 def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, dialect: Dialect = PLAIN) -> None:
     """Mark what a message of an unrecognised role may have said and done."""
-    if word is None:
+    if not isinstance(word, str):
         unknowns.mark_parts(CONTENT_PARTS, f"{at}: a message without a role")
         return
-    shown = str(word)
+    shown = f"{at}: unrecognised role {show(word, 60)}"
     held = Draft("assistant", at, Unknowns(), dialect)
     fill(held, entry)
+    if _SAYING.isdisjoint(entry) and any(isinstance(value, (dict, list)) and value for value in entry.values()):
+        unknowns.mark_unrecognised(CONTENT_PARTS, shown)
     if held.calls or held.results:
-        unknowns.mark_unrecognised(CALL_PARTS, f"{at}: unrecognised role {show(shown, 60)}, whose message contains tool calls")
+        unknowns.mark_unrecognised(CALL_PARTS, f"{shown}, whose message contains tool calls")
     if "".join(held.texts).strip():
-        unknowns.mark_unrecognised(("answer", "input", "turns"), f"{at}: unrecognised role {show(shown, 60)}, whose message contains text")
-    mark_kind(entry, shown, at, unknowns)
+        unknowns.mark_unrecognised(("answer", "input", "turns"), f"{shown}, whose message contains text")
+    if held.usage is not None:
+        unknowns.mark_unrecognised(("usage",), f"{shown}, whose message reports tokens")
+    for part, why in held.unknowns.unknown.items():
+        unknowns.mark_unrecognised((part,), why)
+    mark_kind(entry, word, at, unknowns)
 
 
 def fill(draft: Draft, entry: dict[str, Any]) -> None:
@@ -107,8 +115,14 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
     if _SAYING.isdisjoint(entry) and not (draft.role == "tool" and not _TOOL_FIELDS.isdisjoint(entry)):
         draft.mark(at, "a message without content")
     more = dict_or_empty(entry.get("additional_kwargs"))
+    if not more and entry.get("additional_kwargs") not in (None, {}):
+        draft.mark(f"{at}.additional_kwargs", f"expected an object, found {kind_of(entry['additional_kwargs'])}")
     if draft.role == "tool" and not _holds_results(entry):
-        _fill_result(draft, entry, more)
+        if draft.dialect.results_in_blocks:
+            draft.mark(at, "a message of a tool without a result", ("tool_results",))
+            _add_content(draft, entry)
+        else:
+            _fill_result(draft, entry, more)
     else:
         if not _CALLING.isdisjoint(entry) or more:
             _add_listed_calls(draft, entry, more)
@@ -122,8 +136,26 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
         _read_report(draft, entry, more)
     if not _KNOWN.issuperset(entry):
         check_fields(entry, _KNOWN, at, draft.unknowns, has_answer=bool(draft.texts))
+    if more:
+        check_fields(more, _MORE_KNOWN, f"{at}.additional_kwargs", draft.unknowns, has_answer=True)
+    if draft.role == "assistant" and not draft.calls and not "".join(draft.texts):
+        _check_empty(draft, entry, more)
 
 
+def _check_empty(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
+    """Mark the answer as unknown if a message without text has an unrecognised object or sentence."""
+    for holder, known in ((entry, _KNOWN), (more, _MORE_KNOWN)):
+        for key in list_unrecognised(holder, known):
+            value = holder[key]
+            if (isinstance(value, str) and " " in value) or (
+                isinstance(value, dict) and any(isinstance(inner, (str, dict)) for inner in value.values())
+            ):
+                draft.unknowns.mark_unrecognised(("answer",), f"{draft.at}: {show(key, 60)} of a message without text is not read")
+
+
+_MORE_KNOWN = split_words(
+    "tool_calls function_call tool_outputs refusal audio name tool_call_id is_error lc_source reasoning_content parsed"
+)
 _CALLING = frozenset((*CALL_LISTS, "function_call", "tool_call_chunks"))
 
 
@@ -145,8 +177,11 @@ def _fill_result(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> N
     if not draft.dialect.is_span:
         part.pop("id", None)  # the id of the message
     for key in CONTENT:
-        if key not in ("content", "text") and entry.get(key) is not None:
-            part["content"] = join_text_parts(entry[key])
+        value = entry.get(key)
+        if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+            part["content"] = "".join(value)
+        elif key not in ("content", "text") and value is not None:
+            part["content"] = join_text_parts(value)
     # LlamaIndex keeps the id of the call and the name of the tool in here.
     part.update((key, more[key]) for key in ("tool_call_id", "name", "is_error") if more.get(key) is not None)
     if "content" not in part and "text" in entry:
@@ -188,6 +223,10 @@ def _add_content(draft: Draft, entry: dict[str, Any]) -> None:
             continue
         if isinstance(value, dict) and isinstance(value.get("parts"), list):
             _add_stored(draft, value, f"{draft.at}.{key}")
+        elif not draft.dialect.is_span and (
+            isinstance(value, dict) or (isinstance(value, str) and key in _LISTS and list_written_blocks(value) is None)
+        ):
+            draft.mark(f"{draft.at}.{key}", f"expected blocks, found {kind_of(value)}")
         elif not (isinstance(value, str) and draft.texts):
             # Some formats keep the text of their blocks in a second field.
             draft.add_content(value, f"{draft.at}.{key}")
@@ -210,7 +249,10 @@ def _add_spoken(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> No
             draft.add_text(refusal, f"{draft.at}.refusal")
     for audio in (entry.get("audio"), more.get("audio")):
         if audio is not None and not "".join(draft.texts):
-            draft.add_text(dict_or_empty(audio).get("transcript"), f"{draft.at}.audio")
+            if "transcript" in dict_or_empty(audio):
+                draft.add_text(audio["transcript"], f"{draft.at}.audio")
+            else:
+                draft.mark(f"{draft.at}.audio", "expected an object with a transcript", ("answer",))
 
 
 def _read_report(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
