@@ -280,6 +280,9 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
     for at, entry in opened.entries:
         if not isinstance(entry, dict):
             raise EvidenceError(f"{at}: expected a message, found {show(entry, 40)}")
+        if family.name != "assistants" and assistants.is_own_message(entry):
+            # They do not record tools, so that read as another format they would show that none was called.
+            raise EvidenceError(f"{at}: a message of OpenAI's Assistants API; name the format assistants with --evidence-format")
         entries.append((at, entry))
     messages = family.read(entries, unknowns)
     if family.finish is not None:
@@ -324,7 +327,7 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     check_fields(others, _ANSWERS, "$", unknowns, listed=listed, has_answer=True)
     for key, value in others.items():
         # Entry by entry, as messages or steps of another format hold their calls deeper than fields do.
-        for entry in value[:_MAX_ENTRIES] if isinstance(value, list) else ():
+        for entry in _list_entries(value):
             check_field(key, entry, "$", unknowns, listed=listed, has_answer=True)
     for key in _ANSWERS:
         told = others.get(key)
@@ -336,6 +339,20 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     if error is not None:
         fields.setdefault("error", error)
     return msgspec.structs.replace(evidence, **fields, model=model, metadata={**kept, **ids, **plain.metadata})
+
+
+def _list_entries(value: Json) -> list[dict[str, Any]]:
+    """Return the objects in the lists of a field next to the messages."""
+    entries: list[dict[str, Any]] = []
+    waiting = [value]
+    while waiting and len(entries) < _MAX_ENTRIES:
+        current = waiting.pop()
+        if isinstance(current, list):
+            waiting.extend(current[:_MAX_ENTRIES])
+        elif isinstance(current, dict):
+            entries.append(current)
+            waiting.extend(inner for inner in current.values() if isinstance(inner, list))
+    return entries
 
 
 def _list_offered_tools(tools: Json) -> list[str]:

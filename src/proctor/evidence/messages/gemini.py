@@ -77,7 +77,7 @@ def _choose_candidate(candidates: Json, index: int, unknowns: Unknowns) -> tuple
     content = candidate.get("content")
     if not isinstance(content, dict):
         raise EvidenceError(f"{at}.content: an answer without content")
-    reported = {key: value for key, value in candidate.items() if value is not None and key.startswith((*_GROUNDING, *_PAGES, *_FINISH))}
+    reported = {key: value for key, value in candidate.items() if key in (*_GROUNDING, *_PAGES, *_FINISH) or _reports_search(value)}
     check_fields(candidate, ("content", *reported), at, unknowns)
     return f"{at}.content", {"role": "model", **content, **reported}
 
@@ -115,8 +115,8 @@ def _draft_content(entry: dict[str, Any], at: str, unknowns: Unknowns, role: Rol
 
 def _add_searches(draft: Draft, entry: dict[str, Any]) -> None:
     """Add the searches that Gemini made itself, and the pages it read."""
-    for key in entry:
-        if key.startswith((*_PAGES, *_GROUNDING)) and key not in (*_PAGES, *_GROUNDING):
+    for key, value in entry.items():
+        if key not in (*_PAGES, *_GROUNDING) and _reports_search(value):
             draft.unknowns.mark_unrecognised(CALL_PARTS, f"{draft.at}: {key!r} is not read; did you mean {_GROUNDING[0]} or {_PAGES[0]}?")
     for keys in (_PAGES, _GROUNDING):
         key = next((key for key in keys if entry.get(key) is not None), None)
@@ -129,6 +129,10 @@ def _add_searches(draft: Draft, entry: dict[str, Any]) -> None:
             _add_pages(draft, entry[key], at)
         else:
             _add_search(draft, entry[key], at)
+
+
+def _reports_search(value: Json) -> bool:
+    return not {"webSearchQueries", "web_search_queries", "urlMetadata", "url_metadata"}.isdisjoint(dict_or_empty(value))
 
 
 def _add_pages(draft: Draft, pages: dict[str, Any], at: str) -> None:

@@ -141,7 +141,7 @@ def is_bedrock_message(message: dict[str, Any]) -> bool:
     if message.get("role") not in ("user", "assistant", "system") or not parts or {"meta", "name"} & message.keys():
         return False
     tools = any("toolUse" in part or "toolResult" in part for part in parts)
-    return tools or (message["role"] == "assistant" and all(len(part) == 1 and next(iter(part)) in _BEDROCK_BLOCKS for part in parts))
+    return tools or (message["role"] == "assistant" and all("type" not in part and not _BEDROCK_BLOCKS.isdisjoint(part) for part in parts))
 
 
 def open_bedrock(document: dict[str, Any]) -> Opened | None:

@@ -29,7 +29,7 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_stop, read_status, to_snake_case
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import is_redacted
-from proctor.evidence.unknowns.unrecognised import check_fields, list_unrecognised, mark_kind
+from proctor.evidence.unknowns.unrecognised import check_fields, holds_text, list_unrecognised, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container, decode_embedded
 from proctor.evidence.values.near_miss import is_misspelt
@@ -134,13 +134,14 @@ _CALL_KNOWN = frozenset(
     )
 )
 _ENDINGS = ("is_error", "isError", "error", "exception", "status", "outcome", "tool_call_error", "errorText", "state")
+_NEARLY = frozenset((*_ENDINGS, "PluginName", "plugin_name"))
 _RESULT_KNOWN = frozenset((*KIND_KEYS, *NAME, *VALUE, *RESULT_ID, *_ENDINGS, "origin", "call", "screenshot", "input", "args", "text"))
 _DONE = ("output-available", "result", "completed")
 _OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "execution-denied")
 _OUTCOMES = ("success", "OUTCOME_OK")
 _SPOKEN: dict[Role, Part | None] = {"assistant": "answer", "user": "input", "tool": "tool_results", "system": None}
 _ACTING_FIELD = re.compile(r"tool|function|call|action|command|computer|code|quer|result|output|input|argument|param", re.IGNORECASE)
-_WRITTEN = ("text", "call", "result", "tool", "hosted")
+_WRITTEN = ("text", "call", "result", "tool", "hosted", "new_call")
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -199,20 +200,27 @@ def read_kind(block: dict[str, Any]) -> Json:
     return None
 
 
-def list_written_blocks(text: str) -> list[Any] | None:
-    """Return the blocks that a text is the JSON of, or None; an answer that happens to be JSON has none."""
+def list_written_blocks(text: str, *, is_block: bool = False) -> list[Any] | None:
+    """Return the blocks that a text is the JSON of, or None; with `is_block` it stands in place of one.
+
+    An answer may be JSON as well: a list of anything, or an object without the kind of a block.
+    """
     if text[:1] not in ("[", "{"):
         return None
-    blocks = decode_container(text)
-    blocks = [blocks] if isinstance(blocks, dict) and isinstance(blocks.get("text"), str) else blocks
-    if not isinstance(blocks, list) or not blocks:
+    value = decode_container(text)
+    blocks: list[Any] = value if isinstance(value, list) else [value]
+    if not blocks or not all(isinstance(block, dict) for block in blocks):
         return None
-    kinds = [read_kind(block) if isinstance(block, dict) else None for block in blocks]
+    kinds = [read_kind(block) for block in blocks]
     if all(isinstance(kind, str) and find_action(kind) is not None for kind in kinds):
-        return blocks if any(isinstance(kind, str) and find_action(kind) in _WRITTEN for kind in kinds) else None
+        said = isinstance(value, list) or is_block or isinstance(find_first(blocks[0], "text", "content"), str)
+        return blocks if said and any(find_action(str(kind)) in _WRITTEN for kind in kinds) else None
+    if isinstance(value, dict) and not is_block:
+        return None
+    if any(kind == "text" and isinstance(find_first(block, "text", "content"), str) for kind, block in zip(kinds, blocks, strict=True)):
+        return blocks
     keyed = KEYED_CALLS | KEYED_RESULTS
-    bare = all(isinstance(block, dict) and (block.keys() == {"text"} or not keyed.isdisjoint(block)) for block in blocks)
-    return blocks if bare and len(blocks) == len(list_of(decode_container(text))) else None
+    return blocks if all(block.keys() == {"text"} or not keyed.isdisjoint(block) for block in blocks) else None
 
 
 def carries_result(block: Json) -> bool:
@@ -272,7 +280,11 @@ class Draft:
     def add_block(self, block: Json, at: str) -> None:
         """Add one block of content."""
         if isinstance(block, str):
-            self.add_text(block, at)
+            written = list_written_blocks(block, is_block=True)
+            if written is None:
+                self.add_text(block, at)
+            for inner in written or ():
+                self.add_block(inner, at)
             return
         if not isinstance(block, dict):
             if block is not None:
@@ -316,8 +328,9 @@ class Draft:
                 inside.add_content(inner, at)
         if inside.calls or inside.results or any(_ACTING_FIELD.search(key) for key in fields):
             self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: unrecognised kind {show(kind, 60)}, which may be a tool call")
-        if inside.texts and (part := _SPOKEN[self.role]) is not None:
-            self.unknowns.mark_unrecognised((part,), f"{at}: unrecognised kind {show(kind, 60)}, which contains text")
+        if (inside.texts or holds_text(block)) and (part := _SPOKEN[self.role]) is not None:
+            parts: tuple[Part, ...] = ("input", "turns") if self.role == "user" else (part,)
+            self.unknowns.mark_unrecognised(parts, f"{at}: unrecognised kind {show(kind, 60)}, which contains text")
 
     def _add_text_block(self, block: dict[str, Any], at: str) -> None:
         text = find_first(block, "text", "Text", "content", "refusal")
@@ -326,7 +339,7 @@ class Draft:
         if isinstance(text, dict) and not self.dialect.is_span:
             self.mark(at, "expected text, found an object")
         if text is None and not any(key in block for key in ("text", "Text", "content", "refusal")):
-            self.mark(at, "a text without its text", (_SPOKEN[self.role] or "answer",))
+            self.mark(at, "a text without its text", ("input", "turns") if self.role == "user" else (_SPOKEN[self.role] or "answer",))
         if block.get("state") == "streaming":
             mark_end(self.unknowns, f"{at}.state", "streaming")
         self.add_content(text, at)
@@ -352,7 +365,7 @@ class Draft:
                 self.add_result(inner, place, "tool_result")
             elif key in KEYED_CODE and isinstance(inner, dict):
                 code = {key: inner[key] for key in ("code", "language") if key in inner}
-                self.append_call("code_execution", code, place, id=inner.get("id"))
+                self.append_call("code_execution", code, place, id=inner.get("id"), known=len(code) == 2)
             elif key in KEYED_OUTPUT and isinstance(inner, dict):
                 self.add_result(
                     {**inner, "name": "code_execution", "outcome": inner.get("outcome") or "not recorded"}, place, "tool_result"
@@ -412,9 +425,17 @@ class Draft:
         )
         if added:
             self._add_own_result(value if inner is value or "state" not in inner else inner, at, word, id, name)
-        check_fields(value, _CALL_KNOWN, at, self.unknowns, has_answer=True)
-        if inner is not value:
-            check_fields(inner, _CALL_KNOWN, at, self.unknowns, has_answer=True)
+        for part in (value,) if inner is value else (value, inner):
+            if not _CALL_KNOWN.issuperset(part):
+                self._check_call(part, at)
+
+    def _check_call(self, part: dict[str, Any], at: str) -> None:
+        """Apply the rule for unrecognised fields to a call; a near miss of a field that reports its end or its plugin may be one."""
+        check_fields(part, _CALL_KNOWN, at, self.unknowns, has_answer=True)
+        for key in list_unrecognised(part, _CALL_KNOWN):
+            if part[key] is not None and is_misspelt(key, _NEARLY):
+                parts: tuple[Part, ...] = ("tool_results",) if is_misspelt(key, _ENDINGS) else ("tool_calls",)
+                self.unknowns.mark_unrecognised(parts, f"{at}: {show(key, 60)} is not read; is it misspelt?")
 
     def _read_given(self, value: dict[str, Any], inner: dict[str, Any], at: str, hosted: bool) -> tuple[Json, bool]:
         """Return what was passed to a tool, and whether that is known."""
@@ -423,7 +444,11 @@ class Draft:
             if isinstance(action, dict):
                 return action, True
             given = {key: value[key] for key in _HOSTED_ARGUMENTS if value.get(key) is not None}
-            return (given, True) if given else (find_first(value, *ARGUMENTS), True)
+            if given:
+                return given, True
+            passed = find_first(value, *ARGUMENTS)
+            unread = [key for key in list_unrecognised(value, _CALL_KNOWN) if isinstance(value[key], (str, list, dict))]
+            return passed, passed is not None or not unread
         key = next((key for key in ARGUMENTS if key in inner), None)
         if key is not None:
             given = inner[key]
@@ -521,7 +546,7 @@ class Draft:
         unread = list_unrecognised(part, _RESULT_KNOWN)
         for key in unread:
             if part[key] not in (None, False, "") and is_misspelt(key, _ENDINGS):
-                self.unknowns.mark_unrecognised(("tool_results",), f"{at}: {show(key, 60)} is not read; did you mean {_nearest(key)}?")
+                self.unknowns.mark_unrecognised(("tool_results",), f"{at}: {show(key, 60)} is not read; is it misspelt?")
         return unread
 
     def _read_ending(self, part: dict[str, Any], value: Json, at: str, word: str) -> tuple[Json, Json, str]:
@@ -610,10 +635,6 @@ class Draft:
         return Message(role=self.role, text=text, calls=tuple(self.calls), results=tuple(self.results), usage=self.usage, model=self.model)
 
 
-def _nearest(key: str) -> str:
-    return next(known for known in _ENDINGS if is_misspelt(key, (known,)))
-
-
 def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:
     """Read the tokens spent, and mark their number as unknown if it cannot be read."""
     if value is None or value == {}:
@@ -667,7 +688,8 @@ _TEXT_PART = frozenset((*KIND_KEYS, "text", "content", "annotations", "cache_con
 
 def _read_only_text(part: dict[str, Any]) -> str | None:
     """Return the text of a part that holds nothing else, or of a document (Cohere)."""
-    if not _TEXT_PART.issuperset(part):
+    kind = read_kind(part)
+    if not _TEXT_PART.issuperset(part) and not (isinstance(kind, str) and find_action(kind) == "text"):
         return None
     document = part.get("document")
     return text_or_none(document.get("data") if isinstance(document, dict) else find_first(part, "text", "content"))

@@ -100,8 +100,10 @@ def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, di
         unknowns.mark_unrecognised(CONTENT_PARTS, shown)
     if held.calls or held.results:
         unknowns.mark_unrecognised(CALL_PARTS, f"{shown}, whose message contains tool calls")
+    if not _SAYING.isdisjoint(entry):
+        unknowns.mark_unrecognised(("input", "turns"), f"{shown}, which may be a turn")
     if "".join(held.texts).strip():
-        unknowns.mark_unrecognised(("answer", "input", "turns"), f"{shown}, whose message contains text")
+        unknowns.mark_unrecognised(("answer",), f"{shown}, whose message contains text")
     if held.usage is not None:
         unknowns.mark_unrecognised(("usage",), f"{shown}, whose message reports tokens")
     for part, why in held.unknowns.unknown.items():
@@ -113,7 +115,9 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
     """Read the fields of a message into its draft."""
     at = draft.at
     if _SAYING.isdisjoint(entry) and not (draft.role == "tool" and not _TOOL_FIELDS.isdisjoint(entry)):
-        draft.mark(at, "a message without content")
+        # A span may leave out the content of a message.
+        if not draft.dialect.is_span or list_unrecognised(entry, _KNOWN):
+            draft.mark(at, "a message without content")
     more = dict_or_empty(entry.get("additional_kwargs"))
     if not more and entry.get("additional_kwargs") not in (None, {}):
         draft.mark(f"{at}.additional_kwargs", f"expected an object, found {kind_of(entry['additional_kwargs'])}")
@@ -138,7 +142,7 @@ def fill(draft: Draft, entry: dict[str, Any]) -> None:
         check_fields(entry, _KNOWN, at, draft.unknowns, has_answer=bool(draft.texts))
     if more:
         check_fields(more, _MORE_KNOWN, f"{at}.additional_kwargs", draft.unknowns, has_answer=True)
-    if draft.role == "assistant" and not draft.calls and not "".join(draft.texts):
+    if draft.role == "assistant" and not draft.calls and not draft.results and not "".join(draft.texts):
         _check_empty(draft, entry, more)
 
 
@@ -182,6 +186,12 @@ def _fill_result(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> N
             part["content"] = "".join(value)
         elif key not in ("content", "text") and value is not None:
             part["content"] = join_text_parts(value)
+    if isinstance(part.get("content"), dict) and not draft.dialect.is_span:
+        inside = Draft("tool", draft.at, Unknowns(), draft.dialect)
+        for value in part["content"].values():
+            inside.add_content(value, draft.at)
+        if inside.calls or inside.results:
+            draft.mark(f"{draft.at}.content", "expected text or blocks, found an object with blocks", ("tool_results",))
     # LlamaIndex keeps the id of the call and the name of the tool in here.
     part.update((key, more[key]) for key in ("tool_call_id", "name", "is_error") if more.get(key) is not None)
     if "content" not in part and "text" in entry:

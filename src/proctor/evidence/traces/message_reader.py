@@ -299,6 +299,9 @@ class ParsedMessages:
             old = {"name": message["function_call_name"], "arguments": message.get("function_call_arguments_json")}
             message = {**message, "function_call": old}
         fill(draft, message)
+        parts = message.get("parts")
+        if isinstance(parts, str) or (isinstance(parts, list) and any(isinstance(part, str) for part in parts)):
+            draft.mark_unrecognised("a part that is a bare text")
         if draft.role == "user" and self._read_conversation_in(draft):
             return
         said, before = draft.build(), self.messages[-1] if self.messages else None
