@@ -3,6 +3,7 @@
 `given` is the document (or `file`, a sample), `expect` what must be found: a mapping of paths into the evidence to values
 (`tool_calls.0.name: search`), or a list of such mappings where the document holds several runs. `error` is the whole message of the
 refusal. Fields with default values are absent from the evidence as it is compared, so `tool_calls: absent` means not recorded.
+`unknown` lists the parts that the account marks as unknown.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def plain_form(evidence: Evidence) -> dict[str, Any]:
         # msgspec omits a default text only where it is the very same object; make it the same for all.
         if node.get("status") == "success":
             del node["status"]
+    # Which parts are unknown, without the reasons.
+    document["unknown"] = sorted(document.get("account", {}).get("unknown", {}))
     return document
 
 

@@ -458,6 +458,8 @@ class Draft:
             return given, not is_redacted(given)
         # Whatever the call leaves out may be under a name that is not read.
         misnamed = any(isinstance(inner[key], dict) and inner[key] for key in list_unrecognised(inner, _CALL_KNOWN))
+        if self.dialect.is_span and (unread := [key for key in list_unrecognised(inner, _CALL_KNOWN) if inner[key] is not None]):
+            self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: {show(unread[0], 60)} of a call without arguments is not read")
         return None, self.dialect.omits_arguments and not misnamed
 
     def append_call(

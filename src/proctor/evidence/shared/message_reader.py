@@ -186,16 +186,13 @@ def _fill_result(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> N
             part["content"] = "".join(value)
         elif key not in ("content", "text") and value is not None:
             part["content"] = join_text_parts(value)
-    if isinstance(part.get("content"), dict) and not draft.dialect.is_span:
-        inside = Draft("tool", draft.at, Unknowns(), draft.dialect)
-        for value in part["content"].values():
-            inside.add_content(value, draft.at)
-        if inside.calls or inside.results:
-            draft.mark(f"{draft.at}.content", "expected text or blocks, found an object with blocks", ("tool_results",))
     # LlamaIndex keeps the id of the call and the name of the tool in here.
     part.update((key, more[key]) for key in ("tool_call_id", "name", "is_error") if more.get(key) is not None)
     if "content" not in part and "text" in entry:
         part["content"] = entry["text"]
+    named = find_first(part, *RESULT_ID, "name", "tool_name") is not None
+    if not named and not isinstance(part.get("content"), str) and not draft.dialect.is_span:
+        draft.mark(draft.at, "a result that names neither its call nor its tool, and is no text", ("tool_results",))
     draft.add_result(part, draft.at, "tool_message")
 
 
