@@ -28,6 +28,12 @@ PAYLOAD = frozenset(
 
 WORDS = frozenset(("type", "role", "kind", "part_kind", "block_type", "content_type", "$type", "status", "state", "outcome", "object"))
 
+OPTIONAL = frozenset(("is_error", "isError", "status", "outcome", "tool_call_error", "error", "exception", "PluginName"))
+"""Optional fields whose flag, number or word may be left out.
+
+A rename to an unrelated word equals leaving the field out and adding a harmless one, which changes nothing (rule 2 of evidence coverage).
+"""
+
 Path = tuple[str | int, ...]
 Mutation = tuple[str, Path]
 
@@ -41,7 +47,8 @@ def _inside(value: Any, path: Path) -> Iterator[Mutation]:
     if isinstance(value, dict):
         for key, member in value.items():
             place = (*path, key)
-            yield "rename", place
+            if key not in OPTIONAL or isinstance(member, (dict, list)):
+                yield "rename", place
             if key in PAYLOAD and key != "tool_responses":
                 continue
             if member is not None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared import spoken_calls
-from proctor.evidence.traces.message_reader import Heard
+from proctor.evidence.traces.message_reader import ParsedMessages
 from proctor.evidence.traces.tool_span import read_tool_call
 from proctor.evidence.traces.tree import SpanTree
 
@@ -37,14 +37,14 @@ MESSAGES = st.fixed_dictionaries(
 
 @given(st.lists(MESSAGES, max_size=4), st.sampled_from(["user", "assistant"]))
 def test_a_plain_message_is_read_as_any_other(messages: list[dict[str, Any]], role: Any) -> None:
-    class Long(Heard):
+    class Long(ParsedMessages):
         def _read_plain_message(self, value: dict[str, Any]) -> bool:
             return False
 
-    short, long = Heard(), Long()
+    short, long = ParsedMessages(), Long()
     short.read(messages, role)
     long.read(messages, role)
-    assert (short.messages, short.strange, short.ends, short.has_bare_text) == (long.messages, long.strange, long.ends, long.has_bare_text)
+    assert (short.messages, short.unrecognised, short.ends, short.has_bare_text) == (long.messages, long.unrecognised, long.ends, long.has_bare_text)
 
 
 FRAGMENTS = st.sampled_from(

@@ -1,7 +1,7 @@
-"""Agno: OpenAI's chat with Agno's own keys, alone or in the output of a run; `tool_call_error` tells a failed call.
+"""Agno: OpenAI's chat with Agno's own fields, alone or in the output of a run; `tool_call_error` reports a failed call.
 
 A run's output holds the messages of its history too (`from_history`), so runs of one session in a list are one conversation, of which
-each run adds what is not history. The answer is the content of the last run where it is text.
+each run adds what is not history. Calls that wait for a confirmation were not made.
 
 Tried with agno 2: `message.to_dict()` and `run.to_dict()`.
 """
@@ -12,39 +12,17 @@ from collections.abc import Callable, Container
 from typing import Any
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.builder import Entries, Opened, list_with_paths, read_usage_at
-from proctor.evidence.messages.openai import read_message
+from proctor.evidence.messages.envelope import Entries, Opened, list_with_paths, read_all, without
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.shared.truncated_conversations import mark_end, mark_later
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.endings import read_status
+from proctor.evidence.unknowns.unrecognised import check_fields
 from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 
-_OWN = (
-    *("from_history", "stop_after_tool_call", "provider_data", "metrics", "tool_args", "add_to_agent_memory", "references", "citations"),
-    *(
-        "compressed_content",
-        "redacted_reasoning_content",
-        "videos",
-        "files",
-        "files_output",
-        "image_output",
-        "video_output",
-        "audio_output",
-    ),
-    *("temporary", "event_id", "tool_name", "thinking", "context", "reasoning"),
-)
-
-_ENDED = ("COMPLETED", "completed")
-_FAILED = ("ERROR", "error")
-_RUN_KEYS = frozenset(
-    (
-        *("run_id", "agent_id", "agent_name", "team_id", "team_name", "session_id", "user_id", "parent_run_id", "workflow_id", "content"),
-        *("content_type", "model", "model_provider", "model_provider_data", "session_state", "created_at", "status", "metrics", "messages"),
-        *("tools", "requirements", "input", "events", "metadata", "reasoning_content", "reasoning_steps", "citations", "references"),
-    )
-)
+_RUN_KNOWN = frozenset(("messages", "tools", "status", "content", "input", "events", "metrics", "session_state", "requirements", "model"))
 
 
 def is_own_message(message: dict[str, Any]) -> bool:
@@ -52,49 +30,47 @@ def is_own_message(message: dict[str, Any]) -> bool:
     return "role" in message and ("from_history" in message or "stop_after_tool_call" in message or "tool_call_error" in message)
 
 
-def is_run(document: Json) -> bool:
-    """Return whether this is the output of a run."""
-    return isinstance(document, dict) and "run_id" in document and "session_id" in document and isinstance(document.get("messages"), list)
-
-
 def open_runs(document: Json) -> Opened | None:
     """Find the messages of one run, or of the runs of one session in order."""
     runs = document if isinstance(document, list) else [document]
-    if not runs or not all(is_run(run) for run in runs):
+    if not runs or not all(_is_run(run) for run in runs):
         return None
     if any(run["session_id"] != runs[0]["session_id"] for run in runs):
         raise EvidenceError("$: runs of several sessions in one list; give one session at a time")
+    unknowns = Unknowns()
     entries: list[tuple[str, Json]] = []
+    waiting = {call_id for run in runs for call_id in find_waiting(run)}
     for index, run in enumerate(runs):
         at = f"$[{index}]" if isinstance(document, list) else "$"
-        strange = [key for key, value in run.items() if key not in _RUN_KEYS and value not in (None, [], {}, "", False)]
-        if strange:
-            raise EvidenceError(f"{at}.{strange[0]}: this key of a run of Agno is not understood")
-        found = list_with_paths(run["messages"], f"{at}.messages")
-        # The first run keeps what it was given as history: nobody else tells of it.
-        entries.extend((place, entry) for place, entry in found if index == 0 or dict_or_empty(entry).get("from_history") is not True)
-    waiting = {call_id for run in runs for call_id in find_waiting(run)}
-    entries = [(place, _without_calls(entry, waiting)) for place, entry in entries]
-    unknowns = list(_find_gaps(runs[-1], f"$[{len(runs) - 1}]" if isinstance(document, list) else "$").unknown.items())
+        check_fields(run, _RUN_KNOWN, at, unknowns)
+        for place, entry in list_with_paths(run["messages"], f"{at}.messages"):
+            # The first run keeps what it was given as history: no other run records it.
+            if index == 0 or dict_or_empty(entry).get("from_history") is not True:
+                entries.append((place, _without_calls(entry, waiting)))
+    error = _check_status(runs[-1], f"$[{len(runs) - 1}]" if isinstance(document, list) else "$", unknowns)
     made = {text_or_none(dict_or_empty(call).get("id")) for _, entry in entries for call in list_of(dict_or_empty(entry).get("tool_calls"))}
-    kept = {text_or_none(dict_or_empty(call).get("tool_call_id")) for run in runs for call in list_of(run.get("tools"))}
-    if kept - made - set(waiting):
-        unknowns.append(("tool_calls", "$.tools: a call stands here that no message makes"))
-    return Opened(
-        entries=entries, model=runs[-1].get("model") if isinstance(runs[-1].get("model"), str) else None, unknowns=tuple(unknowns)
-    )
+    listed = {text_or_none(dict_or_empty(call).get("tool_call_id")) for run in runs for call in list_of(run.get("tools"))}
+    if listed - made - waiting:
+        unknowns.mark("tool_calls", "$.tools: a call is listed here that no message makes")
+    return Opened(entries=entries, model=text_or_none(runs[-1].get("model")), unknowns=unknowns, error=error)
 
 
-def _find_gaps(run: dict[str, Any], at: str) -> Unknowns:
-    unknowns, status = Unknowns(), run.get("status")
-    waiting, content = list(find_waiting(run).values()), run.get("content")
+def _is_run(document: Json) -> bool:
+    return isinstance(document, dict) and "run_id" in document and "session_id" in document and isinstance(document.get("messages"), list)
+
+
+def _check_status(run: dict[str, Any], at: str, unknowns: Unknowns) -> str | None:
+    """Mark what a run leaves open that waits or goes on, and return why it failed."""
+    status, content, waiting = run.get("status"), run.get("content"), find_waiting(run)
+    ended = read_status(status)
     if waiting:
-        mark_later(unknowns, f"{at}.status: {show(status, 40)}: the run waits before it calls {', '.join(dict.fromkeys(waiting))}")
-    elif status in _FAILED and isinstance(content, str) and content:
-        mark_later(unknowns, f"{at}.status: {show(status, 40)}, so the run was not over: {shorten(content, 200)}")
-    elif status is not None and status not in _ENDED:
+        names = ", ".join(dict.fromkeys(waiting.values()))
+        mark_later(unknowns, f"{at}.status: {show(status, 40)}: the run waits before it calls {names}")
+    elif ended == "failed":
+        return shorten(content, 200) if isinstance(content, str) and content else f"status: {show(status, 40)}"
+    elif status is not None and ended != "ok":
         mark_end(unknowns, f"{at}.status", status)
-    return unknowns
+    return None
 
 
 def find_waiting(run: dict[str, Any]) -> dict[str | None, str]:
@@ -104,7 +80,7 @@ def find_waiting(run: dict[str, Any]) -> dict[str | None, str]:
 
 
 def is_waiting(look: Callable[[str], Any]) -> bool:
-    """Return whether a call waits for a confirmation, for input or for somebody else who makes it; `look` gives its members."""
+    """Return whether a call waits for a confirmation, for input or for somebody else who makes it; `look` gives its fields."""
     asks = (look("requires_confirmation") and look("confirmed") is None) or (look("requires_user_input") and not look("answered"))
     return bool(asks or look("external_execution_required")) and look("result") is None
 
@@ -116,10 +92,6 @@ def _without_calls(entry: Json, ids: Container[str | None]) -> Json:
 
 
 def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read messages of Agno."""
-    found: list[Message] = []
-    for at, entry in entries:
-        message = read_message({key: value for key, value in entry.items() if key != "metrics"}, at, unknowns, "agno messages", *_OWN)
-        usage = read_usage_at(entry.get("metrics"), f"{at}.metrics", unknowns) if message.role == "assistant" else None
-        found.append(Message(role=message.role, text=message.text, calls=message.calls, results=message.results, usage=usage))
-    return found
+    """Read messages of Agno, whose `metrics` hold the tokens; `tool_args` and `tool_name` of a result repeat the call."""
+    plain = [(at, {**without(entry, "metrics", "tool_args"), "usage": entry.get("metrics")}) for at, entry in entries]
+    return read_all(plain, unknowns)

@@ -12,35 +12,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.messages.builder import EVERYTHING, Opened
+from proctor.evidence.messages.envelope import Opened, without
 from proctor.evidence.shared.truncated_conversations import mark_earlier
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import find_stop_marker
-from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
+from proctor.evidence.unknowns.unrecognised import check_fields
+from proctor.evidence.values.access import dict_or_empty, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 
 LAST_STEP = "toolCalls of the AI SDK are those of its last step: print the steps too, as {text, steps}, or all messages of the run"
-_STEP_KEYS = frozenset(
-    (
-        *("stepNumber", "model", "content", "finishReason", "rawFinishReason", "usage", "warnings", "request", "response", "text", "files"),
-        *("reasoning", "reasoningText", "reasoningDetails", "sources", "toolCalls", "toolResults", "staticToolCalls", "dynamicToolCalls"),
-        *("staticToolResults", "dynamicToolResults", "stepType", "isContinued", "logprobs", "providerMetadata", "callId", "functionId"),
-        *("experimental_providerMetadata", "experimental_context", "metadata", "toolsContext", "runtimeContext", "performance"),
-    )
+_STEP_KNOWN = split_words(
+    """
+    content text toolCalls toolResults staticToolCalls dynamicToolCalls staticToolResults dynamicToolResults finishReason usage response
+    request reasoning files sources stepNumber stepType model warnings
+    """
 )
-_RESULT_KEYS = _STEP_KEYS | {
-    "steps",
-    "totalUsage",
-    "output",
-    "_output",
-    "resolvedOutput",
-    "experimental_output",
-    "finalStep",
-    "responseMessages",
-}
+_RESULT_KNOWN = _STEP_KNOWN | split_words("steps totalUsage output _output resolvedOutput experimental_output finalStep responseMessages")
+"""Fields of a result; those that repeat its last step are not read."""
+_PICKED = _RESULT_KNOWN | split_words("rawFinishReason reasoningText providerMetadata")
 
 
 def is_result(document: Json) -> bool:
@@ -61,7 +54,7 @@ def complete_last_step(answer: Json) -> Json:
     Somebody picked them out of a result: an empty list of calls says nothing of the steps before.
     """
     entry = dict_or_empty(answer)
-    is_picked = isinstance(entry.get("text"), str) and isinstance(entry.get("toolCalls"), list) and entry.keys() <= _RESULT_KEYS
+    is_picked = isinstance(entry.get("text"), str) and isinstance(entry.get("toolCalls"), list) and entry.keys() <= _PICKED
     if not is_picked or is_result(answer) or not all("toolName" in dict_or_empty(call) for call in entry["toolCalls"]):
         return answer
     return {**entry, "toolResults": []}
@@ -101,10 +94,10 @@ def open_result(document: Json) -> Opened | None:
     _compare_texts(result.get("text"), entries[-1][1], unknowns)
     return Opened(
         entries=entries,
-        beside={key: value for key, value in result.items() if key not in _RESULT_KEYS},
+        rest=without(result, *_RESULT_KNOWN),
         usage=read_usage(result.get("totalUsage")),
         model=_find_model(dict_or_empty(last)),
-        unknowns=tuple(unknowns.unknown.items()),
+        unknowns=unknowns,
         is_whole=bool(steps or result.get("responseMessages")),
     )
 
@@ -113,16 +106,15 @@ def _write_message(step: dict[str, Any], at: str, unknowns: Unknowns) -> dict[st
     """Return a step as a message of the assistant that has its calls and their results."""
     parts: list[Json]
     if at != "$" and not _is_step(step):
-        unknowns.mark_parts(EVERYTHING, f"{at}: this step is not understood")
+        unknowns.mark_parts(CONTENT_PARTS, f"{at}: not recognised as a step")
     if isinstance(step.get("content"), list):
         parts = [_with_plain_output(part) for part in step["content"]]
     else:
         parts = [{"type": "text", "text": step["text"]}] if isinstance(step.get("text"), str) else []
         parts += [{**dict_or_empty(call), "type": "tool-call"} for call in list_of(step.get("toolCalls"))]
         parts += [_with_plain_output({**dict_or_empty(result), "type": "tool-result"}) for result in list_of(step.get("toolResults"))]
-    for key in step.keys() - _RESULT_KEYS if at != "$" else ():
-        if step[key] not in (None, "", False) and not isinstance(step[key], (int, float)):
-            unknowns.mark_parts(EVERYTHING, f"{at}.{shorten(key, 40)}: this key is not understood")
+    if at != "$":
+        check_fields(step, _RESULT_KNOWN, at, unknowns, has_answer=True)
     message: dict[str, Json] = {"role": "assistant", "content": parts}
     return {**message, "usage": step["usage"]} if step.get("usage") is not None and at != "$" else message
 

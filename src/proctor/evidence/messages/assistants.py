@@ -14,40 +14,25 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.builder import (
-    EVERYTHING,
-    Draft,
-    Entries,
-    Fields,
-    Opened,
-    list_with_paths,
-    not_a_message_error,
-    read_role,
-)
-from proctor.evidence.messages.openai import ROLES
+from proctor.evidence.messages.envelope import Entries, Opened, list_with_paths, without
+from proctor.evidence.shared.blocks import Draft
 from proctor.evidence.shared.calls import PROTOCOL_ERROR
 from proctor.evidence.shared.conversation import Message
-from proctor.evidence.shared.truncated_conversations import is_running, mark_end
+from proctor.evidence.shared.message_reader import read_message
+from proctor.evidence.shared.truncated_conversations import mark_end
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.endings import read_status
+from proctor.evidence.unknowns.fields import CONTENT_PARTS, Fields
+from proctor.evidence.unknowns.unrecognised import mark_kind
 from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.model.account import CALL_PARTS, Part
+from proctor.evidence.values.text import as_text
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 
 _OBJECTS = ("thread.message", "thread.run.step")
-_MESSAGE_KEYS = frozenset(
-    (
-        *("object", "id", "created_at", "completed_at", "incomplete_at", "incomplete_details", "thread_id", "run_id", "assistant_id"),
-        *("attachments", "metadata", "status", "file_ids"),
-    )
-)
-_STEP_KEYS = frozenset(
-    (
-        *("object", "id", "created_at", "completed_at", "cancelled_at", "expired_at", "expires_at", "failed_at", "thread_id", "run_id"),
-        *("assistant_id", "metadata", "type", "last_error", "usage", "cancelled_at"),
-    )
-)
+_KNOWN = frozenset(("object", "type", "status", "step_details", "usage", "role", "content", "created_at", "run_id", "id"))
 
 
 def is_own_message(entry: dict[str, Any]) -> bool:
@@ -57,11 +42,12 @@ def is_own_message(entry: dict[str, Any]) -> bool:
 
 def open_lists(document: dict[str, Any]) -> Opened | None:
     """Find messages and steps in a list of the API, or in two of them."""
+    unknowns = Unknowns()
     if document.get("object") == "list" and any(is_own_message(dict_or_empty(entry)) for entry in list_of(document.get("data"))):
-        beside = {key: value for key, value in document.items() if key not in ("object", "data", "first_id", "last_id", "has_more")}
-        return Opened(entries=list_with_paths(document["data"], "$.data"), beside=beside, unknowns=_mark_other_pages(document, "$"))
+        _mark_other_pages(document, "$", unknowns)
+        rest = without(document, "object", "data", "has_more", "first_id", "last_id")
+        return Opened(entries=list_with_paths(document["data"], "$.data"), rest=rest, unknowns=unknowns)
     entries: list[tuple[str, Json]] = []
-    unknowns: tuple[tuple[Part, str], ...] = ()
     keys = [key for key in ("messages", "run_steps", "steps") if key in document]
     for key in keys:
         inner = document[key]
@@ -69,28 +55,32 @@ def open_lists(document: dict[str, Any]) -> Opened | None:
         if not isinstance(listed, list):
             return None
         entries.extend(list_with_paths(listed, f"$.{key}"))
-        unknowns += _mark_other_pages(dict_or_empty(inner), f"$.{key}")
+        _mark_other_pages(dict_or_empty(inner), f"$.{key}", unknowns)
     if not any(is_own_message(dict_or_empty(entry)) for _, entry in entries):
         return None
-    return Opened(entries=entries, beside={key: value for key, value in document.items() if key not in keys}, unknowns=unknowns)
+    return Opened(entries=entries, rest=without(document, *keys), unknowns=unknowns)
 
 
-def _mark_other_pages(listed: dict[str, Any], at: str) -> tuple[tuple[Part, str], ...]:
-    # Pages may be in either order, so what is on the others could be anything.
-    if listed.get("has_more") in (None, False):
-        return ()
-    return tuple((part, f"{at}.has_more: the list goes on elsewhere") for part in EVERYTHING)
+def _mark_other_pages(listed: dict[str, Any], at: str, unknowns: Unknowns) -> None:
+    # Pages may be in either order, so anything may be on the others.
+    if listed.get("has_more") not in (None, False):
+        unknowns.mark_parts(CONTENT_PARTS, f"{at}.has_more: the list goes on elsewhere")
 
 
 def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages and steps in the order in which they were made."""
+    own: Entries = []
     for at, entry in entries:
         if not is_own_message(entry):
-            raise not_a_message_error(at, "assistants", "its object is neither thread.message nor thread.run.step")
+            unknowns.mark_unrecognised(CONTENT_PARTS, f"{at}: unrecognised kind {entry.get('object')!r}")
+            mark_kind(entry, str(entry.get("object")), at, unknowns)
+            continue
         if isinstance(entry.get("created_at"), bool) or not isinstance(entry.get("created_at"), (int, float)):
             raise EvidenceError(f"{at}.created_at: expected a number")
-        if is_running(entry.get("status")):
+        if entry.get("status") != "incomplete" and read_status(entry.get("status")) == "running":
             mark_end(unknowns, f"{at}.status", entry["status"])
+        own.append((at, entry))
+    entries = own
     steps_of = [entry.get("run_id") for _, entry in entries if entry["object"] == "thread.run.step"]
     steps_of = {run for run in steps_of if isinstance(run, str)}
     missing = next(
@@ -99,7 +89,7 @@ def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
     if missing is not None or not steps_of:
         unknowns.mark_parts(
             CALL_PARTS,
-            f"{missing or '$'}: messages of a thread do not tell of tools, and the steps of its run are not here",
+            f"{missing or '$'}: messages of a thread do not record tools, and the steps of its run are missing",
         )
     told = {
         text_or_none(dict_or_empty(dict_or_empty(entry.get("step_details")).get("message_creation")).get("message_id")): entry.get("usage")
@@ -107,12 +97,16 @@ def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
     }
     found: list[Message] = []
     for at, entry in _sort_entries(entries):
-        message = _read_message(entry, at, unknowns) if entry["object"] == "thread.message" else _step(entry, at, unknowns)
+        message = (
+            read_message(without(entry, "object"), at, unknowns) if entry["object"] == "thread.message" else _step(entry, at, unknowns)
+        )
         if message is not None:
-            spent = read_usage(told.get(text_or_none(entry.get("id")))) if message.role == "assistant" else None
+            spent = read_usage(told.pop(text_or_none(entry.get("id")), None)) if message.role == "assistant" else None
             found.append(message if spent is None else msgspec.structs.replace(message, usage=spent))
+    if any(usage is not None for message_id, usage in told.items() if message_id is not None):
+        unknowns.mark("usage", "$: a step reports tokens of a message that is missing")
     if steps_of and not any(message.role == "assistant" and message.text is not None for message in found):
-        unknowns.mark("answer", "$: steps of a run do not hold what was said, and the messages of the thread are not here")
+        unknowns.mark("answer", "$: steps of a run do not record what was said, and the messages of the thread are missing")
     return found
 
 
@@ -139,53 +133,42 @@ def _sort_oldest_first(entries: Entries) -> Entries:
     return sorted(entries, key=lambda placed_entry: placed_entry[1]["created_at"])
 
 
-def _read_message(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message:
-    fields = Fields(entry, at, unknowns)
-    draft = Draft(read_role(fields.take("role"), at, ROLES, "assistants"), at, unknowns)
-    for part in fields.take_objects("content"):
-        kind = part.take("type")
-        if kind == "text":
-            text = part.take("text")
-            draft.add_text(dict_or_empty(text).get("value", text), part.at)
-        elif kind == "refusal":
-            draft.add_text(part.take("refusal"), part.at)
-        elif kind not in ("image_file", "image_url"):
-            draft.mark_everything(part.at, f"a part of type {kind!r} is not understood")
-    fields.close(_MESSAGE_KEYS, role=draft.role)
-    return draft.build()
-
-
 def _step(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | None:
     fields = Fields(entry, at, unknowns)
     details = fields.take_object("step_details")
     kind = details.take("type") if details is not None else None
-    status = fields.take_word("status", ("completed", "in_progress", "failed", "cancelled", "expired"))
+    status = read_status(entry.get("status"))
     draft = Draft("assistant", at, unknowns)
-    fields.close(_STEP_KEYS)
+    fields.close(*_KNOWN)
+    if entry.get("status") is not None and status is None:
+        draft.mark(f"{at}.status", f"{entry['status']!r} is not recognised", ("tool_results",))
     if details is None or kind not in ("tool_calls", "message_creation"):
-        draft.mark_everything(at, f"a step of type {kind!r} is not understood")
+        draft.mark(at, f"unrecognised kind {kind!r} of a step")
         return None
-    # The step only says that a message was written; the message itself is in the thread.
+    # The step only records that a message was written; the message itself is in the thread.
     if kind == "message_creation":
         return None
-    for call in details.take_objects("tool_calls"):
-        _add_call(draft, call, failed=status in ("failed", "cancelled", "expired"))
-    details.close()
+    for call in details.take_objects("tool_calls", parts=CALL_PARTS):
+        _add_call(draft, call, failed=status == "failed")
+    details.close("type")
     draft.usage = read_usage(entry.get("usage"))
     return draft.build()
 
 
 def _add_call(draft: Draft, call: Fields, *, failed: bool) -> None:
     kind, id = call.take("type"), call.take("id")
-    inner = call.take_object(kind) if isinstance(kind, str) else None
+    inner = call.take_object(kind, parts=CALL_PARTS) if isinstance(kind, str) else None
     if inner is None:
-        draft.mark_everything(call.at, f"a call of type {kind!r} is not understood")
+        draft.mark(call.at, f"unrecognised kind {kind!r} of a call", CALL_PARTS)
         return
     name = inner.take("name") if kind == "function" else kind
-    given = inner.take("arguments", "input")
-    draft.add_call(name, given, call.at, id=id)
+    known = kind != "function" or "arguments" in inner.value
+    draft.append_call(name, inner.take("arguments", "input"), call.at, id=id, known=known)
     output = decode_container(inner.take("output", "outputs", "results"))
     if output is not None or kind != "function":
-        draft.add_result(output, call.at, id=id, name=name, failed=failed, kind=PROTOCOL_ERROR)
-    inner.close(("ranking_options",))
-    call.close(("index",))
+        error = (as_text(output) or "the tool reported an error") if failed else None
+        draft.append_result(output, call.at, id=id, name=name, error=error, kind=PROTOCOL_ERROR)
+    elif "output" not in inner.value:
+        draft.mark(call.at, "a call without its output", ("tool_results",))
+    inner.close()
+    call.close()

@@ -1,7 +1,7 @@
 """AutoGen: messages and events of agents (`TextMessage`, `ToolCallRequestEvent`, ...), and messages of its models (`UserMessage`, ...).
 
-What an agent whose name is not `user` says is the answer. A `ToolCallSummaryMessage` repeats calls that events told before. Thoughts,
-queries of memory and pieces of a stream are no messages. Read are lists of messages, a `TaskResult` and the state of an agent.
+What an agent whose name is not `user` says is the answer. A `ToolCallSummaryMessage` repeats calls of events before it. Thoughts, queries of
+memory and pieces of a stream are no messages. Read are lists of messages, a `TaskResult` and the state of an agent.
 
 Tried with autogen-agentchat 0.7: messages of a `TaskResult`, `save_state()` of an `AssistantAgent`.
 """
@@ -11,40 +11,25 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.builder import (
-    Draft,
-    Entries,
-    Fields,
-    Opened,
-    iterate_objects,
-    iterate_parts,
-    list_with_paths,
-    not_a_message_error,
-    require_key,
-)
+from proctor.evidence.messages.envelope import Entries, Opened, list_with_paths, without
+from proctor.evidence.shared.blocks import Draft, read_counts
 from proctor.evidence.shared.conversation import Message, Role
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.access import dict_or_empty
-from proctor.evidence.values.json_bytes import decode_container
+from proctor.evidence.unknowns.fields import CONTENT_PARTS
+from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
+from proctor.evidence.values.access import dict_or_empty, split_words
 from proctor.evidence.values.text import as_text
 from proctor.model.evidence import Json
+from proctor.model.show import kind_of, show
 
 _USERS = ("user", "user_proxy", "human")
-_SPOKEN = ("TextMessage", "StopMessage", "HandoffMessage", "MultiModalMessage", "ToolCallSummaryMessage", "UserMessage", "AssistantMessage")
-_SILENT = (
-    *(
-        "ThoughtEvent",
-        "UserInputRequestedEvent",
-        "MemoryQueryEvent",
-        "ModelClientStreamingChunkEvent",
-        "SelectSpeakerEvent",
-        "SelectorEvent",
-    ),
-    *("SystemMessage",),
+_SPOKEN = split_words("TextMessage StopMessage HandoffMessage MultiModalMessage ToolCallSummaryMessage UserMessage AssistantMessage")
+_SILENT = split_words(
+    "ThoughtEvent UserInputRequestedEvent MemoryQueryEvent ModelClientStreamingChunkEvent SelectSpeakerEvent SelectorEvent SystemMessage"
 )
-_REQUESTS = ("ToolCallRequestEvent",)
 _RESULTS = ("ToolCallExecutionEvent", "FunctionExecutionResultMessage")
-_KEYS = frozenset(("id", "metadata", "created_at", "thought", "target", "context", "format_string", "full_message_id"))
+_TYPES = _SPOKEN | _SILENT | {"ToolCallRequestEvent", *_RESULTS}
+_KNOWN = frozenset(("type", "source", "content", "tool_calls", "results", "models_usage", "context", "target", "thought", "id"))
 
 
 def is_own_message(message: dict[str, Any]) -> bool:
@@ -53,7 +38,7 @@ def is_own_message(message: dict[str, Any]) -> bool:
 
 
 def _is_type(kind: Json) -> bool:
-    return isinstance(kind, str) and (kind in (*_SPOKEN, *_SILENT, *_REQUESTS, *_RESULTS) or kind.startswith("StructuredMessage"))
+    return isinstance(kind, str) and (kind in _TYPES or kind.startswith("StructuredMessage"))
 
 
 def open_state(document: Json) -> Opened | None:
@@ -64,21 +49,18 @@ def open_state(document: Json) -> Opened | None:
         return None
     context = dict_or_empty(document.get("llm_context")).get("messages")
     if isinstance(context, list) and any(is_own_message(dict_or_empty(entry)) for entry in context):
-        beside = {key: value for key, value in document.items() if key not in ("type", "version", "llm_context")}
-        return Opened(entries=list_with_paths(context, "$.llm_context.messages"), beside=beside)
+        return Opened(entries=list_with_paths(context, "$.llm_context.messages"), rest=without(document, "llm_context", "type", "version"))
     listed = document.get("messages")
     if isinstance(listed, list) and any(is_own_message(dict_or_empty(entry)) for entry in listed):
-        beside = {key: value for key, value in document.items() if key not in ("messages", "stop_reason")}
-        return Opened(entries=list_with_paths(listed, "$.messages"), beside=beside)
+        # Which condition ended a team is a sentence, and `stop_reason` no word for how a model ended.
+        return Opened(entries=list_with_paths(listed, "$.messages"), rest=without(document, "messages", "stop_reason"))
     return None
 
 
 def _open_results(results: list[Json]) -> Opened | None:
-    keys = {"messages", "stop_reason"}
-    if not results or not all(isinstance(result, dict) and result.keys() == keys for result in results):
+    if not results or not all(isinstance(result, dict) and result.keys() == {"messages", "stop_reason"} for result in results):
         return None
-    opened = [open_state(result) for result in results]
-    if any(one is None for one in opened):
+    if any(open_state(result) is None for result in results):
         return None
     if len(results) > 1:
         raise EvidenceError(
@@ -92,68 +74,44 @@ def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     made: set[str] = set()
     for at, entry in entries:
-        message = _read_message(entry, at, unknowns, made)
-        if message is not None:
+        kind = entry.get("type")
+        if not _is_type(kind):
+            mark_kind(entry, str(kind), at, unknowns)
+            if not isinstance(kind, str) or entry.get("models_usage") is not None:
+                unknowns.mark_unrecognised(CONTENT_PARTS, f"{at}: unrecognised kind {show(kind, 60)}")
+        elif kind not in _SILENT:
+            message = _read_message(entry, at, unknowns, made)
             found.append(message)
             made.update(call.id for call in message.calls if call.id is not None)
     return found
 
 
-def _read_message(entry: dict[str, Any], at: str, unknowns: Unknowns, made: set[str]) -> Message | None:
-    fields = Fields(entry, at, unknowns)
-    kind, source = fields.take("type"), fields.take("source")
-    if not _is_type(kind):
-        raise not_a_message_error(at, "autogen messages", f"{kind!r} is no type of message that is understood")
-    if kind in _SILENT:
-        return None
-    require_key(entry, at, "autogen messages", "content")
-    # An `AssistantMessage` is a model's, whatever its source is called; other messages are told apart by their source alone.
+def _read_message(entry: dict[str, Any], at: str, unknowns: Unknowns, made: set[str]) -> Message:
+    kind, source, content = entry["type"], entry.get("source"), entry.get("content")
+    # An `AssistantMessage` is a model's, whatever its source is called; other messages differ by their source alone.
     from_user = kind == "UserMessage" or (source in _USERS and kind in _SPOKEN and kind != "AssistantMessage")
     role: Role = "tool" if kind in _RESULTS else "user" if from_user else "assistant"
     draft = Draft(role, at, unknowns)
     if not isinstance(source, str) and kind in _SPOKEN:
-        draft.mark_everything(at, "nobody is named as the source")
-    content = fields.take("content")
-    if kind in _RESULTS:
-        _add_results(draft, content, f"{at}.content")
-    elif kind in _REQUESTS or (kind == "AssistantMessage" and isinstance(content, list)):
-        _add_calls(draft, content, f"{at}.content")
-    elif isinstance(kind, str) and kind.startswith("StructuredMessage"):
+        draft.mark(f"{at}.source", "the message does not name its source")
+    if kind == "ToolCallRequestEvent" or (kind == "AssistantMessage" and isinstance(content, list)):
+        draft.add_calls(content, f"{at}.content")
+    elif kind in _RESULTS and isinstance(content, list):
+        for index, result in enumerate(content):
+            draft.add_result(result, f"{at}.content[{index}]")
+    elif kind.startswith("StructuredMessage"):
         draft.add_text(as_text(content), f"{at}.content")
+    elif kind in _RESULTS or content is None:
+        draft.mark(f"{at}.content", f"expected content, found {kind_of(content)}")
     else:
-        _add_spoken(draft, content, f"{at}.content")
+        for index, part in enumerate(content if isinstance(content, list) else [content]):
+            # Pictures are objects with their data.
+            if not (isinstance(part, dict) and ("data" in part or "url" in part)):
+                draft.add_content(part, f"{at}.content[{index}]")
     if kind == "ToolCallSummaryMessage":
-        # The summary repeats calls that events told before; with their ids known they are not added again.
+        # With the ids of earlier calls known they are not added again.
         draft.ids.update(made)
-        _add_calls(draft, fields.take("tool_calls") or [], f"{at}.tool_calls")
-        fields.take("results")
-    draft.usage = fields.take_usage("models_usage")
-    fields.close(_KEYS, role=role)
+        draft.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
+    draft.usage = read_counts(entry.get("models_usage"), f"{at}.models_usage", unknowns)
+    check_fields(entry, _KNOWN, at, unknowns, has_answer=bool(draft.texts))
     return draft.build()
-
-
-def _add_spoken(draft: Draft, content: Json, at: str) -> None:
-    for place, part in iterate_parts(draft, content, at):
-        # Pictures are objects with their data.
-        if "data" not in dict_or_empty(part) and "url" not in dict_or_empty(part):
-            draft.mark_everything(place, "a part of this kind is not understood")
-
-
-def _add_calls(draft: Draft, content: Json, at: str) -> None:
-    if not isinstance(content, list):
-        draft.mark_everything(at, "expected a list of calls")
-        return
-    for call in iterate_objects(content, at, draft.unknowns):
-        draft.add_call(call.take("name"), call.take("arguments"), call.at, id=call.take("id"))
-        call.close()
-
-
-def _add_results(draft: Draft, content: Json, at: str) -> None:
-    if not isinstance(content, list):
-        draft.mark_everything(at, "expected a list of results")
-        return
-    for result in iterate_objects(content, at, draft.unknowns):
-        failed = result.take_flag("is_error")
-        answer = decode_container(result.take("content"))
-        draft.add_result(answer, result.at, id=result.take("call_id"), name=result.take("name"), failed=failed)
-        result.close(role="tool")

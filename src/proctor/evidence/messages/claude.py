@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.messages import anthropic as messages_anthropic
-from proctor.evidence.messages.builder import Draft, Entries, Fields, Opened, list_with_paths
+from proctor.evidence.messages.envelope import Entries, Opened, list_with_paths, without
+from proctor.evidence.messages.providers import read_anthropic
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.shared.truncated_conversations import mark_earlier, mark_later
 from proctor.evidence.shared.usage import find_usage
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.unrecognised import check_fields, mark_kind
 from proctor.evidence.values.access import dict_or_empty, text_or_none
 from proctor.model.evidence import Json
 
@@ -29,39 +30,14 @@ _SILENT = frozenset(
         *("keep_alive", "file-history-snapshot", "queue-operation", "ai-title", "last-prompt", "prompt_suggestion"),
     )
 )
-_KEYS = frozenset(
+_KNOWN = frozenset(
     (
-        *(
-            "type",
-            "message",
-            "subtype",
-            "is_error",
-            "result",
-            "parent_tool_use_id",
-            "session_id",
-            "sessionId",
-            "uuid",
-            "parentUuid",
-            "usage",
-        ),
-        *(
-            "num_turns",
-            "duration_ms",
-            "duration_api_ms",
-            "total_cost_usd",
-            "modelUsage",
-            "permission_denials",
-            "structured_output",
-            "errors",
-            "timestamp",
-        ),
-        *("tool_use_result", "toolUseResult", "isReplay", "isSidechain", "cwd", "version", "gitBranch", "userType", "requestId", "agentId"),
-        *("isMeta", "isSynthetic", "isCompactSummary", "slug", "error", "stop_reason", "fast_mode_state", "priority", "entrypoint"),
+        *("type", "message", "subtype", "is_error", "result", "parent_tool_use_id", "usage", "modelUsage", "permission_denials"),
+        *("structured_output", "tool_use_result", "toolUseResult", "isSidechain", "isMeta", "isSynthetic", "isCompactSummary", "errors"),
     )
 )
-"""Members of the envelopes that are read, or tell nothing of what was said and done."""
 _NO_TURN = ("isMeta", "isSynthetic", "isCompactSummary")
-"""Members of entries whose text nobody asked."""
+"""Fields of entries whose text is no question of the user."""
 
 
 def is_own_message(entry: dict[str, Any]) -> bool:
@@ -78,16 +54,22 @@ def open_stream(document: Json) -> Opened | None:
     if not isinstance(entries, list) or not any(isinstance(entry, dict) and is_own_message(entry) for entry in entries):
         return None
     ends = [entry for entry in entries if dict_or_empty(entry).get("type") == "result"]
-    beside = {key: value for key, value in document.items() if key != "messages"} if isinstance(document, dict) else {}
     first = dict_or_empty(entries[0])
     # A session with several runs has an end for each.
     return Opened(
         entries=list_with_paths(entries, "$.messages" if isinstance(document, dict) else "$"),
-        beside=beside,
+        rest=without(document, "messages") if isinstance(document, dict) else {},
         usage=find_usage(ends[0]) if len(ends) == 1 else None,
         # The stream of a run does not repeat what was said to the agent; it begins with a word about the session.
         is_whole=first.get("type") == "system" and first.get("subtype") == "init",
+        error=_find_error(ends[-1]) if ends else None,
     )
+
+
+def _find_error(end: dict[str, Any]) -> str | None:
+    """Return how the end of a run reports that it failed."""
+    failed = end.get("subtype") != "success" or end.get("is_error") is True
+    return f"the run ended with {end.get('subtype')}" if failed else None
 
 
 def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
@@ -96,17 +78,19 @@ def read(entries: Entries, unknowns: Unknowns) -> list[Message]:
     for at, entry in _join_blocks(entries):
         kind = entry.get("type")
         if kind in (*_SPEAKING, "result"):
-            Fields(entry, at, unknowns).close(_KEYS, role="user" if kind == "user" else "assistant")
+            check_fields(entry, _KNOWN, at, unknowns, has_answer=True)
         if kind in _SPEAKING and isinstance(entry.get("message"), dict):
-            found.append(_read_message(entry, at, unknowns))
+            message = _read_message(entry, at, unknowns)
+            if message is not None:
+                found.append(message)
         elif kind == "result":
-            _weigh_end(entry, at, found, unknowns)
+            _check_end(entry, at, found, unknowns)
         elif not isinstance(kind, str) or kind not in _SILENT:
-            Draft("assistant", at, unknowns).mark_everything(at, f"an entry of type {kind!r} is not understood")
+            mark_kind(entry, str(kind), at, unknowns)
         if (entry.get("subtype") == "compact_boundary" or entry.get("isCompactSummary")) and not any(
             one.calls or one.text for one in found
         ):
-            mark_earlier(unknowns, f"{at}: a compaction of messages that are not here")
+            mark_earlier(unknowns, f"{at}: a compaction of messages that are not in the list")
     if any(entry.get("type") == "stream_event" for _, entry in entries) and not any(one.role == "assistant" for one in found):
         mark_later(unknowns, "$: pieces of a stream that no whole message follows")
     return found
@@ -131,21 +115,24 @@ def _join_blocks(entries: Entries) -> Entries:
     return joined
 
 
-def _read_message(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message:
+def _read_message(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message | None:
     inner = dict(entry["message"])
     if inner.get("stop_reason", "") is None:
         del inner["stop_reason"]  # the stream writes an answer down before it is over, and tells the end of the run apart
-    message = messages_anthropic.read([(f"{at}.message", inner)], unknowns)[0]
+    read = read_anthropic([(f"{at}.message", inner)], unknowns)
+    if not read:
+        return None
+    message = read[0]
     if entry.get("parent_tool_use_id") is None and entry.get("isSidechain") is not True:
         return msgspec.structs.replace(message, role="system") if any(entry.get(key) for key in _NO_TURN) else message
     # What a subagent was asked is no turn, and what it says is what its tool answers.
     return msgspec.structs.replace(message, role="assistant" if message.role == "assistant" else "tool", text=None)
 
 
-def _weigh_end(entry: dict[str, Any], at: str, found: list[Message], unknowns: Unknowns) -> None:
-    """Doubt what the end of a run leaves open."""
-    if entry.get("subtype") != "success" or entry.get("is_error") is True:
-        mark_later(unknowns, f"{at}: the run broke off ({entry.get('subtype')})")
+def _check_end(entry: dict[str, Any], at: str, found: list[Message], unknowns: Unknowns) -> None:
+    """Mark what the end of a run leaves open."""
+    if _find_error(entry) is not None:
+        mark_later(unknowns, f"{at}: the run failed ({entry.get('subtype')})")
     last = next((message for message in reversed(found) if message.role == "assistant"), None)
     if entry.get("structured_output") is not None:
         unknowns.mark("answer", f"{at}.structured_output: an answer in a given form, which is not read")

@@ -1,121 +1,120 @@
-"""Signs in message lists: what the answers of a model, and what stands around them, say about themselves beside text and calls.
+"""Fields of message lists that report loss, an early end or a failure (rules c, e and f).
 
-Each format has its own place for them, and the words are the same (`signs.py`): why the model stopped, what was counted beside the tokens,
-the sources of a search that no call tells of. Looked at are the members of an answer and of the objects in which providers and frameworks
-keep such things; what was said and what tools were given is not, as it is the agent's own.
-
-Why a model stopped matters for the last answer before the user speaks again, or before the end: after the others the run went on.
+Examined are the fields of a message, of the envelope, and of the objects in which providers and frameworks report on an answer; what was
+said and what tools were given belongs to the agent. Why a model stopped matters for the last answer before the user speaks again, or before
+the end: after the others the run went on.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from proctor.evidence.messages.builder import Entries
+from proctor.evidence.messages.envelope import Entries
+from proctor.evidence.shared.truncated_conversations import reports_loss
 from proctor.evidence.shared.usage import HOLDERS
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.endings import STOP_FIELDS, find_stop, to_snake_case
+from proctor.evidence.unknowns.endings import STOP_FIELDS, find_failure, find_stop, to_snake_case
+from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import find_marker, find_stop_marker
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
 
-_TELLING = frozenset(
+_REPORTING = frozenset(
     (
         *HOLDERS,
         *("response_metadata", "responseMetadata", "additional_kwargs", "provider_specific_fields", "provider_data", "providerData"),
-        *("meta", "_meta", "server_tool_use", "incomplete_details", "generation_info", "provider_details", "model_extra"),
+        *("meta", "_meta", "metadata", "server_tool_use", "incomplete_details", "generation_info", "provider_details", "model_extra"),
     )
 )
-"""Objects in which is kept what is told of an answer."""
+"""Objects that report on an answer."""
 _DEPTH = 4
-"""Levels below an answer that are looked at; deeper ones belong to what the agent was asked for."""
-_FOUND = ("citations", "search_results", "annotations", "url_citations", "web_search_results")
-_LOOKED_UP = re.compile(r"search|fetch|brows|retriev|ground|url|http|web|lookup|citation|interpreter|shell|computer", re.IGNORECASE)
-"""Names of tools that find sources."""
+"""Levels below an answer that are examined; deeper ones belong to what the agent was asked for."""
 _OTHERS = re.compile(
     r"(user|human|tool|function|system|developer|request)(message)?(chunk)?$|.+(_call|_output|_result|_reference)$", re.IGNORECASE
 )
-_STEPS = re.compile(r"(?:(?:num|number_of|n|total|model)_)?(?:steps|step_count|iterations|llm_calls|model_calls)(?:_count)?$")
-"""Names of members that count how often the model was asked."""
 _USERS = ("user", "human", "humanmessage", "humanmessagechunk", "request")
 _ASIDE = ("system", "developer", "result", "stream_event", "SystemMessage")
-"""Entries after which nobody has spoken."""
+"""Entries that are no part of the conversation."""
 _SAID = frozenset(
-    ("messages", "choices", "output", "contents", "candidates", "input", "content", "tools", "metadata", "message", "context")
+    (
+        "messages",
+        "choices",
+        "output",
+        "contents",
+        "candidates",
+        "input",
+        "content",
+        "tools",
+        "metadata",
+        "message",
+        "context",
+        "events",
+        "steps",
+    )
 )
-"""Members of a document that hold messages, or are the user's own."""
+"""Fields of a document that hold messages, or are the user's own."""
+_READ = ("context_editing", "context_management")
+"""Fields whose meaning the reader of their format knows."""
+_MAY_REPORT = re.compile(
+    r"tool|function|call|search|fetch|code|execution|interpreter|sources|drop|lost|omit|trunc|redact|suppress|elid|discard|record|hidden"
+    r"|partial|complete|cut|interrupt|abort|timed|more|done|finish|final|status|state|reason|trim|prun|clear|evict|condens|compact|summar"
+)
 
 
-def weigh_signs(document: Json, entries: Entries, calls: Sequence[ToolCall], unknowns: Unknowns) -> None:
-    """Say what the answers, and the document they stand in, leave open by what they say of themselves."""
-    followers = _list_followers(entries)
-    for (at, entry), follower in zip(entries, followers, strict=True):
+@functools.lru_cache(maxsize=4096)
+def _may_report(key: str) -> bool:
+    return _MAY_REPORT.search(to_snake_case(key)) is not None
+
+
+def check_markers(document: Json, entries: Entries, calls: Sequence[ToolCall], unknowns: Unknowns) -> str | None:
+    """Mark what the messages and their envelope report as missing or not over, and return how the last message reports a failure."""
+    error: str | None = None
+    follower: str | None = None
+    for at, entry in reversed(entries):
         inner = next((entry[key] for key in ("data", "kwargs", "message") if isinstance(entry.get(key), dict)), entry)
-        if _is_others(_find_speaker(entry)) or _is_others(_find_speaker(inner)):
-            continue
-        _Look(calls, unknowns, is_end=follower is None or follower.lower() in _USERS).weigh_members(inner, at)
-        for place, block in enumerate(list_of(inner.get("content"))):
-            for key in _FOUND:
-                _weigh_sources(key, dict_or_empty(block).get(key), f"{at}.content[{place}]", calls, unknowns)
+        speaker = _find_speaker(entry)
+        answers = not (_is_others(speaker) or _is_others(_find_speaker(inner)))
+        _check_fields(inner, at, calls, unknowns, is_end=follower is None or follower.lower() in _USERS, answers=answers)
+        if inner is not entry:
+            outer = {key: value for key, value in entry.items() if value is not inner}
+            _check_fields(outer, at, calls, unknowns, is_end=True, answers=False)
+        if answers and follower is None and speaker not in _ASIDE and error is None:
+            error = find_failure(inner, status=False)
+        if speaker not in _ASIDE:
+            follower = speaker or "message"
     if isinstance(document, dict) and not any(document is entry for _, entry in entries):
-        _Look(calls, unknowns, is_end=True).weigh_members({key: value for key, value in document.items() if key not in _SAID}, "$")
+        _check_fields({key: value for key, value in document.items() if key not in _SAID}, "$", calls, unknowns, is_end=True, answers=True)
+    return error
 
 
-def weigh_steps(document: Json, answers: int, unknowns: Unknowns) -> None:
-    """Say that calls may be missing where a document counts more steps of the model than it has answers of it."""
-    entry = dict_or_empty(document)
-    holders = [("$", entry), *((f"$.{key}", dict_or_empty(entry.get(key))) for key in _TELLING)]
-    for at, holder in holders:
-        for key, value in holder.items():
-            if type(value) is int and value > answers and _STEPS.match(to_snake_case(key)):
-                unknowns.mark_parts(CALL_PARTS, f"{at}.{shorten(key, 40)}: this counts {value}, and the messages have {answers} of them")
-
-
-def _list_followers(entries: Entries) -> list[str | None]:
-    """Return who speaks after each entry; nobody after the last."""
-    followers: list[str | None] = []
-    after: str | None = None
-    for _, entry in reversed(entries):
-        followers.append(after)
-        who = _find_speaker(entry)
-        after = who if who not in _ASIDE else after
-    return followers[::-1]
-
-
-class _Look:
-    """A look at the members of one answer."""
-
-    def __init__(self, calls: Sequence[ToolCall], unknowns: Unknowns, *, is_end: bool) -> None:
-        self._calls, self._unknowns, self._is_end = calls, unknowns, is_end
-
-    def weigh_members(self, entry: dict[str, Any], at: str, depth: int = _DEPTH) -> None:
-        """Weigh each member that says something of the answer."""
-        for key, value in entry.items():
-            place = f"{at}.{shorten(key, 40)}"
-            # At the top only objects that are known to tell of an answer are opened; below one of them everything is.
-            if isinstance(value, dict) and depth and (key in _TELLING or depth < _DEPTH):
-                self.weigh_members(value, place, depth - 1)
-            elif key in _FOUND:
-                _weigh_sources(key, value, at, self._calls, self._unknowns)
-            elif (
-                to_snake_case(key) in STOP_FIELDS
-                or (key == "status" and value == "incomplete")
-                or (key == "reason" and at.endswith("details"))
-            ):
-                self._weigh_end(value, place)
-            elif (sign := find_marker(key, value, self._calls)) is not None and (self._is_end or sign.parts == CALL_PARTS):
-                self._unknowns.mark_parts(sign.parts, f"{place}: {sign.why}")
-
-    def _weigh_end(self, value: Json, place: str) -> None:
-        # Whether one that stopped to call tools called some, its reader knows: an answer may be given through a tool.
-        words = [word for word in (list_of(value) or [value]) if find_stop(word) != "tools"]
-        sign = find_stop_marker(words) if self._is_end else None
-        if sign is not None:
-            self._unknowns.mark_parts(sign.parts, f"{place}: {sign.why}")
+def _check_fields(
+    entry: dict[str, Any], at: str, calls: Sequence[ToolCall], unknowns: Unknowns, *, is_end: bool, answers: bool, depth: int = _DEPTH
+) -> None:
+    for key, value in entry.items():
+        # At the top only objects that are known to report on an answer are opened; below one of them all are.
+        if isinstance(value, dict) and depth and (key in _REPORTING or depth < _DEPTH) and key not in _READ:
+            _check_fields(value, f"{at}.{shorten(key, 40)}", calls, unknowns, is_end=is_end, answers=answers, depth=depth - 1)
+        elif value is None or not _may_report(key):
+            continue
+        elif (depth == _DEPTH or value is True) and reports_loss(key, value) and not (key == "partial" and "author" in entry):
+            unknowns.mark_parts(CONTENT_PARTS, f"{at}.{shorten(key, 40)}: messages are missing from the list")
+        elif not answers:
+            continue
+        elif (
+            to_snake_case(key) in STOP_FIELDS or (key == "status" and value == "incomplete") or (key == "reason" and at.endswith("details"))
+        ):
+            # Whether a model that stopped to call tools called some, its reader knows: an answer may be given through a tool.
+            words = [word for word in (list_of(value) or [value]) if find_stop(word) != "tools"]
+            marker = find_stop_marker(words) if is_end else None
+            if marker is not None:
+                unknowns.mark_parts(marker.parts, f"{at}.{key}: {marker.why}")
+        elif (marker := find_marker(key, value, calls)) is not None and (is_end or marker.parts == CALL_PARTS):
+            unknowns.mark_parts(marker.parts, f"{at}.{shorten(key, 40)}: {marker.why}")
 
 
 def _find_speaker(entry: dict[str, Any]) -> str | None:
@@ -130,17 +129,3 @@ def _find_speaker(entry: dict[str, Any]) -> str | None:
 
 def _is_others(speaker: str | None) -> bool:
     return speaker is not None and _OTHERS.match(speaker) is not None
-
-
-def _weigh_sources(key: str, value: Json, at: str, calls: Sequence[ToolCall], unknowns: Unknowns) -> None:
-    """Say that something was looked up, where sources of it stand beside an answer and no call tells of it."""
-    if any(_is_source(member) for member in list_of(value)) and not any(_LOOKED_UP.search(call.name) for call in calls):
-        unknowns.mark_parts(CALL_PARTS, f"{at}.{key}: sources were looked up, and no call here tells of it")
-
-
-def _is_source(member: Json) -> bool:
-    if isinstance(member, str):
-        return member.startswith(("http://", "https://"))
-    entry = dict_or_empty(member)
-    address = next((entry[key] for key in ("url", "uri", "url_citation", "file_citation") if entry.get(key)), None)
-    return address is not None

@@ -1,13 +1,12 @@
 """A conversation as messages of one common form, and the evidence it is.
 
 Readers of the providers' formats turn their messages into `Message`s; this puts them together. Results are attached to calls by id,
-else to the first unanswered call of that name. The text is that of the last assistant message; none, if that message has no
-text. A user message that nobody answered changes nothing about it. With more than one user message the conversation has turns,
-one for each.
+else to the first unanswered call of that name. The answer is the text of the last assistant message. With more than one user message the
+conversation has turns, one for each.
 
-What the messages do not tell is doubted: a result that answers no call shows that a call is missing; how a call without a result ended
-is unknown, and neither is the answer where a call is the last that the assistant had to say; tokens that some answers report and others
-do not make no sum. The model is the one that spoke last.
+A list that ends with a user message, an unanswered call or a tool result, or has no message of the agent at all, ends before the agent
+finished (rule e): the answer and further calls are unknown, and no earlier answer takes their place. A result that answers no call shows
+that a call is missing; how a call without a result ended is unknown; tokens that only some answers report make no sum.
 """
 
 from __future__ import annotations
@@ -26,11 +25,14 @@ from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 
 Role = Literal["user", "assistant", "tool", "system"]
-ENDS_WITH_CALL = "the messages end with a call of a tool: what was answered after it is not here"
+ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
+ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"
+ENDS_WITH_USER = "the messages end with what was said to the agent, before it answered"
+NO_AGENT = "no message of the agent is recorded"
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool answered."""
+    """What a tool returned."""
 
     id: str | None = None
     name: str | None = None
@@ -38,7 +40,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     error: Json = None
     kind: str | None = None
     tells_end: bool = False
-    """Whether it says in so many words that the call went well, or that it failed."""
+    """Whether it reports that the call succeeded, or that it failed."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     """The model that wrote it, where the message names it."""
     body: Json = None
-    """The answer in a given form, where it does not stand in the text."""
+    """The answer in a given form, where the text does not hold it."""
 
 
 class _Exchange:
@@ -60,10 +62,10 @@ class _Exchange:
 
     def __init__(self, asked: str | None) -> None:
         self.asked = asked
-        self.answered = False
         self.text: str | None = None
         self.body: Json = None
-        self.is_waiting = False
+        self.end: str | None = ENDS_WITH_USER
+        """Why this exchange ends before the agent finished."""
         self.calls: list[ToolCall] = []
         self.usage: list[Usage | None] = []
 
@@ -97,7 +99,7 @@ class _Pairing:
                 self._open.setdefault(key, deque()).append(index)
 
     def answer(self, result: ToolResult) -> None:
-        """Attach a result to its call; a result that nobody asked for shows that a call is missing."""
+        """Attach a result to its call; a result without a call shows that a call is missing."""
         place = self._by_id.get(result.id) if result.id is not None else None
         exchange, index = place or (self._exchange, self._find_first_open(result))
         if exchange is None or index is None:
@@ -112,7 +114,7 @@ class _Pairing:
         exchange.calls[index] = attach_result(exchange.calls[index], result)
 
     def close(self) -> None:
-        """Doubt how calls without a result ended: nothing more comes."""
+        """Mark how calls without a result ended: nothing more comes."""
         for call in self._waiting.values():
             self._unknowns.mark(
                 "tool_results", f"the call of {call.name}{f' ({call.id})' if call.id else ''} has no result in these messages"
@@ -134,7 +136,7 @@ def build_evidence(
 ) -> Evidence:
     """Return the evidence of a conversation; `usage` was reported for all of it.
 
-    Without `results_promised` the format may leave out what a tool answered although nothing went wrong.
+    Without `results_promised` the format may leave out the result of a tool although nothing went wrong.
     """
     pairing = _Pairing(unknowns)
     exchanges = _split_exchanges(messages, pairing)
@@ -143,10 +145,10 @@ def build_evidence(
     if usage is None:
         _mark_partial_usage(messages, unknowns)
     asked = [exchange for exchange in exchanges if exchange.asked is not None]
-    # A user message that nobody answered yet does not take the answer away.
-    last = next((exchange for exchange in reversed(exchanges) if exchange.answered), None)
-    if last is not None and last.is_waiting:
-        unknowns.mark("answer", ENDS_WITH_CALL)
+    last = exchanges[-1] if exchanges else None
+    end = last.end if last is not None else NO_AGENT
+    if end is not None:
+        unknowns.mark_parts(("answer", "tool_calls"), end)
     return Evidence(
         input=asked[0].asked if asked else None,
         text=last.text if last is not None else None,
@@ -161,7 +163,7 @@ def build_evidence(
 def _mark_partial_usage(messages: Sequence[Message], unknowns: Unknowns) -> None:
     spoken = [message.usage for message in messages if message.role == "assistant"]
     if None in spoken and any(usage is not None for usage in spoken):
-        unknowns.mark("usage", f"{spoken.count(None)} of {len(spoken)} answers of the model do not tell their tokens")
+        unknowns.mark("usage", f"{spoken.count(None)} of {len(spoken)} answers of the model do not report their tokens")
 
 
 def _split_exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange]:
@@ -171,24 +173,28 @@ def _split_exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Ex
             if not exchanges:
                 exchanges.append(_Exchange(None))
             current = exchanges[-1]
-            current.answered = True
-            current.text = message.text
-            current.body = message.body if message.body is not None else parse_json(message.text)
-            # Text beside a call that is still open was said before the tool ran, and cannot be the answer.
-            current.is_waiting = bool(message.calls) and (not message.text or _asks_still(message))
+            # Text next to a call that is still open was said before the tool ran, and cannot be the answer.
+            is_open = bool(message.calls) and _is_open(message)
+            current.end = (
+                ENDS_WITH_CALL if is_open else ENDS_WITH_RESULT if message.calls and not message.text and message.body is None else None
+            )
+            current.text = message.text if current.end is None else None
+            current.body = None if current.end is not None else message.body if message.body is not None else parse_json(message.text)
             for call in message.calls:
                 pairing.add(current, call)
             current.usage.append(message.usage)
         # After the calls: some formats keep call and result in one message.
         for result in message.results:
             pairing.answer(result)
+        if message.results and message.role != "assistant" and exchanges:
+            exchanges[-1].end, exchanges[-1].text, exchanges[-1].body = ENDS_WITH_RESULT, None, None
         if message.role == "user" and (message.text is not None or not message.results):
             exchanges.append(_Exchange(message.text or ""))
     return exchanges
 
 
-def _asks_still(message: Message) -> bool:
-    """Return whether a message asks for a tool whose answer may still come, so that its text is not the last word."""
+def _is_open(message: Message) -> bool:
+    """Return whether a message calls a tool whose result may still come."""
     ids = {result.id for result in message.results if result.id is not None}
     names = {result.name for result in message.results}
     return any(
@@ -211,7 +217,7 @@ def attach_result(call: ToolCall, result: ToolResult) -> ToolCall:
     """Return the call with its result or its error."""
     error, kind = result.error, result.kind
     if error is None and call.error is not None:
-        # Told twice: a failure stays one.
+        # Recorded twice: a failure stays one.
         error, kind = call.error, call.error_kind
     if error is None:
         error = mcp_error(result.value)

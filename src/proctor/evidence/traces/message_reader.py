@@ -1,49 +1,125 @@
 """Messages as spans carry them: of any provider, as a structure, as JSON text, or flattened into attributes.
 
-A span does not say whose messages it holds, and one trace may mix them, so every message and every part of one is read by its own
-shape. Nothing is passed over in silence: a role, a part or a member that is not understood and could carry an action is named in
-`Heard.strange`, and whoever asked must not conclude that nothing was said.
+A span does not say whose messages it holds, and one trace may mix them, so every message is read by its own shape with the reader that
+message lists use. What is not recognised and may act or speak is in `ParsedMessages.unrecognised`.
 """
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
+from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
 from proctor.evidence.shared.conversation import Message, Role, ToolResult
-from proctor.evidence.traces.message_parts import Parts, carries_result, decode_parts, describe_members, is_part, list_calls, read_call
-from proctor.evidence.traces.message_vocabulary import (
-    ALONE,
-    CALL_LISTS,
-    EVENT_ROLES,
-    HOSTED_SUFFIXES,
-    MESSAGE_KEYS,
-    PARTS,
-    ROLES,
-    WITHHELD,
-    WORDS,
-)
-from proctor.evidence.traces.python_reprs import PRINTED
-from proctor.evidence.traces.results import read_tool_message
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of
+from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.values.access import dict_or_empty, find_first
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.model.show import shorten
+from proctor.model.show import shorten, show
+
+EVENT_ROLES = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+    "gen_ai.choice": "assistant",
+}
+SPAN = Dialect(is_span=True)
+WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "***", "REDACTED"))
+"""What instrumentations write in place of a text that must not be recorded."""
+PRINTED = (
+    *("ResponseFunction", "ResponseCustomTool", "ResponseOutput", "ResponseComputer", "ResponseCode", "ResponseFile"),
+    "McpCall(",
+)
+"""How items of OpenAI's Responses begin when Python prints them."""
+_LONGEST = 20_000
+"""Characters of a printed object; Python's own parser reads it, which is slow."""
+_ALONE = CALLS | RESULTS | SILENT | GAPS
+"""Kinds that a block may have where it stands in place of a message."""
+_OF_ONE_MESSAGE = frozenset(
+    ("text", "output_text", "input_text", "refusal", "summary_text", "tool_call", "tool_use", "tool_result", "tool_call_response")
+)
+"""Kinds of blocks that, listed without roles, belong to one message."""
+_CALL_LISTS = (*CALL_LISTS, "tool_call_chunks")
+_OPENING = ("[", "{")
+_PLAIN_FIELDS = frozenset(("role", "parts", "finish_reason"))
+"""The fields of a message by the convention of OpenTelemetry."""
+_MORE_THAN_WORDS = (*PRINTED, "[", "{")
+"""How a text begins that may hold an object or a conversation."""
 
 
-class Heard:
-    """The messages in one place of a trace, and what was not understood of them."""
+class SpanDraft(Draft):
+    """One message of a span while its blocks are read."""
 
-    __slots__ = ("_only_messages", "ends", "has_bare_text", "messages", "strange")
+    __slots__ = ("bare",)
+
+    def __init__(self, role: Role, at: str, unknowns: Unknowns) -> None:
+        super().__init__(role, at, unknowns, SPAN)
+        self.bare = 0
+        """Blocks that only say that there was a call; OpenInference lists the calls themselves next to them."""
+
+    def add_text(self, value: Json, at: str) -> None:
+        """Add a text, unless it is an object as Python prints it."""
+        if isinstance(value, str) and value.startswith(PRINTED):
+            part = parse_printed_object(value)
+            if part is None or not isinstance(part.get("type"), str):
+                self.mark_unrecognised("an object as Python prints it")
+            else:
+                self.add_block(part, at)
+            return
+        super().add_text(value, at)
+        # The text stays, as the answer may well be JSON. But a message inside a message may be a call that is not read.
+        if isinstance(value, str) and value.startswith("{"):
+            inner = dict_or_empty(decode_container(value))
+            if inner and (_is_message(inner) or "tool_calls" in inner or isinstance(inner.get("message"), dict)):
+                self.mark_unrecognised("a message inside the text of a message")
+
+    def add_block(self, block: Json, at: str) -> None:
+        """Add one block; OpenInference puts each under a name of its own."""
+        if isinstance(block, dict):
+            block = dict_or_empty(block.get("message_content")) or block
+            if block.keys() == {"type"} and block["type"] in ("tool_use", "tool_call", "function"):
+                self.bare += 1
+                return
+        super().add_block(block, at)
+
+    def mark_unrecognised(self, what: str) -> None:
+        """Mark calls and answer as unknown because something was not recognised."""
+        self.unknowns.mark_unrecognised((*CALL_PARTS, "answer"), f"{self.at}: {what}")
+
+    def build(self) -> Message:
+        """Return the message, without a text that only stands in for one."""
+        if self.bare > len(self.calls):
+            self.mark_unrecognised("a call of which nothing else is recorded")
+        if "".join(self.texts) in WITHHELD:
+            self.texts.clear()
+        return super().build()
+
+
+class ParsedMessages:
+    """The messages in one place of a trace, and what was not recognised of them."""
+
+    __slots__ = ("_only_messages", "ends", "has_bare_text", "messages", "unknowns")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.strange: list[str] = []
+        self.unknowns = Unknowns()
         self.ends: list[str] = []
-        """Why the messages of a model ended, in lower case, as far as they say; an empty word where they broke off."""
+        """Why the messages of a model ended, in lower case, as far as they say; an empty word where they were cut."""
         self.has_bare_text = False
         """Whether a text may stand where a message should."""
         self._only_messages = False
+
+    @property
+    def unrecognised(self) -> list[str]:
+        """What was not recognised and may act or speak."""
+        return list(dict.fromkeys(why for part, why in self.unknowns.unknown.items() if part in (*CALL_PARTS, "answer")))
+
+    def _mark(self, what: str) -> None:
+        self.unknowns.mark_unrecognised((*CALL_PARTS, "answer"), what)
 
     def read(self, value: Json, role: Role) -> None:
         """Read messages in any known form; `role` is the speaker if they do not name one."""
@@ -57,15 +133,15 @@ class Heard:
         elif isinstance(value, dict):
             self._read_object(value, role)
         elif value is not None:
-            self.strange.append(f"messages that are {as_text(value)}")
+            self._mark(f"messages that are {as_text(value)}")
 
     def read_messages(self, value: Json, role: Role) -> None:
-        """Read a place where only messages stand, so that a bare text is not a message."""
+        """Read a place that only holds messages, so that a bare text is not a message."""
         self._only_messages = True
         self.read(value, role)
         held = decode_container(value)
         if isinstance(held, str) or (isinstance(held, list) and any(isinstance(entry, str) for entry in held)):
-            self.strange.append("a text in place of a message")
+            self._mark("a text in place of a message")
 
     def _read_list(self, entries: list[Any], role: Role) -> None:
         texts = sum(isinstance(entry, str) for entry in entries)
@@ -75,15 +151,15 @@ class Heard:
             self.messages.append(Message(role=ROLES[entries[0].lower()], text=entries[1]))
             return
         # A list that begins with a message is neither of the next two, and nearly all lists do.
-        other = bool(entries) and not _begins_with_message(entries)
-        if other and all(is_part(entry) for entry in entries):
+        other = bool(entries) and not (isinstance(entries[0], dict) and "role" in entries[0])
+        if other and all(_is_part(entry) for entry in entries):
             self._read_message({"role": role, "parts": entries}, role)
             return
         if other and all(isinstance(entry, list) for entry in entries) and not _is_pair(entries[0]):
             self._read_list(entries[0], role)  # A batch: the first of its conversations.
             return
         if 0 < texts < len(entries):
-            self.strange.append("a list of texts and other things")
+            self._mark("a list of texts and other things")
         for entry in entries:
             entry = decode_container(entry)
             if isinstance(entry, dict):
@@ -93,7 +169,7 @@ class Heard:
             elif isinstance(entry, str):
                 self.messages.append(Message(role=role, text=entry))
             elif entry is not None:
-                self.strange.append(f"a message that is {as_text(entry)}")
+                self._mark(f"a message that is {as_text(entry)}")
 
     def _read_object(self, value: dict[str, Any], role: Role) -> None:
         if self._read_plain_message(value):
@@ -104,7 +180,7 @@ class Heard:
         elif value.get("kind") in ("request", "response") and isinstance(value.get("parts"), list):
             self._read_pydantic(value["parts"], "user" if value["kind"] == "request" else "assistant")
         elif isinstance(value.get("choices"), list):
-            # The first choice is read as the answer; that there are others is counted in `Step.choices`, and doubted.
+            # The first choice is read as the answer; that there are others is counted in `Step.choices`.
             for choice in map(dict_or_empty, value["choices"][:1]):
                 self.read(find_first(choice, "message", "delta"), "assistant")
         elif isinstance(value.get("candidates"), list):
@@ -117,15 +193,15 @@ class Heard:
         elif _is_message(value):
             self._read_message(value, role)
         elif not self._read_holder(value, role):
-            self.strange.append(f"an object with {describe_members(value)}")
+            self._mark(f"an object with {_describe_fields(value)}")
 
     def _read_plain_message(self, value: dict[str, Any]) -> bool:
         """Read a message of texts alone, which most are, in a fifth of the time; return False and read nothing if it is any other."""
-        if not _PLAIN_MEMBERS.issuperset(value):
+        if not _PLAIN_FIELDS.issuperset(value):
             return False
         word, parts = value.get("role"), value.get("parts")
         role = ROLES.get(word) if type(word) is str else None
-        # Whoever speaks right after a call may tell its result.
+        # A message right after a call may be its result.
         if role is None or role == "tool" or type(parts) is not list or (self.messages and self.messages[-1].calls):
             return False
         texts: list[str] = []
@@ -164,14 +240,14 @@ class Heard:
             if isinstance(value["message"], str):
                 self.has_bare_text = True
                 if self._only_messages:
-                    self.strange.append("a text in place of a message")
+                    self._mark("a text in place of a message")
             self.read(value["message"], role)
             return True
         if isinstance(value.get("prompt"), str):
             self.messages.append(Message(role=role, text=value["prompt"]))
             return True
-        if any(isinstance(value.get(key), list) for key in (*CALL_LISTS, "content")) or any(
-            isinstance(value.get(key), str) for key in WORDS
+        if any(isinstance(value.get(key), list) for key in (*_CALL_LISTS, "content")) or any(
+            isinstance(value.get(key), str) for key in ("text", "content")
         ):
             self._read_message(value, role)
             return True
@@ -179,18 +255,18 @@ class Heard:
 
     def _read_pydantic(self, parts: list[Any], role: Role) -> None:
         """Read a message of Pydantic AI, whose parts have roles of their own."""
-        built = Parts(self.strange)
+        draft = self._draft("tool" if role == "user" else "assistant")
         for part in map(dict_or_empty, parts):
             kind = part.get("part_kind")
             if kind in ("user-prompt", "system-prompt"):
-                inner = Parts(self.strange)
-                inner.add_all(part.get("content"))
-                self.messages.append(inner.build_message("user" if kind == "user-prompt" else "system"))
+                inner = self._draft("user" if kind == "user-prompt" else "system")
+                inner.add_content(part.get("content"), inner.at)
+                self.messages.append(inner.build())
             else:
-                built.add(part)
-        if built.text_parts or built.calls or built.results:
-            # Pydantic AI puts the results of tools into the request beside the words of the user; what is left are these.
-            self.messages.append(built.build_message("tool" if role == "user" else "assistant"))
+                draft.add_block(part, draft.at)
+        if draft.texts or draft.calls or draft.results:
+            # Pydantic AI puts the results of tools into the request next to what the user said.
+            self.messages.append(draft.build())
 
     def _read_generations(self, generations: list[Any]) -> None:
         first = generations[0] if generations else None
@@ -200,43 +276,50 @@ class Heard:
             elif isinstance(generation.get("text"), str):
                 self.messages.append(Message(role="assistant", text=generation["text"]))
             else:
-                self.strange.append(f"a generation with {describe_members(generation)}")
+                self._mark(f"a generation with {_describe_fields(generation)}")
+
+    def _draft(self, role: Role) -> SpanDraft:
+        return SpanDraft(role, f"message {len(self.messages)}", self.unknowns)
 
     def _read_message(self, message: dict[str, Any], default: Role) -> None:
         """Read one message of any provider."""
         message = dict_or_empty(message.get("message")) or message if "role" not in message else message
         kind = str(message.get("type", "")).lower()
-        if kind in ALONE or kind.endswith(HOSTED_SUFFIXES):
-            built = Parts(self.strange)
-            built.add(message)
-            self.messages.append(built.build_message("tool" if built.results and not built.calls else "assistant"))
+        if kind in _ALONE or kind.endswith(HOSTED_SUFFIXES):
+            draft = self._draft("assistant")
+            draft.add_block(message, draft.at)
+            draft.role = "tool" if draft.results and not draft.calls else "assistant"
+            self.messages.append(draft.build())
             return
-        role = self._find_role(message, default)
+        draft = self._draft(self._find_role(message, default))
         if "finish_reason" in message:
             self.ends.append(str(message["finish_reason"] or "").lower())
-        built = Parts(self.strange)
-        if role == "tool" and not any(carries_result(part) for part in list_of(decode_container(find_first(message, "parts", "content")))):
-            built.results.append(read_tool_message(message))
-        else:
-            built.add_all(decode_parts(find_first(message, *PARTS)))
-            if "parts" in message and (
-                isinstance(message["parts"], str) or any(isinstance(part, str) for part in list_of(message["parts"]))
-            ):
-                self.strange.append("a part that is a bare text")
-            if role == "user" and self._read_conversation_in(built):
-                return
-            self._add_listed_calls(message, built)
-        self._look_for_more(message, built, role)
-        said = built.build_message(role)
-        before = self.messages[-1] if self.messages else None
-        if role == "user" and said.text is not None and not said.results and before is not None and before.calls and not before.results:
+        if isinstance(message.get("function_call_name"), str) and not message.get("function_call"):
+            # OpenInference flattens OpenAI's oldest form into two attributes.
+            old = {"name": message["function_call_name"], "arguments": message.get("function_call_arguments_json")}
+            message = {**message, "function_call": old}
+        fill(draft, message)
+        parts = message.get("parts")
+        if isinstance(parts, str) or (isinstance(parts, list) and any(isinstance(part, str) for part in parts)):
+            draft.mark_unrecognised("a part that is a bare text")
+        if draft.role == "user" and self._read_conversation_in(draft):
+            return
+        said, before = draft.build(), self.messages[-1] if self.messages else None
+        if (
+            said.role == "user"
+            and said.text is not None
+            and not said.results
+            and before is not None
+            and before.calls
+            and not before.results
+        ):
             # Nobody can speak between a call and its result: this is the result, written as if the user had said it.
             said = Message(role="tool", results=(ToolResult(value=decode_container(said.text)),))
         self.messages.append(said)
 
-    def _read_conversation_in(self, built: Parts) -> bool:
+    def _read_conversation_in(self, draft: Draft) -> bool:
         """Read a whole conversation that an instrumentation wrote as the text of one message."""
-        text = built.text_parts[0] if len(built.text_parts) == 1 and not built.calls and not built.results else ""
+        text = draft.texts[0] if len(draft.texts) == 1 and not draft.calls and not draft.results else ""
         entries = decode_container(text) if text.startswith("[{") else None
         if not isinstance(entries, list) or not all(isinstance(entry, dict) and _is_message(entry) for entry in entries):
             return False
@@ -244,102 +327,74 @@ class Heard:
         return True
 
     def _find_role(self, message: dict[str, Any], default: Role) -> Role:
-        word = message.get("role")
-        if isinstance(word, dict):
-            word = word.get("value") or word.get("label")
+        word = read_role(message)
         if not isinstance(word, str):
             word = EVENT_ROLES.get(str(message.get("event.name"))) or message.get("type")
         if word is None or str(word).lower() in ("message", ""):
             return "tool" if "tool_call_id" in message else default
-        # The member of an enumeration may be printed with its class: `MessageRole.USER`.
-        known = ROLES.get(str(word).lower().rpartition(".")[2])
+        known = find_role(str(word))
         if known is not None:
             return known
         if "tool_call_id" in message:
             return "tool"
-        if any(message.get(key) for key in CALL_LISTS):
+        if any(message.get(key) for key in _CALL_LISTS):
             return "assistant"  # Traceloop writes `unknown` for the pieces of a stream; nobody else calls tools.
         # Langfuse names the tool in place of the role. Calls of a message are read whatever its role is.
         if not any(call.name == word for before in self.messages for call in before.calls):
-            self.strange.append(f"the role {shorten(str(word), 60)!r}")
+            self._mark(f"unrecognised role {show(shorten(str(word), 60))}")
         return "tool" if default == "user" else default
 
-    def _add_listed_calls(self, message: dict[str, Any], built: Parts) -> None:
-        found = [call for key in CALL_LISTS if key in message for call in list_calls(message[key], self.strange)]
-        if not found:
-            # LangChain keeps the provider's own spelling of the same calls there.
-            found = list_calls(dict_or_empty(message.get("additional_kwargs")).get("tool_calls"), self.strange)
-        # Instrumentations tell a call among the parts and once more in the list of calls.
-        known = {call.id for call in built.calls if call.id is not None}
-        for entry in found:
-            call = read_call(entry, self.strange)
-            if call is not None and (call.id is None or call.id not in known):
-                built.calls.append(call)
-                if call.id is not None:
-                    known.add(call.id)
-        # OpenAI's form before there were `tool_calls`; OpenInference flattens it into two attributes.
-        legacy = dict_or_empty(message.get("function_call"))
-        if not legacy and isinstance(message.get("function_call_name"), str):
-            legacy = {"name": message["function_call_name"], "arguments": message.get("function_call_arguments_json")}
-        if legacy and not built.calls:
-            call = read_call(legacy, self.strange)
-            if call is not None:
-                built.calls.append(call)
 
-    def _look_for_more(self, message: dict[str, Any], built: Parts, role: Role) -> None:
-        """Note members that are not understood and could carry what an agent did."""
-        if built.bare > len(built.calls):
-            self.strange.append("a call of which nothing else is told")
-        for key, value in message.items():
-            if key in MESSAGE_KEYS:
-                continue
-            empty = not built.text_parts and not built.calls and not built.results
-            if (isinstance(value, (dict, list)) and value) or (role in ("assistant", "tool") and empty and value not in (None, "", False)):
-                self.strange.append(f"{shorten(key, 60)!r} of a message")
-
-
-class Hearings:
+class MessageCache:
     """Reads the messages of one trace, each text once: the spans around a request repeat what it was given and what it said.
 
-    What is returned is shared, so nobody may change it.
+    What is returned is shared, so it must not be changed.
     """
 
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, Role], Heard] = {}
+        self._known: dict[tuple[str, Role], ParsedMessages] = {}
 
-    def read(self, value: Json, role: Role) -> Heard:
+    def read(self, value: Json, role: Role) -> ParsedMessages:
         """Return the messages in any known form; `role` is the speaker if they do not name one."""
         # Only texts of structures: anything else has nothing to compare by, or is read at once.
         text = value if isinstance(value, str) and value[:1] in _OPENING else None
-        heard = self._known.get((text, role)) if text is not None else None
-        if heard is None:
-            heard = Heard()
-            heard.read(value, role)
+        parsed = self._known.get((text, role)) if text is not None else None
+        if parsed is None:
+            parsed = ParsedMessages()
+            parsed.read(value, role)
             if text is not None:
-                self._known[text, role] = heard
-        return heard
+                self._known[text, role] = parsed
+        return parsed
 
-    def read_messages(self, value: Json, role: Role) -> Heard:
-        """Return the messages of a place where only messages stand, so that a bare text is not a message."""
-        heard = self.read(value, role)
+    def read_messages(self, value: Json, role: Role) -> ParsedMessages:
+        """Return the messages of a place that only holds messages, so that a bare text is not a message."""
+        parsed = self.read(value, role)
         # Only a bare text is read differently here, so that nothing else is read twice.
-        if heard.has_bare_text:
-            heard = Heard()
-            heard.read_messages(value, role)
-        return heard
+        if parsed.has_bare_text:
+            parsed = ParsedMessages()
+            parsed.read_messages(value, role)
+        return parsed
 
 
-_OPENING = ("[", "{")
-_PLAIN_MEMBERS = frozenset(("role", "parts", "finish_reason"))
-"""The members of a message by the convention of OpenTelemetry."""
-_MORE_THAN_WORDS = (*PRINTED, "[{")
-"""How a text begins that may hold an object or a conversation."""
+def read_result(part: dict[str, Any]) -> ToolResult:
+    """Read what a tool returned, in any spelling."""
+    draft = SpanDraft("tool", "result", Unknowns())
+    draft.add_result(part, "result")
+    return draft.results[0]
 
 
-def _begins_with_message(entries: list[Any]) -> bool:
-    return isinstance(entries[0], dict) and "role" in entries[0]
+def _is_part(entry: Json) -> bool:
+    """Return whether a bare entry of a list is a block of one message rather than a message."""
+    part = dict_or_empty(entry)
+    if not part or "role" in part or "message" in part:
+        return False
+    word = part.get("type", part.get("block_type"))
+    if word is not None:
+        return str(word).lower() in _OF_ONE_MESSAGE and "kwargs" not in part
+    keys = (*KEYED_CALLS, *KEYED_RESULTS)
+    return any(isinstance(part.get(key), dict) for key in keys) or set(part) <= {"text", "annotations"}
 
 
 def _is_pair(entry: Json) -> bool:
@@ -352,7 +407,7 @@ def _is_message(value: dict[str, Any]) -> bool:
     kind = str(value.get("type", "")).lower()
     if kind in ROLES or kind == "message":
         return "content" in value or "tool_calls" in value
-    return kind in ALONE or (bool(kind) and kind.endswith(HOSTED_SUFFIXES))
+    return kind in _ALONE or (bool(kind) and kind.endswith(HOSTED_SUFFIXES))
 
 
 def _read_constructor(value: dict[str, Any]) -> dict[str, Any] | None:
@@ -363,3 +418,21 @@ def _read_constructor(value: dict[str, Any]) -> dict[str, Any] | None:
     if isinstance(value.get("data"), dict) and str(value.get("type")).lower() in ROLES:
         return {**value["data"], "role": value["type"]}
     return None
+
+
+def _describe_fields(value: dict[str, Any]) -> str:
+    return "the fields " + ", ".join(shorten(repr(key), 40) for key in list(value)[:6]) if value else "no fields"
+
+
+def parse_printed_object(text: str) -> dict[str, Any] | None:
+    """Return the fields of an object that Python printed (None for fields that are objects), or None if it cannot be read."""
+    if len(text) > _LONGEST:
+        return None
+    # Parsed, never run: a trace is somebody else's text. Python's parser answers too deep a nesting with a `MemoryError`.
+    try:
+        call = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if not isinstance(call, ast.Call) or call.args:
+        return None
+    return {word.arg: word.value.value if isinstance(word.value, ast.Constant) else None for word in call.keywords if word.arg is not None}

@@ -14,7 +14,7 @@ from proctor.evidence.traces import vocabulary_scopes as scopes
 from proctor.evidence.traces.attribute_values import decode_attribute, has_beginning, unflatten
 from proctor.evidence.traces.events import read_event_message
 from proctor.evidence.traces.kind import find_kind
-from proctor.evidence.traces.message_reader import Heard, Hearings
+from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages
 from proctor.evidence.traces.offered_tools import is_hosted, list_offered_tools
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
@@ -43,7 +43,7 @@ class Step:
 
     __slots__ = ("_hearings", "_usage", "choices", "finish", "given", "is_whole", "kind", "said", "span", "strange")
 
-    def __init__(self, span: Span, hearings: Hearings) -> None:
+    def __init__(self, span: Span, hearings: MessageCache) -> None:
         self.span = span
         self._hearings = hearings
         self.kind = find_kind(span)
@@ -169,9 +169,9 @@ class Step:
             if not heard.messages:
                 # No messages at all: another thing under the same name, or nothing that anybody understood.
                 if only and decode_container(value) != {}:
-                    self.strange.extend(heard.strange)
+                    self.strange.extend(heard.unrecognised)
                 continue
-            self.strange.extend(heard.strange)
+            self.strange.extend(heard.unrecognised)
             self._note_ends(heard, role)
             return heard.messages
         # Flattened attributes are tried last: building them anew costs a walk over all attributes.
@@ -180,14 +180,14 @@ class Step:
             if entries:
                 if prefix == "gen_ai.prompt":
                     entries = [_with_role(entry) for entry in entries]
-                heard = Heard()
+                heard = ParsedMessages()
                 heard.read(entries, role)
-                self.strange.extend(heard.strange)
+                self.strange.extend(heard.unrecognised)
                 self._note_ends(heard, role)
                 return heard.messages
         return None
 
-    def _note_ends(self, heard: Heard, role: Role) -> None:
+    def _note_ends(self, heard: ParsedMessages, role: Role) -> None:
         """Keep why the model stopped where its messages say so."""
         if role != "assistant" or not heard.ends:
             return
@@ -210,10 +210,10 @@ class Step:
             [dict_or_empty(choice).get("finish_reason") for choice in choices] or [raw.get("status")] if "output" in raw or choices else []
         )
         self.finish |= {str(word or "").lower() for word in told if word or raw.get("object") == "chat.completion.chunk"}
-        heard = Heard()
+        heard = ParsedMessages()
         heard.read(raw, "assistant")
         # A raw answer that is not wholly understood must not replace messages that are.
-        if not heard.messages or heard.strange:
+        if not heard.messages or heard.unrecognised:
             return
         # A list of blocks or items: what the provider itself ran would stand among them.
         self.is_whole = any(isinstance(raw.get(key), list) for key in ("content", "output"))
@@ -228,9 +228,9 @@ class Step:
         calls = decode_attribute(attributes, names.SAID_CALLS[0])
         if text is None and calls is None:
             return None
-        heard = Heard()
+        heard = ParsedMessages()
         heard.read({"role": "assistant", "content": text, "tool_calls": calls}, "assistant")
-        self.strange.extend(heard.strange)
+        self.strange.extend(heard.unrecognised)
         return heard.messages
 
     def _read_details(self, events: tuple[SpanEvent, ...]) -> None:
@@ -241,16 +241,16 @@ class Step:
             for key, role in (("gen_ai.input.messages", "user"), ("gen_ai.output.messages", "assistant")):
                 if held.get(key) is None:
                     continue
-                heard = Heard()
+                heard = ParsedMessages()
                 heard.read(held[key], "user" if role == "user" else "assistant")
-                self.strange.extend(heard.strange)
+                self.strange.extend(heard.unrecognised)
                 if role == "user":
                     self.given = heard.messages if self.given is None else self.given
                 else:
                     self.said = heard.messages if self.said is None else self.said
 
     def _read_events(self, events: tuple[SpanEvent, ...]) -> None:
-        given, said = Heard(), Heard()
+        given, said = ParsedMessages(), ParsedMessages()
         for event in events:
             content = read_event_message(event)
             if content is None:
@@ -259,7 +259,7 @@ class Step:
                 said.read(content, "assistant")
             else:
                 given.read(content, "user")
-        self.strange.extend((*given.strange, *said.strange))
+        self.strange.extend((*given.unrecognised, *said.unrecognised))
         if self.given is None and given.messages:
             self.given = given.messages
         if self.said is None and said.messages:
@@ -268,10 +268,10 @@ class Step:
     def _read_both(self, value: Json) -> None:
         entries = list_of(decode_container(value))
         chosen = [entry for entry in entries if dict_or_empty(entry).get("event.name") == "gen_ai.choice"]
-        heard, said = Heard(), Heard()
+        heard, said = ParsedMessages(), ParsedMessages()
         heard.read([entry for entry in entries if entry not in chosen], "user")
         said.read(chosen, "assistant")
-        self.strange.extend((*heard.strange, *said.strange))
+        self.strange.extend((*heard.unrecognised, *said.unrecognised))
         messages = heard.messages
         # Without an event of a choice nothing marks the answer: it is what the assistant says behind everything else.
         while not chosen and messages and messages[-1].role == "assistant":

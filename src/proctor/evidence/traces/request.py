@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proctor.evidence.otlp.spans import Span
+from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.traces import vocabulary as names
 from proctor.evidence.traces import vocabulary_scopes as scopes
-from proctor.evidence.traces.message_vocabulary import HOSTED
 from proctor.evidence.traces.model_span import Step, find_last_spoken
 from proctor.evidence.traces.offered_tools import has_schema, list_offered_tools
 from proctor.model.evidence import ToolCall, Usage

@@ -9,8 +9,8 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.traces import vocabulary as names
 from proctor.evidence.traces.attribute_values import decode_attribute
+from proctor.evidence.traces.message_reader import read_result
 from proctor.evidence.traces.model_span import find_duration_ms
-from proctor.evidence.traces.results import read_result
 from proctor.evidence.values.access import dict_or_empty, find_first, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.near_miss import is_misspelt

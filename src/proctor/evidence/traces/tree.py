@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from proctor.evidence.otlp.spans import Span, is_event_only
-from proctor.evidence.traces.message_reader import Hearings
+from proctor.evidence.traces.message_reader import MessageCache
 from proctor.evidence.traces.model_span import Step, only_begins
 from proctor.evidence.traces.token_usage import read_span_usage
 from proctor.evidence.traces.values import find_input_text, read_output
@@ -32,7 +32,7 @@ class SpanTree:
         spans = [span for span in spans if span.parent_id is not None or not only_begins(span)] or spans
         # One span without a time would sort to the front; then the order of the list is the better guess.
         self.spans = sorted(spans, key=_get_start) if all(map(_get_start, spans)) else list(spans)
-        self.hearings = Hearings()
+        self.hearings = MessageCache()
         self.steps = {span.id: Step(span, self.hearings) for span in self.spans}
         self._by_kind: dict[str | None, list[Span]] = {}
         for span in self.spans:

@@ -18,7 +18,7 @@ from proctor.evidence.traces.attributes import could_be_said, find_misread_attri
 from proctor.evidence.traces.events import list_strange_events
 from proctor.evidence.traces.join_calls import Joined, Made
 from proctor.evidence.traces.kind import find_sign_of_work
-from proctor.evidence.traces.message_reader import Hearings
+from proctor.evidence.traces.message_reader import MessageCache
 from proctor.evidence.traces.request import HOSTED, Exchange
 from proctor.evidence.traces.tool_span import has_torn_arguments, is_named_tool
 from proctor.evidence.traces.tree import SpanTree
@@ -71,14 +71,14 @@ def mark_spans(tree: SpanTree, unknowns: Unknowns, *, canonical: bool) -> None:
             unknowns.mark_parts(_list_parts(told), f"{show(key)} of the span {show(span.name)} is not understood")
 
 
-def _find_strange_message(span: Span, hearings: Hearings) -> str | None:
+def _find_strange_message(span: Span, hearings: MessageCache) -> str | None:
     """Return the first thing not understood in the messages that an agent or a step around it received and returned."""
     for key, role in _MESSAGES.items():
         value = span.attributes.get(key)
         if value is not None:
             heard = hearings.read_messages(value, role)
-            if heard.strange:
-                return heard.strange[0]
+            if heard.unrecognised:
+                return heard.unrecognised[0]
             if names.KIND_NAMES.isdisjoint(span.attributes) and any(message.calls for message in heard.messages):
                 return "a call"
     return None

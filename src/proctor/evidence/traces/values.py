@@ -6,7 +6,7 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.conversation import Role
 from proctor.evidence.traces import vocabulary as names
 from proctor.evidence.traces.attribute_values import decode_attribute
-from proctor.evidence.traces.message_reader import Heard, Hearings
+from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages
 from proctor.evidence.traces.model_span import find_last_spoken
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of
 from proctor.evidence.values.json_bytes import decode_container
@@ -54,7 +54,7 @@ def _find_first_value(span: Span, keys: tuple[str, ...]) -> tuple[Json, Json]:
     return None, None
 
 
-def find_input_text(span: Span, hearings: Hearings) -> str | None:
+def find_input_text(span: Span, hearings: MessageCache) -> str | None:
     """Return what was asked, where a span says it in words: the last thing a user said in it."""
     heard = _read_event_messages(span, said=False) if span.events else None
     if heard is None:
@@ -73,7 +73,7 @@ def find_input_text(span: Span, hearings: Hearings) -> str | None:
     return asked[-1] if asked else None
 
 
-def read_output(span: Span, hearings: Hearings) -> tuple[str | None, bool]:
+def read_output(span: Span, hearings: MessageCache) -> tuple[str | None, bool]:
     """Return the answer a span carries, in words, and whether words or messages are all that it gave back."""
     value, written = _find_output(span)
     messages = _read_messages(value, written, "assistant", hearings)
@@ -87,7 +87,7 @@ def read_output(span: Span, hearings: Hearings) -> tuple[str | None, bool]:
     return (value if value is None or isinstance(value, str) else _find_answer(value, 0)), in_words
 
 
-def find_handed_on_text(span: Span, hearings: Hearings) -> str | None:
+def find_handed_on_text(span: Span, hearings: MessageCache) -> str | None:
     """Return the last thing a user said in messages that a step gives to the next one."""
     value = decode_output(span)
     held = find_first(value, "input", "messages") if isinstance(value, dict) else value
@@ -96,8 +96,8 @@ def find_handed_on_text(span: Span, hearings: Hearings) -> str | None:
     return asked[-1] if asked else None
 
 
-def _read_event_messages(span: Span, *, said: bool) -> Heard | None:
-    heard = Heard()
+def _read_event_messages(span: Span, *, said: bool) -> ParsedMessages | None:
+    heard = ParsedMessages()
     for event in span.events:
         if said and event.name in names.EVENT_SAID:
             content = decode_container(find_first(event.attributes, "message", "body", "content", "gen_ai.completion"))
@@ -108,7 +108,7 @@ def _read_event_messages(span: Span, *, said: bool) -> Heard | None:
     return heard if heard.messages else None
 
 
-def _read_messages(value: Json, written: Json, role: Role, hearings: Hearings) -> Heard | None:
+def _read_messages(value: Json, written: Json, role: Role, hearings: MessageCache) -> ParsedMessages | None:
     """Return the messages that a value holds, which may be written as text, or None if it is something else."""
     inner = written
     if isinstance(value, dict):
@@ -153,7 +153,7 @@ def _find_answer(value: Json, depth: int) -> str | None:
         return _find_answer(value[-1], depth + 1) if value else None
     members = dict_or_empty(value)
     if list_of(members.get("blocks")):
-        heard = Heard()
+        heard = ParsedMessages()
         heard.read(members, "assistant")
         return find_last_spoken(heard.messages)
     for key in _ANSWER_KEYS:

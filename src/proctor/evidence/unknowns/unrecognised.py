@@ -70,7 +70,9 @@ def is_call(value: Json) -> bool:
         return False
     function = value.get("function")
     if isinstance(function, dict):
-        return "name" in function and _DECLARED.isdisjoint(function) and not _is_schema(function.get("parameters"))
+        # Some write the null description of a tool into its calls.
+        is_declared = not _DECLARED.isdisjoint(function) or _is_schema(function.get("parameters"))
+        return "name" in function and ("arguments" in function or not is_declared)
     if not any(isinstance(value.get(key), str) for key in TOOL_NAMES):
         return False
     return _DECLARED.isdisjoint(value) and any(key in value and not _is_schema(value[key]) for key in PASSED)

@@ -1,0 +1,697 @@
+"""Blocks of messages in the words of every provider and framework: one table for message lists and for spans.
+
+A block is known by its kind (`type`, `part_kind`, ...) or by a key of its own (`toolUse`, `functionCall`). The kind says what to do:
+
+    text       it was said
+    call       a model asked for a tool; `hosted` for a tool that the provider runs itself and names by the kind
+    result     what a tool returned
+    silent     reasoning, files, sources
+    gap        it stands for messages that are not in the list: a compaction, a reference
+
+A kind that is not in the table is unrecognised (`unrecognised.py`). Fields of a block that are not read are ignored and listed.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments, says_error
+from proctor.evidence.shared.conversation import Message, Role, ToolResult
+from proctor.evidence.shared.spoken_calls import call_in_words
+from proctor.evidence.shared.truncated_conversations import mark_earlier, mark_end
+from proctor.evidence.shared.usage import read_usage
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.endings import find_stop, read_status, to_snake_case
+from proctor.evidence.unknowns.fields import CONTENT_PARTS
+from proctor.evidence.unknowns.markers import is_redacted
+from proctor.evidence.unknowns.unrecognised import check_fields, holds_text, list_unrecognised, mark_kind
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
+from proctor.evidence.values.json_bytes import decode_container, decode_embedded
+from proctor.evidence.values.near_miss import is_misspelt
+from proctor.evidence.values.text import as_text
+from proctor.model.account import CALL_PARTS, Part
+from proctor.model.evidence import Json, ToolCall, Usage
+from proctor.model.show import kind_of, show
+
+Action = Literal["text", "call", "hosted", "new_call", "result", "silent", "gap", "tool", "usage", "error"]
+
+KIND_KEYS = ("type", "$type", "part_kind", "block_type", "content_type", "kind")
+TEXTS = split_words("text output_text input_text refusal summary_text user_prompt system_prompt")
+CALLS = split_words(
+    """
+    tool_call tool_use tooluse toolcall function_call function custom custom_tool_call mcp_call hosted_tool_call builtin_tool_call
+    server_tool_call server_tool_use mcp_tool_use invalid_tool_call tool_call_chunk server_tool_call_chunk mcp_server_tool_call
+    tool_invocation dynamic_tool input_json_delta null
+    """
+)
+RESULTS = split_words(
+    """
+    tool_call_response tool_result toolresult function_call_output function_result function_call_result tool_response tool_return tool_error
+    server_tool_call_response server_tool_result custom_tool_call_output tool_call_result function_response builtin_tool_return
+    mcp_tool_result retry_prompt tool_search_output
+    """
+)
+HOSTED = split_words(
+    """
+    web_search_call file_search_call code_interpreter_call computer_call image_generation_call local_shell_call shell_call apply_patch_call
+    tool_search_call web_search_tool_call file_search_tool_call code_interpreter_tool_call computer_tool_call image_generation_tool_call
+    shell_tool_call search_tool_call
+    """
+)
+"""Calls of tools that a provider runs itself and that are named by their kind."""
+ENDS_ITSELF = split_words("web_search_call file_search_call code_interpreter_call image_generation_call mcp_call hosted_tool_call")
+"""Calls whose block tells how they ended; the others have a result of their own."""
+SILENT = split_words(
+    """
+    reasoning thinking redacted_thinking redacted_reasoning text_reasoning reasoning_text reasoning_file image image_url image_file file blob
+    uri audio input_audio video video_url document document_url audio_url media input_image input_file cache_point step_start source
+    source_url source_document binary binary_image uploaded_file mcp_list_tools mcp_approval_request mcp_approval_response data
+    search_result container_upload citation cite citable cache hosted_file hosted_vector_store text_plain reference computer_screenshot
+    tool_approval_request tool_approval_response function_approval_request function_approval_response user_input_request
+    user_input_response oauth_consent_request file_reference annotation streaming_annotation instruction retry_feedback
+    tool_availability_delta capability_load_delta model_settings_delta instruction_delta instruction_baseline
+    """
+)
+GAPS = split_words("compaction context_compaction compaction_trigger item_reference")
+HOSTED_SUFFIXES = ("_call", "_tool_result", "_call_output")
+KEYED_CALLS = split_words("functionCall function_call toolUse tool_use tool_call toolCall toolRequest")
+KEYED_RESULTS = split_words("functionResponse function_response toolResult tool_result tool_call_result toolResponse tool_response")
+KEYED_CODE = ("executableCode", "executable_code")
+KEYED_OUTPUT = ("codeExecutionResult", "code_execution_result")
+KEYED_SILENT = split_words(
+    """
+    inlineData inline_data fileData file_data image image_url reasoningContent reasoning cachePoint document video audio guardContent
+    searchResult media file data resource audioTranscription audio_transcription
+    """
+)
+KEYED = KEYED_CALLS | KEYED_RESULTS | KEYED_SILENT | {*KEYED_CODE, *KEYED_OUTPUT, "text", "citationsContent"}
+_KEYED_KNOWN = KEYED | split_words("thought thoughtSignature thought_signature metadata")
+NAME = ("name", "tool_name", "toolName", "function_name", "FunctionName", "toolType", "tool_type")
+ARGUMENTS = (
+    *("arguments", "args", "input", "tool_kwargs", "toolInput", "tool_input", "kwargs", "parameters", "Arguments", "inputs", "commands"),
+    "actions",
+)
+ID = ("call_id", "callId", "ref", "tool_call_id", "toolCallId", "toolUseId", "tool_use_id", "tool_id", "id", "Id")
+VALUE = ("response", "server_tool_call_response", "result", "output", "content", "tool_output", "value", "outputs", "Result", "info")
+RESULT_ID = ("tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id", "callId", "CallId", "ref", "id")
+_OWN_RESULT = ("output", "results", "outputs", "result", "screenshot")
+_HOSTED_ARGUMENTS = ("queries", "code", "operation", "arguments")
+_WRAPPERS = ("function", "custom", "tool_call", "toolInvocation")
+_SERVER = ("server_name", "server_label", "serverName")
+_TEXT_KNOWN = frozenset((*KIND_KEYS, "text", "Text", "content", "refusal", "state", "id"))
+_CALL_KNOWN = frozenset(
+    (
+        *(
+            *KIND_KEYS,
+            *NAME,
+            *ARGUMENTS,
+            *ID,
+            *_SERVER,
+            *_WRAPPERS,
+            *_OWN_RESULT,
+            *_HOSTED_ARGUMENTS,
+            "status",
+            "state",
+            "error",
+            "errorText",
+        ),
+        *(
+            "plugin_name",
+            "PluginName",
+            "action",
+            "exception",
+            "rawInput",
+            "parsed_arguments",
+            "partial_json",
+            "partialArgs",
+            "partial_args",
+        ),
+    )
+)
+_ENDINGS = ("is_error", "isError", "error", "exception", "status", "outcome", "tool_call_error", "errorText", "state")
+_NEARLY = frozenset((*_ENDINGS, "PluginName", "plugin_name"))
+_RESULT_KNOWN = frozenset((*KIND_KEYS, *NAME, *VALUE, *RESULT_ID, *_ENDINGS, "origin", "call", "screenshot", "input", "args", "text"))
+_DONE = ("output-available", "result", "completed")
+_OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "execution-denied")
+_OUTCOMES = ("success", "OUTCOME_OK")
+_SPOKEN: dict[Role, Part | None] = {"assistant": "answer", "user": "input", "tool": "tool_results", "system": None}
+_ACTING_FIELD = re.compile(r"tool|function|call|action|command|computer|code|quer|result|output|input|argument|param", re.IGNORECASE)
+_WRITTEN = ("text", "call", "result", "tool", "hosted", "new_call")
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """How a format differs from the others in its blocks."""
+
+    error_kind: str = CONTENT_ERROR
+    """What kind of failure a flag or a status of a result reports."""
+    omits_arguments: bool = False
+    """Whether the format leaves out arguments where there are none."""
+    results_in_blocks: bool = False
+    """Whether the messages of tools hold their results in blocks."""
+    is_span: bool = False
+    """Whether these are the messages of a span, which may hold a part of the conversation only."""
+
+
+PLAIN = Dialect()
+RAISES = Dialect(PROTOCOL_ERROR)
+RAISES_IN_BLOCKS = Dialect(PROTOCOL_ERROR, results_in_blocks=True)
+"""A result that reports a failure means that the tool raised an error."""
+
+
+@functools.lru_cache(maxsize=4096)
+def find_action(kind: str) -> Action | None:
+    """Return what a block of this kind does, or None if the kind is not recognised."""
+    word = to_word(kind)
+    if word in TEXTS:
+        return "text"
+    if word in CALLS or word.endswith("_tool_use"):
+        return "call"
+    if word in RESULTS or word.endswith(("_tool_result", "_call_output", "_call_result", "_tool_return")):
+        return "result"
+    if word in HOSTED:
+        return "hosted"
+    if word in SILENT or kind.startswith("data-"):
+        return "silent"
+    if word in GAPS:
+        return "gap"
+    if kind.startswith("tool-"):
+        return "tool"
+    if word.endswith("_call"):
+        return "new_call"
+    return "usage" if word == "usage" else "error" if word == "error" else None
+
+
+@functools.lru_cache(maxsize=4096)
+def to_word(kind: str) -> str:
+    """Return a kind as the table spells it: `FunctionCallContent` is `function_call`."""
+    return to_snake_case(kind).removesuffix("_content")
+
+
+def read_kind(block: dict[str, Any]) -> Json:
+    """Return the kind of a block, or None if it has none."""
+    for key in KIND_KEYS:
+        if key in block:
+            return block[key]
+    return None
+
+
+def list_written_blocks(text: str, *, is_block: bool = False) -> list[Any] | None:
+    """Return the blocks that a text is the JSON of, or None; with `is_block` it stands in place of one.
+
+    An answer may be JSON as well: a list of anything, or an object without the kind of a block.
+    """
+    if text[:1] not in ("[", "{"):
+        return None
+    value = decode_container(text)
+    blocks: list[Any] = value if isinstance(value, list) else [value]
+    if not blocks or not all(isinstance(block, dict) for block in blocks):
+        return None
+    kinds = [read_kind(block) for block in blocks]
+    if all(isinstance(kind, str) and find_action(kind) is not None for kind in kinds):
+        said = isinstance(value, list) or is_block or isinstance(find_first(blocks[0], "text", "content"), str)
+        return blocks if said and any(find_action(str(kind)) in _WRITTEN for kind in kinds) else None
+    if isinstance(value, dict) and not is_block:
+        return None
+    if any(kind == "text" and isinstance(find_first(block, "text", "content"), str) for kind, block in zip(kinds, blocks, strict=True)):
+        return blocks
+    keyed = KEYED_CALLS | KEYED_RESULTS
+    return blocks if all(block.keys() == {"text"} or not keyed.isdisjoint(block) for block in blocks) else None
+
+
+def carries_result(block: Json) -> bool:
+    """Return whether a block is the result of a tool."""
+    entry = dict_or_empty(block)
+    kind = read_kind(entry)
+    return (isinstance(kind, str) and find_action(kind) == "result") or any(isinstance(entry.get(key), dict) for key in KEYED_RESULTS)
+
+
+class Draft:
+    """One message while its blocks are read."""
+
+    __slots__ = ("at", "calls", "dialect", "ids", "model", "results", "role", "texts", "unknowns", "usage")
+
+    def __init__(self, role: Role, at: str, unknowns: Unknowns, dialect: Dialect = PLAIN) -> None:
+        self.role: Role = role
+        self.at = at
+        self.unknowns = unknowns
+        self.dialect = dialect
+        self.texts: list[str] = []
+        self.calls: list[ToolCall] = []
+        self.results: list[ToolResult] = []
+        self.usage: Usage | None = None
+        self.model: str | None = None
+        self.ids: set[str] = set()
+
+    def mark(self, at: str, why: str, parts: Iterable[Part] = CONTENT_PARTS) -> None:
+        """Mark parts as unknown because a recognised field cannot be read."""
+        self.unknowns.mark_parts(parts, f"{at}: {why}")
+
+    def add_content(self, content: Json, at: str) -> None:
+        """Add the content of a message: a text, a block, or a list of both."""
+        if isinstance(content, str):
+            blocks = list_written_blocks(content)
+            if blocks is None:
+                self.add_text(content, at)
+                return
+            content = blocks
+        if isinstance(content, list):
+            for index, block in enumerate(content):
+                self.add_block(block, f"{at}[{index}]")
+        elif isinstance(content, dict):
+            self.add_block(content, at)
+        elif content is not None:
+            self.mark(at, f"expected text or blocks, found {kind_of(content)}")
+
+    def add_text(self, value: Json, at: str) -> None:
+        """Add text that was said."""
+        if isinstance(value, str):
+            self.texts.append(value)
+            # Users and systems may write about calls; only the text of a model is acted upon.
+            if self.role == "assistant" and not self.dialect.is_span and (spoken := call_in_words(value)) is not None:
+                self.unknowns.mark_unrecognised(("tool_calls",), f"{at}: {spoken}")
+        elif value is not None:
+            self.mark(at, f"expected text, found {kind_of(value)}")
+
+    def add_block(self, block: Json, at: str) -> None:
+        """Add one block of content."""
+        if isinstance(block, str):
+            written = list_written_blocks(block, is_block=True)
+            if written is None:
+                self.add_text(block, at)
+            for inner in written or ():
+                self.add_block(inner, at)
+            return
+        if not isinstance(block, dict):
+            if block is not None:
+                self.mark(at, f"expected a block, found {kind_of(block)}")
+            return
+        kind = read_kind(block)
+        if not isinstance(kind, str):
+            if kind is None:
+                self._add_keyed(block, at)
+            else:
+                self.mark(at, f"expected text as the kind of a block, found {kind_of(kind)}")
+            return
+        match find_action(kind):
+            case "text":
+                self._add_text_block(block, at)
+            case "call" | "hosted" | "new_call":
+                self.add_call(block, at, to_word(kind))
+            case "result":
+                self.add_result(block, at, to_word(kind))
+            case "silent":
+                pass
+            case "gap":
+                if not self.dialect.is_span:
+                    mark_earlier(self.unknowns, f"{at}: {show(kind, 40)} stands for messages that are not in the list")
+            case "tool":
+                self.add_call(block, at, "tool", text_or_none(block.get("toolName")) or kind.removeprefix("tool-"))
+            case "usage":
+                self.usage = read_counts(find_first(block, "usage_details", "details", "usageDetails"), at, self.unknowns)
+            case "error":
+                self.mark(at, "the answer ended with an error", ("answer", "tool_calls"))
+            case _:
+                self._mark_unrecognised(block, kind, at)
+
+    def _mark_unrecognised(self, block: Json, kind: str, at: str) -> None:
+        """Apply the rule for unrecognised kinds to a block; fields that only calls have, and blocks inside, show that it may act."""
+        mark_kind(block, kind, at, self.unknowns, speaks=_SPOKEN[self.role])
+        fields = block.keys() - _TEXT_KNOWN if isinstance(block, dict) else ()
+        inside = Draft("assistant", at, Unknowns(), self.dialect)
+        for inner in block if isinstance(block, list) else block.values() if isinstance(block, dict) else ():
+            if isinstance(inner, (dict, list)):
+                inside.add_content(inner, at)
+        if inside.calls or inside.results or any(_ACTING_FIELD.search(key) for key in fields):
+            self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: unrecognised kind {show(kind, 60)}, which may be a tool call")
+        if (inside.texts or holds_text(block)) and (part := _SPOKEN[self.role]) is not None:
+            parts: tuple[Part, ...] = ("input", "turns") if self.role == "user" else (part,)
+            self.unknowns.mark_unrecognised(parts, f"{at}: unrecognised kind {show(kind, 60)}, which contains text")
+
+    def _add_text_block(self, block: dict[str, Any], at: str) -> None:
+        text = find_first(block, "text", "Text", "content", "refusal")
+        if isinstance(text, dict) and "value" in text:
+            text = text["value"]
+        if isinstance(text, dict) and not self.dialect.is_span:
+            self.mark(at, "expected text, found an object")
+        if text is None and not any(key in block for key in ("text", "Text", "content", "refusal")):
+            self.mark(at, "a text without its text", ("input", "turns") if self.role == "user" else (_SPOKEN[self.role] or "answer",))
+        if block.get("state") == "streaming":
+            mark_end(self.unknowns, f"{at}.state", "streaming")
+        self.add_content(text, at)
+        check_fields(block, _TEXT_KNOWN, at, self.unknowns, has_answer=text is not None)
+
+    def _add_keyed(self, block: dict[str, Any], at: str) -> None:
+        if KEYED.isdisjoint(block):
+            # The one key of such a block is its kind.
+            for key in list_unrecognised(block, _KEYED_KNOWN):
+                self._mark_unrecognised(block[key] if isinstance(block[key], (dict, list)) else {"text": block[key]}, key, at)
+            return
+        text = block.get("text")
+        # Gemini marks its reasoning as a thought, which is no part of the answer.
+        if text is not None and block.get("thought") is not True:
+            self.add_text(text, at)
+        for key, inner in block.items():
+            if inner is None or key == "text":
+                continue
+            place = f"{at}.{key}"
+            if key in KEYED_CALLS:
+                self.add_call(inner, place, "tool_call")
+            elif key in KEYED_RESULTS:
+                self.add_result(inner, place, "tool_result")
+            elif key in KEYED_CODE and isinstance(inner, dict):
+                code = {key: inner[key] for key in ("code", "language") if key in inner}
+                self.append_call("code_execution", code, place, id=inner.get("id"), known=len(code) == 2)
+            elif key in KEYED_OUTPUT and isinstance(inner, dict):
+                self.add_result(
+                    {**inner, "name": "code_execution", "outcome": inner.get("outcome") or "not recorded"}, place, "tool_result"
+                )
+            elif key == "citationsContent" and isinstance(inner, dict):
+                self.add_text(join_text_parts(inner.get("content")), place)
+            elif key in (*KEYED_CODE, *KEYED_OUTPUT, "citationsContent"):
+                self.mark(place, f"expected an object, found {kind_of(inner)}")
+        if not _KEYED_KNOWN.issuperset(block):
+            check_fields(block, _KEYED_KNOWN, at, self.unknowns, has_answer=True)
+
+    def add_calls(self, value: Json, at: str, *, untold: bool = False) -> None:
+        """Add the entries of a list of calls; with `untold` only those that the message has not recorded elsewhere."""
+        value = decode_container(value) if self.dialect.is_span else value
+        if value is None or value == "":
+            return
+        if not isinstance(value, list):
+            self.mark(at, f"expected a list of calls, found {kind_of(value)}", CALL_PARTS)
+            return
+        told = bool(self.calls)
+        for index, entry in enumerate(value):
+            if not (untold and told and text_or_none(dict_or_empty(entry).get("id")) in self.ids):
+                self.add_call(entry, f"{at}[{index}]", "tool_call")
+
+    def add_call(self, value: Json, at: str, word: str, name: Json = None) -> None:
+        """Add a call in any spelling, and its result if the object carries that as well; `word` is the kind of the object."""
+        if not isinstance(value, dict):
+            self.mark(at, f"expected a call, found {kind_of(value)}", CALL_PARTS)
+            return
+        inner = next((value[key] for key in _WRAPPERS if isinstance(value.get(key), dict)), value)
+        kind, alias = value.get("type"), None
+        if kind is not None and not (isinstance(kind, str) and find_action(kind) is not None):
+            self.mark(at, f"unrecognised kind {show(kind, 40)} of a call", CALL_PARTS)
+        own, plugin = find_first(inner, "function_name", "FunctionName"), find_first(inner, "plugin_name", "PluginName")
+        if plugin is not None and not isinstance(plugin, str):
+            self.mark(at, f"expected text as the name of a plugin, found {kind_of(plugin)}", ("tool_calls",))
+        if name is None and isinstance(own, str) and isinstance(plugin, str) and plugin:
+            # Semantic Kernel: the function belongs to a plugin.
+            name, alias = inner.get("name") or f"{plugin}-{own}", own
+        if name is None:
+            name = find_first(inner, *NAME)
+        hosted = find_action(word) in ("hosted", "new_call") and name is None
+        if hosted:
+            name = word.removesuffix("_call").removesuffix("_tool")
+        elif isinstance(name, str) and name in HOSTED:
+            name, alias = name.removesuffix("_call"), name  # OpenInference names hosted tools by the kind of the item.
+        id = find_first(value, *ID) or (find_first(inner, *ID) if inner is not value else None)
+        if word not in ("tool", "tool_call") and find_action(word) == "new_call":
+            self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: unrecognised kind {show(word, 60)}, which may be a tool call")
+        if isinstance(name, str) and name == "mcp_list_tools":
+            return
+        if self.dialect.is_span and value.keys() == {"type"}:
+            return
+        given, known = self._read_given(value, inner, at, hosted)
+        added = self.append_call(
+            name, given, at, id=id, server=find_first(value, *_SERVER) or inner.get("serverName"), alias=alias, known=known
+        )
+        if added:
+            self._add_own_result(value if inner is value or "state" not in inner else inner, at, word, id, name)
+        for part in (value,) if inner is value else (value, inner):
+            if not _CALL_KNOWN.issuperset(part):
+                self._check_call(part, at)
+
+    def _check_call(self, part: dict[str, Any], at: str) -> None:
+        """Apply the rule for unrecognised fields to a call; a near miss of a field that reports its end or its plugin may be one."""
+        check_fields(part, _CALL_KNOWN, at, self.unknowns, has_answer=True)
+        for key in list_unrecognised(part, _CALL_KNOWN):
+            if part[key] is not None and is_misspelt(key, _NEARLY):
+                parts: tuple[Part, ...] = ("tool_results",) if is_misspelt(key, _ENDINGS) else ("tool_calls",)
+                self.unknowns.mark_unrecognised(parts, f"{at}: {show(key, 60)} is not read; is it misspelt?")
+
+    def _read_given(self, value: dict[str, Any], inner: dict[str, Any], at: str, hosted: bool) -> tuple[Json, bool]:
+        """Return what was passed to a tool, and whether that is known."""
+        if hosted:
+            action = value.get("action")
+            if isinstance(action, dict):
+                return action, True
+            given = {key: value[key] for key in _HOSTED_ARGUMENTS if value.get(key) is not None}
+            if given:
+                return given, True
+            passed = find_first(value, *ARGUMENTS)
+            unread = [key for key in list_unrecognised(value, _CALL_KNOWN) if isinstance(value[key], (str, list, dict))]
+            return passed, passed is not None or not unread
+        key = next((key for key in ARGUMENTS if key in inner), None)
+        if key is not None:
+            given = inner[key]
+            if self.dialect.is_span and isinstance(given, str) and given[:1] == '"':
+                text = decode_embedded(given)
+                given = text if isinstance(text, str) else given
+            return given, not is_redacted(given)
+        # Whatever the call leaves out may be under a name that is not read.
+        misnamed = any(isinstance(inner[key], dict) and inner[key] for key in list_unrecognised(inner, _CALL_KNOWN))
+        if self.dialect.is_span and (unread := [key for key in list_unrecognised(inner, _CALL_KNOWN) if inner[key] is not None]):
+            self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: {show(unread[0], 60)} of a call without arguments is not read")
+        return None, self.dialect.omits_arguments and not misnamed
+
+    def append_call(
+        self, name: Json, given: Json, at: str, *, id: Json = None, server: Json = None, alias: str | None = None, known: bool = True
+    ) -> bool:
+        """Add a call, unless its id was added before: such a call is recorded twice. Return whether it was added."""
+        if not isinstance(name, str) or not name:
+            self.mark(at, "a tool call without a name", CALL_PARTS)
+            return False
+        if isinstance(id, str):
+            if id in self.ids:
+                return False
+            self.ids.add(id)
+        elif id is not None:
+            self.mark(at, f"expected text as the id of a call, found {kind_of(id)}", ("tool_results",))
+        if not known and not self.dialect.is_span:
+            self.mark(at, "the arguments of this call are not recorded", ("tool_arguments",))
+        self.calls.append(
+            ToolCall(
+                name=name,
+                arguments=read_arguments(given) if known else None,
+                id=id if isinstance(id, str) else None,
+                server=server if isinstance(server, str) else None,
+                aliases=(alias,) if alias and alias != name else (),
+            )
+        )
+        return True
+
+    def _add_own_result(self, value: dict[str, Any], at: str, word: str, id: Json, name: Json) -> None:
+        """Add the result that the object of a call carries as well."""
+        state, status, result = value.get("state"), value.get("status"), find_first(value, *_OWN_RESULT)
+        if state is not None:
+            self._add_state(value, at, state, id, name, result)
+            return
+        ended = read_status(status)
+        if status == "incomplete":
+            self.mark(f"{at}.status", "the call was cut before its arguments were complete", ("tool_arguments",))
+        elif ended == "running" and not self.dialect.is_span:
+            mark_end(self.unknowns, f"{at}.status", status)
+        elif status is not None and ended is None:
+            self.mark(f"{at}.status", f"{show(status, 40)} is not recognised", ("tool_results",))
+        error = value.get("error") if word in ENDS_ITSELF or result is not None else None
+        failed = says_error(error) or ended == "failed"
+        if result is not None or failed or (word in ENDS_ITSELF and not self.dialect.is_span):
+            told = (error if says_error(error) else "the call failed") if failed else None
+            self.append_result(decode_container(result), at, id=id, name=name, error=told, kind=PROTOCOL_ERROR)
+
+    def _add_state(self, value: dict[str, Any], at: str, state: Json, id: Json, name: Json, result: Json) -> None:
+        """Add the result of a tool part of the AI SDK, whose state tells how far it came."""
+        if state in ("output-error", "output-denied"):
+            told = as_text(value.get("errorText")) or ("the call was denied" if state == "output-denied" else "the call failed")
+            self.append_result(result, at, id=id, name=name, error=told, kind=PROTOCOL_ERROR)
+        elif state in _DONE:
+            self.append_result(result, at, id=id, name=name)
+        elif state in ("input-streaming", "partial-call", "streaming"):
+            mark_end(self.unknowns, f"{at}.state", state)
+        elif state not in ("input-available", "approval-requested", "approval-responded", "call"):
+            self.mark(f"{at}.state", f"{show(state, 40)} is not recognised", ("tool_results",))
+
+    def add_result(self, part: Json, at: str, word: str = "tool_result") -> None:
+        """Add what a tool returned, in any spelling."""
+        if not isinstance(part, dict):
+            self.mark(at, f"expected a result, found {kind_of(part)}", ("tool_results",))
+            return
+        key = next((key for key in VALUE if part.get(key) is not None), None)
+        value = part[key] if key is not None else part.get("text")
+        whole = dict_or_empty(decode_container(value)) if self.dialect.is_span else {}
+        if str(whole.get("type")).endswith("tool_result") and "content" in whole:
+            self.add_result(whole, at)  # the whole block, written where its text should be
+            return
+        unread = self._check_result(part, at)
+        if key is None and unread and not any(name in part for name in VALUE):
+            self.mark(at, "a result without its content", ("tool_results",))
+        value, error, kind = self._read_ending(part, value, at, word)
+        origin = dict_or_empty(part.get("origin")) or dict_or_empty(part.get("call"))
+        id = find_first(part, *RESULT_ID) or find_first(origin, "id")
+        name = find_first(part, *NAME) or find_first(origin, "tool_name", "name")
+        tells = error is not None or any(part.get(key) is not None for key in _ENDINGS)
+        self.append_result(value, at, id=id, name=name, error=error, kind=kind, tells_end=tells)
+
+    def _check_result(self, part: dict[str, Any], at: str) -> list[str]:
+        """Apply the rule for unrecognised fields to a result, and return them; a near miss of a field that reports failure may be one."""
+        if _RESULT_KNOWN.issuperset(part):
+            return []
+        check_fields(part, _RESULT_KNOWN, at, self.unknowns, has_answer=True)
+        unread = list_unrecognised(part, _RESULT_KNOWN)
+        for key in unread:
+            if part[key] not in (None, False, "") and is_misspelt(key, _ENDINGS):
+                self.unknowns.mark_unrecognised(("tool_results",), f"{at}: {show(key, 60)} is not read; is it misspelt?")
+        return unread
+
+    def _read_ending(self, part: dict[str, Any], value: Json, at: str, word: str) -> tuple[Json, Json, str]:
+        """Return the value of a result, its error or None, and the kind of the error."""
+        told = find_first(part, "error", "exception")
+        told = dict_or_empty(told).get("message", told)
+        status, outcome = part.get("status"), part.get("outcome")
+        failed = told is True or word in ("tool_error", "retry_prompt") or (outcome is not None and outcome not in _OUTCOMES)
+        for key in ("is_error", "isError", "tool_call_error"):
+            flag = part.get(key)
+            failed = failed or flag is True
+            if flag is not None and not isinstance(flag, bool):
+                self.mark(f"{at}.{key}", f"expected true or false, found {kind_of(flag)}", ("tool_results",))
+        ended = read_status(status)
+        if status not in (None, "") and ended is None:
+            self.mark(f"{at}.status", f"{show(status, 40)} is not recognised", ("tool_results",))
+        failed = failed or ended == "failed" or (self.dialect.is_span and status not in (None, "") and ended is None)
+        if self.dialect.is_span:
+            value = decode_container(value)
+        kind = PROTOCOL_ERROR if "outcome" in part and word != "tool_result" else self.dialect.error_kind
+        wrapped = (
+            value if isinstance(value, dict) and value.get("type") in _OUTPUT_TYPES and ("value" in value or "reason" in value) else {}
+        )
+        if wrapped:
+            value = find_first(wrapped, "value", "reason")
+            if wrapped["type"] in ("error-text", "error-json", "execution-denied"):
+                return value, as_text(value) or "the call failed", PROTOCOL_ERROR
+            failed = failed or wrapped.get("isError") is True
+        elif "toolCallId" in part and part.get("output") is not None and not self.dialect.is_span:
+            self.mark(f"{at}.output", "not recognised as the output of a tool", ("tool_results",))
+        elif word.endswith("_tool_result") and "tool_use_id" in part and word != "mcp_tool_result":
+            # A tool that the provider runs itself answers with kinds of its own: {"type": "web_search_tool_result_error", "error_code": ...}.
+            kinds = [str(dict_or_empty(entry).get("type")) for entry in (value if isinstance(value, list) else [value])]
+            if not self.dialect.is_span and not all(kind.endswith(("result", "result_error")) for kind in kinds):
+                self.mark(f"{at}.content", "the result of this tool is not recognised", ("tool_results",))
+            failed = failed or any(kind.endswith("error") for kind in kinds)
+            told = told or (dict_or_empty(value).get("error_code") if failed else None)
+            kind = CONTENT_ERROR
+        else:
+            value = read_result_value(value)
+        inner = dict_or_empty(value).get("error")
+        if word == "tool_error" or (says_error(told) and told is not True):
+            spoken = told if says_error(told) and told not in (True, {}) else as_text(value) or "the call failed"
+            return value, spoken, CONTENT_ERROR if self.dialect.is_span or word.endswith("_tool_result") else PROTOCOL_ERROR
+        if failed:
+            return value, mcp_error(value) or as_text(value) or "the tool reported an error", kind
+        # Gemini reserves `error` in what a function returned.
+        only = self.dialect.is_span and isinstance(inner, str) and len(dict_or_empty(value)) == 1
+        if ("response" in part or only) and says_error(inner):
+            return value, inner, CONTENT_ERROR
+        return value, None, kind
+
+    def append_result(
+        self,
+        value: Json,
+        at: str,
+        *,
+        id: Json = None,
+        name: Json = None,
+        error: Json = None,
+        kind: str = CONTENT_ERROR,
+        tells_end: bool = False,
+    ) -> None:
+        """Add what a tool returned."""
+        if not isinstance(id, str) and id is not None:
+            self.mark(at, f"expected text as the id of a call, found {kind_of(id)}", ("tool_results",))
+        self.results.append(
+            ToolResult(
+                id=id if isinstance(id, str) else None,
+                name=name if isinstance(name, str) else None,
+                value=value,
+                error=error,
+                kind=kind if error is not None else None,
+                tells_end=tells_end or error is not None,
+            )
+        )
+
+    def end_with(self, reason: Json) -> None:
+        """Note why the model stopped: one that stopped to call tools called some."""
+        if find_stop(reason) == "tools" and not self.calls:
+            self.unknowns.mark("tool_calls", f"{self.at}: the model stopped to call tools ({reason}), and no call is recorded")
+
+    def build(self) -> Message:
+        """Return the message."""
+        text = "".join(self.texts) if self.texts else None
+        return Message(role=self.role, text=text, calls=tuple(self.calls), results=tuple(self.results), usage=self.usage, model=self.model)
+
+
+def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:
+    """Read the tokens spent, and mark their number as unknown if it cannot be read."""
+    if value is None or value == {}:
+        return None
+    found = read_usage({_COUNTS.get(key, key): count for key, count in value.items()} if isinstance(value, dict) else value)
+    if found is None or (found.total_tokens is None and (found.input_tokens is None or found.output_tokens is None)):
+        unknowns.mark("usage", f"{at}: not recognised as a number of tokens")
+    return found
+
+
+_COUNTS = {
+    **dict.fromkeys(("input_token_count", "inputTokenCount"), "input_tokens"),
+    **dict.fromkeys(("output_token_count", "outputTokenCount"), "output_tokens"),
+    **dict.fromkeys(("total_token_count", "totalTokenCount"), "total_tokens"),
+}
+
+
+def read_result_value(value: Json) -> Json:
+    """Return what a tool returned: the text of its text parts, the data of its documents (Cohere), its JSON (Bedrock), else as it is."""
+    if isinstance(value, str):
+        return decode_container(value)
+    single = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if isinstance(single, dict):
+        if single.keys() == {"json"}:
+            return single["json"]
+        if single.get("type") == "document" and isinstance(single.get("document"), dict):
+            return decode_container(single["document"].get("data"))
+        if value is single and isinstance(single.get("text"), str) and single.get("type") in ("text", "output_text", "input_text"):
+            return decode_container(single["text"])
+    return join_text_parts(value)
+
+
+def join_text_parts(value: Json) -> Json:
+    """Return the text of a result that is nothing but parts of text, parsed if it is JSON; any other result as it is."""
+    if isinstance(value, str):
+        return decode_container(value)
+    if not isinstance(value, list) or not value:
+        return value
+    texts: list[str] = []
+    for part in value:
+        part = dict_or_empty(dict_or_empty(part).get("message_content")) or part
+        text = _read_only_text(dict_or_empty(part))
+        if text is None:
+            return value
+        texts.append(text)
+    return decode_container("".join(texts))
+
+
+_TEXT_PART = frozenset((*KIND_KEYS, "text", "content", "annotations", "cache_control", "citations", "logprobs", "extras", "id", "document"))
+
+
+def _read_only_text(part: dict[str, Any]) -> str | None:
+    """Return the text of a part that holds nothing else, or of a document (Cohere)."""
+    kind = read_kind(part)
+    if not _TEXT_PART.issuperset(part) and not (isinstance(kind, str) and find_action(kind) == "text"):
+        return None
+    document = part.get("document")
+    return text_or_none(document.get("data") if isinstance(document, dict) else find_first(part, "text", "content"))
