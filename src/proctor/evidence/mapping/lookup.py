@@ -90,7 +90,7 @@ def _parse_texts(value: Json, depth: int) -> Json:
     return members if any(members[key] is not item for key, item in value.items()) else value
 
 
-def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], tuple[int, ...] | None, str | None]:
+def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None, str | None]:
     """Return the items that a path selects, the position of the last one, and why the list is missing if it is.
 
     No items in a list that is there means that there were none. A list that is not there, or is null, is missing.
@@ -120,10 +120,14 @@ def _find_last_plural(query: Query) -> int:
     return max(index for index, part in enumerate(query.segments) if _is_plural(part))
 
 
-def find_position(node: Found, document: Json) -> tuple[int, ...] | None:
-    """Return the positions in lists that lead to a node, or None if it is in no list."""
+Position = tuple[tuple[str | int, ...], int]
+"""The keys that lead to a list, and the position in it."""
+
+
+def find_position(node: Found, document: Json) -> Position | None:
+    """Return the position of a node in the outermost list that it is in, or None if it is in no list."""
     keys = list_keys(node, document) or ()
-    return tuple(key for key in keys if isinstance(key, int)) or None
+    return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)
 
 
 def starts_at_list(path: CompiledPath) -> bool:

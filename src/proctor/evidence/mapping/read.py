@@ -18,7 +18,16 @@ import msgspec
 
 from proctor.errors import EvidenceError, SpecError
 from proctor.evidence.mapping.calls import INPUTS, OTHERS, TEXTS, USUAL_CALLS, CallReader
-from proctor.evidence.mapping.lookup import Holder, explain_missing, find_list, find_position, find_root_key, read_number, starts_at_list
+from proctor.evidence.mapping.lookup import (
+    Holder,
+    Position,
+    explain_missing,
+    find_list,
+    find_position,
+    find_root_key,
+    read_number,
+    starts_at_list,
+)
 from proctor.evidence.plain.record import read_plain
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
@@ -111,7 +120,7 @@ class Mapping:
         plain: dict[str, Any] = {}
         calls_end = self._read_calls(holder, plain, unknowns)
         input_end = self._read_input(holder, plain, unknowns)
-        self._read_answer(holder, plain, unknowns, max(calls_end, input_end))
+        self._read_answer(holder, plain, unknowns, (calls_end, input_end))
         if self._turns is not None:
             plain["turns"] = self._turns.read(holder, unknowns)
         self._read_usage(holder, plain, unknowns)
@@ -149,10 +158,10 @@ class Mapping:
         notes = tuple(dict.fromkeys((*account.notes, *unknowns.notes)))
         return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, notes=notes), **found)
 
-    def _find_ending(self, document: Json, calls_end: int) -> dict[str, Json]:
+    def _find_ending(self, document: Json, calls_end: Position | None) -> dict[str, Json]:
         """Return the object that reports how the run ended: the record, or the last of several lines unless it is a call."""
         if isinstance(document, list):
-            document = document[-1] if document and calls_end != len(document) - 1 else None
+            document = document[-1] if document and calls_end != ((), len(document) - 1) else None
         return document if isinstance(document, dict) else {}
 
     def _find_shape(self, entry: dict[str, Json]) -> _Shape:
@@ -171,21 +180,21 @@ class Mapping:
             shape = self._shapes[keys] = _Shape(usual, others, reporting, ignored.close_account(READER))
         return shape
 
-    def _read_calls(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> int:
-        """Add the calls and return the position of the last one in the list that paths select from, or -1."""
+    def _read_calls(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
+        """Add the calls and return the position of the last one."""
         if self._calls is None:
-            return -1
+            return None
         items, position, missing = find_list(holder, self._calls.each)
         if missing is not None:
             unknowns.mark_unrecognised(("tool_calls",), missing)
         else:
             plain["tool_calls"] = self._calls.read(items, unknowns)
-        return position[0] if position else -1
+        return position
 
-    def _read_input(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> int:
+    def _read_input(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
         path = self._paths.get("input")
         if path is None:
-            return -1
+            return None
         values, position = _find_values(holder, path)
         if values:
             plain["input"] = values[0]
@@ -193,29 +202,26 @@ class Mapping:
             unknowns.mark_unrecognised(("input",), explain_missing(holder, path))
         return position
 
-    def _read_answer(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns, last: int) -> None:
-        """Add the answer; `last` is the position of the last call or input in the list that the answers are selected from."""
+    def _read_answer(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns, ends: tuple[Position | None, ...]) -> None:
+        """Add the answer; `ends` are the positions of the last call and the last input."""
         for field in ("text", "body"):
             path = self._paths.get(field)
             if path is None:
                 continue
             values, position = _find_values(holder, path)
             value = values[-1] if values else None
-            if field == "body" and value is not None:
+            if value is None:
+                # Without any answer the agent had not finished, and more calls may have followed.
+                unknowns.mark_parts(("answer", "tool_calls"), f"no answer is recorded: {explain_missing(holder, path)}")
+            elif field == "body":
                 plain["body"] = decode_container(value)
             elif isinstance(value, _SCALARS):
                 plain["text"] = as_text(value)
-            elif value is not None:
+            else:
                 why = f"`{path.text}` found {describe_value(value, 60)}, expected text; map it as `body` if the answer is JSON"
                 unknowns.mark_unrecognised(("answer",), why)
-            elif path.steps is None and (self.group is not None or last >= 0):
-                unknowns.mark_parts(("answer", "tool_calls"), f"the record ends before the agent answered: {explain_missing(holder, path)}")
-            else:
-                unknowns.mark_unrecognised(("answer",), explain_missing(holder, path))
-            if 0 <= position < last:
-                unknowns.mark_parts(
-                    ("answer", "tool_calls"), "the record ends before the agent finished: its last answer is followed by more"
-                )
+            if position is not None and any(end is not None and end[0] == position[0] and end[1] > position[1] for end in ends):
+                unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent finished: more follows its last answer")
 
     def _read_usage(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
         counts: dict[str, int] = {}
@@ -262,14 +268,13 @@ _EMPTY = _Shape((), (), (), Account(READER))
 _USUAL = TEXTS | INPUTS | USUAL_CALLS | OTHERS | frozenset(("usage", "turns", "state", "available_tools", "now"))
 
 
-def _find_values(holder: Holder, path: CompiledPath) -> tuple[list[Json], int]:
-    """Return the values of a path that are not null, and the position of the last one in the list it is selected from, or -1."""
+def _find_values(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None]:
+    """Return the values of a path that are not null, and the position of the last one in the list it is selected from."""
     if path.steps is not None:
-        return holder.find(path), -1
+        return holder.find(path), None
     nodes, document = holder.find_nodes(path)
     nodes = [node for node in nodes if node[0] is not None]
-    position = find_position(nodes[-1], document) if nodes else None
-    return [node[0] for node in nodes], position[0] if position else -1
+    return [node[0] for node in nodes], find_position(nodes[-1], document) if nodes else None
 
 
 def _add_numbers(values: list[Json]) -> float | None:
