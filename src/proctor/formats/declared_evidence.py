@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from proctor.errors import InputError, SpecError
-from proctor.formats.building import UNUSABLE, build_struct, describe_struct_type
-from proctor.formats.field_docs import read_field_docs
+from proctor.formats.building import UNUSABLE, build_struct
 from proctor.formats.located import Located, Reading, item_path, member_path
 from proctor.model.account import PARTS, Part
 from proctor.model.evidence import Json
@@ -72,13 +71,6 @@ def parse_complete(text: str, source: str) -> DeclaredEvidence | None:
 def write_declared(declared: EvidenceSettings) -> dict[str, Json]:
     """Return the key `evidence` as plain data, as it is written in a suite."""
     return msgspec.to_builtins(EvidenceSettings(map=declared.map, complete=declared.complete))
-
-
-def build_declared_schema() -> dict[str, Json]:
-    """Return the JSON Schema of the key `evidence`."""
-    from proctor.formats.native_schema import build_type_schema  # which imports this module
-
-    return build_type_schema(describe_struct_type(EvidenceSettings), docs=read_field_docs(EvidenceSettings))
 
 
 def _locate(value: Json, path: str) -> Located:

@@ -259,6 +259,11 @@ class RecordReader:
         for evidence in found:
             yield Record(evidence if evidence.account is None else self._complete_evidence(evidence), source)
 
+    @property
+    def groups_lines(self) -> bool:
+        """Whether a mapping groups lines, which come with `end_lines`."""
+        return self._lines is not None
+
     def end_lines(self) -> Iterator[Record]:
         """Yield the runs of the lines that a mapping groups; to be called at the end of each file."""
         if self._lines is not None:

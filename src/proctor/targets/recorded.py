@@ -19,6 +19,7 @@ from proctor.errors import EvidenceError, InputError, SpecError
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Problem
 from proctor.model.show import nearest, tell_more
 from proctor.sources.records import Record, read_records
@@ -64,6 +65,8 @@ class RecordedTarget:
         self._index: CaseIndex | None = None
         self._read_records: list[Record] | None = None
         self._recordings: _Recordings | None = None
+        self.declared: DeclaredEvidence | None = None
+        """How the recordings are read, as the suite or the workspace says."""
         self.records_without_case = 0
         """How many recordings name a case that the suite does not have, of those that were read last."""
 
@@ -112,7 +115,7 @@ class RecordedTarget:
 
     def _read(self) -> list[Record]:
         try:
-            records = list(read_records(self._paths, format=self._format))
+            records = list(read_records(self._paths, format=self._format, declared=self.declared))
         except InputError as error:
             raise TargetFault("no_recording", f"{self._name}: {error}") from None
         self._refuse("recordings that cannot be read", [record for record in records if record.evidence is None])
