@@ -44,6 +44,7 @@ def unknown_shape_error(value: Json, formats: Sequence[Shape]) -> EvidenceError:
     ):
         lines.append("this may be a line of a run of the Claude Agent SDK: put all lines of a run into one list, such as with jq -s .")
     lines.append(f"known forms: {', '.join(entry.name for entry in formats)}; name one with --evidence-format")
+    lines.append("for a log in a format of your own, run `proctor describe evidence FILE` for a proposed mapping")
     return EvidenceError("\n  ".join(lines), code="unknown_shape")
 
 

@@ -47,8 +47,8 @@ READER = "mapping"
 _MAX_SHAPES = 1_000
 """Sets of keys that a mapping remembers."""
 _SCALARS = (str, int, float, bool)
-_USERS = split_words("user human customer client caller visitor guest requester end_user patient employee member contact lead")
-_AGENTS = split_words("assistant agent bot ai model chatbot ai_agent")
+USERS = split_words("user human customer client caller visitor guest requester end_user patient employee member contact lead")
+AGENTS = split_words("assistant agent bot ai model chatbot ai_agent")
 _SILENT = split_words("system developer tool function platform context memory")
 
 
@@ -395,7 +395,7 @@ class _TurnReader:
 def _find_speaker(found: list[Json]) -> str | None:
     """Return `user`, `agent`, an empty text for a message of neither, or None for an unrecognised role."""
     word = found[-1].strip().lower().replace(" ", "_").replace("-", "_") if found and isinstance(found[-1], str) else ""
-    return "user" if word in _USERS else "agent" if word in _AGENTS else "" if word in _SILENT else None
+    return "user" if word in USERS else "agent" if word in AGENTS else "" if word in _SILENT else None
 
 
 @functools.lru_cache(maxsize=64)
