@@ -41,7 +41,8 @@ def describe_log(path: str, *, output: Output, as_json: bool, evidence_format: s
         output.write(msgspec.json.format(encode_strangers({**_make_document(found.read), "proposed": proposed}), indent=2) + b"\n")
         return Exit.PASSED
     records, read = found.read.records, sum(record.known is not None for record in found.read.records)
-    output.write_text(_write_text(msgspec.structs.replace(found.read, records=records[:MOST_LOGGED], more=0), output))
+    shown = [msgspec.structs.replace(record, error=record.error and record.error.split("\n")[0]) for record in records[:MOST_LOGGED]]
+    output.write_text(_write_text(msgspec.structs.replace(found.read, records=tuple(shown), more=0), output))
     more = found.read.more
     output.write_text(f"\n{read} of the {'first ' if more else ''}{count_noun(len(records), 'record')} can be read\n")
     if found.map is not None:

@@ -47,7 +47,7 @@ def build_declared(settings: Mapping[str, Json] | msgspec.Struct, *, source: str
     """Return what a program or a stored agent declares. Raises `InputError` with every problem."""
     reading = Reading(file=None, text="")
     plain: Json = msgspec.to_builtins(settings)
-    found = read_declared(_locate({key: value for key, value in plain.items() if value}, "$"), reading)
+    found = read_declared(_locate({key: value for key, value in plain.items() if value is not None}, "$"), reading)
     if found is None:
         problems = [
             msgspec.structs.replace(one, origin=msgspec.structs.replace(one.origin, line=None, column=None)) for one in reading.problems

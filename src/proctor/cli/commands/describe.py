@@ -63,9 +63,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("kind", metavar="KIND", nargs="?", help=", ".join((*KINDS, "schema", "trace")))
     parser.add_argument("name", metavar="NAME", nargs="?", help="one of them; after trace or evidence, a file of evidence")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
-    parser.add_argument(
-        "--evidence-format", metavar="NAME", help="with trace and evidence: how to read the evidence (default: recognised by shape)"
-    )
+    parser.add_argument("--evidence-format", metavar="NAME", help="with trace and evidence: how to read the file (default: by its shape)")
     return parser
 
 

@@ -53,6 +53,7 @@ _GROUP = re.compile(
 )
 _EVENT = re.compile(r"(event|event_type|type|kind|msg|action|stage|step|name|log_type|message_type)$")
 _DURATION = re.compile(r"(\w*_)?(duration|latency|elapsed|took|total|dauer|delay)_?(ms|millis)$|ms$")
+_TOTAL = re.compile(r"(total|total_ms|ms|overall)$")
 _TOKENS = (
     ("input_tokens", re.compile(r"(input|prompt|in)(_tokens?)?$|tokens_in$")),
     ("output_tokens", re.compile(r"(output|completion|out)(_tokens?)?$|tokens_out$")),
@@ -92,7 +93,7 @@ def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:
     question = None if turns else _find_best(free, _INPUT, _ANSWER)
     answer = None if turns else _find_best([field for field in free if field.path != question], _ANSWER, _INPUT)
     usage = {name: _write(path) for name, words in _TOKENS if (path := _find_number(free, words, ("token", "usage"))) is not None}
-    duration = _find_number(free, _DURATION, ())
+    duration = _find_number(free, _DURATION, ()) or _find_number(free, _TOTAL, ("timing", "time", "duration", "latency"))
     return EvidenceMap(
         input=_write(question) if question is not None else None,
         text=_write(answer) if answer is not None else None,
