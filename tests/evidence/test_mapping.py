@@ -73,19 +73,23 @@ def test_ignored_fields_are_listed_and_kept() -> None:
     assert evidence.metadata == {"billing": {"plan": "pro"}, "id": 7}
 
 
-@pytest.mark.parametrize("mapping", [{"txt": "$.a"}, {"text": "$.a["}, {"text": 3}, {"tool_calls": {"name": "$.a"}}, {"text": "a"}], ids=str)
+@pytest.mark.parametrize(
+    "mapping", [{"txt": "$.a"}, {"text": "$.a["}, {"text": 3}, {"tool_calls": {"name": "$.a"}}, {"text": "a"}], ids=str
+)
 def test_a_mapping_that_cannot_be_used_is_an_input_error(mapping: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         read_all_evidence([{}], mapping=mapping)
 
 
 _VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["{\"a\": [1]}", "[", "user", "bot"]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(['{"a": [1]}', "[", "user", "bot"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcde"), inner, max_size=4),
     max_leaves=12,
 )
 _PATHS = st.sampled_from(["$", "$.a", "$.b.c", "$[*]", "$.a[*]", "$..a", "$.a[0].b", "$[?@.a == 'b']", "$.a[?@.b]", "$[-1].a"])
-_CALLS = st.fixed_dictionaries({"each": _PATHS}, optional={"name": _PATHS, "arguments": _PATHS, "result": _PATHS, "error": _PATHS, "id": _PATHS})
+_CALLS = st.fixed_dictionaries(
+    {"each": _PATHS}, optional={"name": _PATHS, "arguments": _PATHS, "result": _PATHS, "error": _PATHS, "id": _PATHS}
+)
 _TURNS = st.fixed_dictionaries({"each": _PATHS}, optional={"role": _PATHS, "input": _PATHS, "text": _PATHS, "tool_calls": _CALLS})
 _SCALARS = ("input", "text", "body", "duration_ms", "http_status", "error", "case", "model", "context", "group")
 _MAPS = st.fixed_dictionaries({}, optional={**dict.fromkeys(_SCALARS, _PATHS), "tool_calls": _CALLS | _PATHS, "turns": _TURNS})
