@@ -55,6 +55,7 @@ def test_every_entry_point_reads_by_the_mapping_of_the_suite(folder: Path, capsy
     assert outcomes(proctor.check(suite, read)) == OUTCOMES
 
 
+@pytest.mark.timeout(60)
 def test_a_batch_reads_lines_and_rows_by_the_mapping(folder: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = [{"reply": record["reply"], "actions": json.dumps(record["actions"]) if "actions" in record else None} for record in LOG]
@@ -65,6 +66,7 @@ def test_a_batch_reads_lines_and_rows_by_the_mapping(folder: Path) -> None:
         assert case.rate.counts == {"pass": 1, "error": 1, "fail": 1}, name
 
 
+@pytest.mark.timeout(60)
 def test_a_batch_reads_the_lines_of_each_run_together(folder: Path) -> None:
     pytest.importorskip("pyarrow")
     lines = [{"run": number % 50, "event": event, "text": "I found it"} for event in ("start", "answer") for number in range(50)]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 
 import msgspec
 
 from proctor.actions.describe_trace import FileDescription, describe_trace
 from proctor.actions.prices import add_workspace
+from proctor.actions.start.kept_table import SUITE_FILE
+from proctor.actions.start.starters import Starter
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.mapping.propose import propose_map, write_map
 from proctor.evidence.values.json_bytes import decode
+from proctor.formats.yaml_text import to_yaml
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.mapping import EvidenceMap
@@ -20,6 +25,17 @@ from proctor.sources.texts import check_path
 SAMPLED = 200
 """Records or lines that a mapping is proposed from."""
 _MAX_SAMPLE_BYTES = 16 * 1024 * 1024
+
+
+_SUITE = """\
+# What an agent must do, checked on what it was recorded to do. `proctor describe checks` lists what may be claimed.
+proctor: 1
+name: {name}
+{evidence}cases:
+  - id: every-run
+    expect:
+      - no_tool_errors
+"""
 
 
 class EvidenceDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,12 +61,15 @@ def describe_evidence(path: str, *, format: str | None = None) -> EvidenceDescri
     return EvidenceDescription(read=read, map=found, yaml="" if found is None else write_map(found, records))
 
 
-def propose_for(path: str) -> str:
-    """Return `evidence: ...` for a log that is not recognised, or an empty text if none is needed or found."""
-    try:
-        return describe_evidence(path).yaml
-    except (InputError, EvidenceError):
-        return ""
+def start_with_log(path: str, folder: Path) -> Starter:
+    """Return the files of a first suite on a recorded log, with a mapping if it needs one. Raises `InputError` for a missing file."""
+    if not Path(path).exists():
+        raise InputError(f"no evidence at {path!r}: no such file or folder")
+    found = describe_evidence(path)
+    suite = _SUITE.format(name=to_yaml(Path(path).stem).strip(), evidence=found.yaml and f"{found.yaml}\n")
+    there = Path(os.path.relpath(Path(path).resolve(), folder.resolve())).as_posix()
+    told = () if found.yaml or not needs_mapping(found.read) else (f"no mapping is proposed for {path}: see docs/how-to/your-own-log.md",)
+    return Starter(files={SUITE_FILE: suite}, next=f"proctor check {SUITE_FILE} {shlex.quote(there)}", keeps_suite=False, remarks=told)
 
 
 def needs_mapping(read: FileDescription) -> bool:

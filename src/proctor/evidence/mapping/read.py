@@ -136,7 +136,7 @@ class Mapping:
         except EvidenceError:
             # A usual name with another meaning: `state: "done"`, `turns: 3`.
             evidence = read_plain(plain if failure is None else {"error": failure, **plain})
-        for key in shape.others:
+        for key in shape.marking:
             marker = find_marker(key, entry[key], evidence.tool_calls or ()) if isinstance(entry[key], _SCALARS) else None
             if marker is not None:
                 unknowns.mark_parts(marker.parts, f"`{shorten(key, 60)}`: {marker.why}")
@@ -173,11 +173,11 @@ class Mapping:
             usual = tuple(key for key in keys if key in _USUAL and key not in self._taken)
             others = tuple(key for key in keys if key not in _USUAL and key not in self._taken)
             reporting = tuple(key for key in keys if key not in self._taken)
+            marking = tuple(key for key in others if key not in HARMLESS)
             ignored = Unknowns()
-            for key in others:
-                if key not in HARMLESS:
-                    ignored.ignore(key)
-            shape = self._shapes[keys] = _Shape(usual, others, reporting, ignored.close_account(READER))
+            for key in marking:
+                ignored.ignore(key)
+            shape = self._shapes[keys] = _Shape(usual, others, marking, reporting, ignored.close_account(READER))
         return shape
 
     def _read_calls(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
@@ -258,13 +258,15 @@ class _Shape(NamedTuple):
     """Members that are read under their usual name."""
     others: tuple[str, ...]
     """Members that nothing reads."""
+    marking: tuple[str, ...]
+    """Those of them that may report loss."""
     reporting: tuple[str, ...]
     """Members that may report that the run failed."""
     account: Account
     """The account of a record of which everything is known."""
 
 
-_EMPTY = _Shape((), (), (), Account(READER))
+_EMPTY = _Shape((), (), (), (), Account(READER))
 _USUAL = TEXTS | INPUTS | USUAL_CALLS | OTHERS | frozenset(("usage", "turns", "state", "available_tools", "now"))
 
 
