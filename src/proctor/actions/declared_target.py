@@ -35,12 +35,15 @@ def take_declared(section: Section, name: str) -> tuple[DeclaredEvidence | None,
     kind = section.find_text("type")
     if node is None or kind == "recorded":
         return None, section
-    settings = section.take("evidence").check(EvidenceSettings, f"target {name!r}: evidence")
+    settings = section.with_node(node, lambda placed: placed.get("evidence")).check(EvidenceSettings, f"target {name!r}: evidence")
     place = f"{section.file}:{node.line}" if section.file is not None and node.line else f"target {name!r}"
     if kind == "http":
         return DeclaredEvidence(complete=settings.complete, source=place), section
     if settings.map is not None:
         raise section.unknown_member_error("evidence", f"target {name!r}: `evidence.map` is for targets of type http", ())
-    members = {key: member for key, member in section.node.members() if key != "evidence"}
-    rest = Located(value=members, line=section.node.line, column=section.node.column, path=section.node.path, key_at=section.node.key_at)
-    return DeclaredEvidence(complete=settings.complete, source=place), section.with_node(rest)
+    return DeclaredEvidence(complete=settings.complete, source=place), section.with_node(_drop(section.node), _drop)
+
+
+def _drop(node: Located) -> Located:
+    members = {key: member for key, member in node.members() if key != "evidence"}
+    return Located(value=members, line=node.line, column=node.column, path=node.path, key_at=node.key_at)

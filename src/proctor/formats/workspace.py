@@ -68,17 +68,12 @@ class Section:
         """Return an entry given as a mapping, whose lines are unknown."""
         return cls(_locate(value, path), file=file, text=None, trusted=trusted)
 
-    def take(self, key: str) -> Section:
-        """Return the member `key` as an entry of its own."""
-        return self.with_node(self.node.value[key], lambda placed: placed.node.get(key))
-
-    def with_node(self, node: Located, find: Callable[[Section], Located | None] = lambda placed: None) -> Section:
-        """Return another entry of the same file; `find` gives it in the same section with lines."""
+    def with_node(self, node: Located, find: Callable[[Located], Located | None]) -> Section:
+        """Return another entry of the same file; `find` gives it from this one where lines are known."""
 
         def place() -> Section | None:
             placed = self._placed()
-            found = find(placed) if placed is not None else None
-            return placed.with_node(found) if placed is not None and found is not None else None
+            return None if placed is None or (found := find(placed.node)) is None else placed.with_node(found, find)
 
         return Section(node, file=self.file, text=self._text, trusted=self.trusted, placed=place)
 
@@ -184,7 +179,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     prices: PriceList | None = None
     """What the tokens of models cost."""
     evidence: DeclaredEvidence | None = None
-    """How recorded evidence is read where the suite does not say it."""
+    """How recorded evidence is read, for suites that do not declare it."""
 
     def lay_over(self, other: Workspace) -> Workspace:
         """Return both together; where both speak of the same thing this one wins, and where they say the same it is the other's."""

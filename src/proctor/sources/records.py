@@ -19,10 +19,11 @@ from proctor.evidence.reading import find_spans, read_bytes
 from proctor.evidence.unknowns.complete import declare_complete
 from proctor.evidence.values.json_bytes import decode
 from proctor.model.account import MCPLAB_TRACE
-from proctor.model.evidence import Evidence, Json, Source
-from proctor.model.mapping import DeclaredEvidence, EvidenceMap
+from proctor.model.evidence import Evidence, Source
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.show import nearest
 from proctor.model.typed import decode_json
+from proctor.sources.grouped_lines import GroupedLines
 from proctor.sources.span_lines import OTLP_WORDS, SPAN_FORMATS, may_hold_rows
 from proctor.sources.texts import check_path
 
@@ -164,7 +165,12 @@ class RecordReader:
         declared = self._declared
         if declared is None or not declared.complete:
             return records
-        return (_complete(record, declared) for record in records)
+        return (
+            record
+            if record.evidence is None
+            else Record(declare_complete(record.evidence, declared.complete, declared.source), record.source)
+            for record in records
+        )
 
     def begin_file(self, path: Path | None) -> None:
         """Say which file the next records come from; nothing for one that is no file of this machine."""
@@ -266,8 +272,8 @@ class RecordReader:
 
     def end_lines(self) -> Iterator[Record]:
         """Yield the runs of the lines that a mapping groups; to be called at the end of each file."""
-        if self._lines is not None:
-            yield from self._lines.read()
+        for found, source in self._lines.read() if self._lines is not None else ():
+            yield Record(found, source) if isinstance(found, Evidence) else Record(None, source, found)
 
     def _complete_evidence(self, evidence: Evidence) -> Evidence:
         """Return the evidence of an MCPLab trace with what the results beside its file tell of the same run."""
@@ -328,44 +334,6 @@ class RecordReader:
             return
         for evidence in found:
             yield Record(evidence, source)
-
-
-def _complete(record: Record, declared: DeclaredEvidence) -> Record:
-    if record.evidence is None:
-        return record
-    evidence = declare_complete(record.evidence, declared.complete, declared.source)
-    return record if evidence is record.evidence else Record(evidence, record.source)
-
-
-class GroupedLines:
-    """Lines of a file by the run they belong to; runs may be interleaved, so they are held until the file ends."""
-
-    def __init__(self, paths: EvidenceMap) -> None:
-        from proctor.evidence.mapping.read import compile_mapping  # most evidence needs no mapping
-
-        self._mapping = compile_mapping(paths)
-        self._runs: dict[str, tuple[Source, list[bytes]]] = {}
-        self._ungrouped: tuple[Source, Json] | None = None
-
-    def add(self, line: bytes, source: Source) -> None:
-        """Add a line; one without a value of `group` belongs to no run. Raises `EvidenceError` for a line that is not JSON."""
-        value = decode(line)
-        name = self._mapping.find_group(value)
-        if name is not None:
-            self._runs.setdefault(name, (Source(source.file, source.line, name), []))[1].append(line)
-        elif self._ungrouped is None:
-            self._ungrouped = (source, value)
-
-    def read(self) -> Iterator[Record]:
-        """Yield the runs in the order of their first lines, and forget them."""
-        if not self._runs and self._ungrouped is not None:
-            yield Record(None, self._ungrouped[0], EvidenceError(self._mapping.explain_no_group(self._ungrouped[1])))
-        runs, self._runs, self._ungrouped = self._runs, {}, None
-        for source, lines in runs.values():
-            try:
-                yield Record(self._mapping.read([decode(line) for line in lines]), source)
-            except EvidenceError as error:
-                yield Record(None, source, error)
 
 
 def _decode_nothing(line: bytes) -> Evidence | None:

@@ -16,13 +16,14 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.mapping.lookup import Holder
-from proctor.evidence.mapping.read import AGENTS, USERS, compile_mapping
+from proctor.evidence.mapping.read import compile_mapping
+from proctor.evidence.mapping.turns import AGENTS, USERS
 from proctor.evidence.unknowns.endings import to_snake_case
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Evidence, Json
 from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, UsageMap
 from proctor.model.numbers import is_number
-from proctor.model.show import show
+from proctor.model.show import escape_unseen, is_seen, show
 from proctor.paths.json_path import compile_path
 
 Path = tuple[str | int, ...]
@@ -338,7 +339,7 @@ def _write_step(key: str | int) -> str:
 
 def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return "'" + "".join(f"\\u{ord(char):04x}" if ord(char) < 32 else char for char in escaped) + "'"
+    return "'" + "".join(char if is_seen(char) else f"\\u{ord(char):04x}" for char in escaped) + "'"
 
 
 def write_map(paths: EvidenceMap, records: list[Json], *, indent: str = "") -> str:
@@ -356,7 +357,7 @@ def write_map(paths: EvidenceMap, records: list[Json], *, indent: str = "") -> s
                 found = _find_samples(value, records if field == "group" else holders)
                 if field == "each":
                     holders = found
-                shown = f"  # {show(found[0], 60)}" if found and field != "each" else ""
+                shown = f"  # {escape_unseen(show(found[0], 60))}" if found and field != "each" else ""
                 lines.append(f"{inset}{field}: {_quote_yaml(value)}{shown}")
 
     add(paths, "    ", samples)

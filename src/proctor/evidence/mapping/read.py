@@ -28,17 +28,17 @@ from proctor.evidence.mapping.lookup import (
     read_number,
     starts_at_list,
 )
+from proctor.evidence.mapping.turns import TurnReader
 from proctor.evidence.plain.record import read_plain
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
 from proctor.evidence.unknowns.markers import find_marker
 from proctor.evidence.unknowns.members import HARMLESS
-from proctor.evidence.values.access import split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
-from proctor.model.account import Account, Part
+from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json, Usage
-from proctor.model.mapping import EvidenceMap, TurnMap, list_paths
+from proctor.model.mapping import EvidenceMap, list_paths
 from proctor.model.show import describe_value, shorten
 from proctor.paths.json_path import CompiledPath, compile_path
 
@@ -47,9 +47,6 @@ READER = "mapping"
 _MAX_SHAPES = 1_000
 """Sets of keys that a mapping remembers."""
 _SCALARS = (str, int, float, bool)
-USERS = split_words("user human customer client caller visitor guest requester end_user patient employee member contact lead")
-AGENTS = split_words("assistant agent bot ai model chatbot ai_agent")
-_SILENT = split_words("system developer tool function platform context memory")
 
 
 class Mapping:
@@ -66,7 +63,7 @@ class Mapping:
         self.group = compiled.pop("group", None)
         self._paths = compiled
         self._calls = CallReader.compile(paths.tool_calls)
-        self._turns = _TurnReader(paths.turns) if paths.turns is not None else None
+        self._turns = TurnReader(paths.turns) if paths.turns is not None else None
         self._usage = {
             field: path for field, _, path in ((f.partition(".")[2], f, p) for f, p in compiled.items() if f.startswith("usage."))
         }
@@ -318,86 +315,6 @@ def _close(account: Account | None, unknowns: Unknowns, shape: _Shape) -> Accoun
     if not (unknowns.unknown or unknowns.notes):
         return shape.account
     return msgspec.structs.replace(unknowns.close_account(READER), ignored=shape.account.ignored)
-
-
-class _TurnReader:
-    """Reads the turns of a conversation, or its messages."""
-
-    def __init__(self, paths: TurnMap) -> None:
-        self.each = compile_path(paths.each)
-        self.calls = CallReader.compile(paths.tool_calls)
-        self._role, self._input, self._text = (compile_path(path) if path else None for path in (paths.role, paths.input, paths.text))
-
-    def read(self, holder: Holder, unknowns: Unknowns) -> list[dict[str, Any]] | None:
-        """Return turns as plain evidence, or None if their list is missing."""
-        items, _, missing = find_list(holder, self.each)
-        if missing is not None:
-            unknowns.mark_unrecognised(("turns", "answer", "input"), missing)
-            return None
-        if self._role is not None:
-            return self._read_messages(items, self._role, unknowns)
-        turns = [self._read_turn(Holder(item), number, unknowns) for number, item in enumerate(items)]
-        if turns and turns[-1].get("text") is None and self._text is not None:
-            unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent answered the last turn")
-        return turns
-
-    def _read_turn(self, item: Holder, number: int, unknowns: Unknowns) -> dict[str, Any]:
-        turn: dict[str, Any] = {}
-        parts: tuple[tuple[str, Part, CompiledPath | None], ...] = (("input", "input", self._input), ("text", "answer", self._text))
-        for field, part, path in parts:
-            found = item.find(path) if path is not None else []
-            if found:
-                turn[field] = as_text(found[-1 if field == "text" else 0])
-            elif path is not None:
-                unknowns.mark_unrecognised((part,), explain_missing(item, path, f"turn {number + 1}"))
-        self._add_calls(item, turn, unknowns, number)
-        return turn
-
-    def _add_calls(self, item: Holder, turn: dict[str, Any], unknowns: Unknowns, number: int) -> None:
-        if self.calls is None:
-            return
-        calls, _, missing = find_list(item, self.calls.each)
-        if missing is None:
-            turn["tool_calls"] = [*turn.get("tool_calls", ()), *self.calls.read(calls, unknowns)]
-        elif self._role is None:
-            unknowns.mark_unrecognised(("tool_calls",), f"turn {number + 1}: {missing}")
-
-    def _read_messages(self, items: list[Json], role: CompiledPath, unknowns: Unknowns) -> list[dict[str, Any]]:
-        turns: list[dict[str, Any]] = []
-        last = ""
-        for number, item in enumerate(items):
-            holder = Holder(item)
-            texts = holder.find(self._text) if self._text is not None else []
-            text = as_text(texts[-1]) if texts else None
-            speaker = _find_speaker(holder.find(role))
-            if speaker is None and text:
-                found = holder.find(role)
-                why = (
-                    f"`{role.text}` found {describe_value(found[-1], 40)}"
-                    if found
-                    else explain_missing(holder, role, f"message {number + 1}")
-                )
-                unknowns.mark_unrecognised(("answer", "input", "turns"), f"{why}; expected a word such as user or assistant")
-            if speaker == "user":
-                if last == "user" and turns:
-                    turns[-1]["input"] = "\n".join(filter(None, (turns[-1].get("input"), text)))
-                else:
-                    turns.append({"input": text})
-            elif speaker == "agent":
-                turns = turns or [{}]
-                turns[-1]["text"] = "\n".join(filter(None, (turns[-1].get("text"), text))) if last == "agent" else text
-            if turns:
-                self._add_calls(holder, turns[-1], unknowns, number)
-            last = speaker or last
-        if last != "agent":
-            unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent answered the last message")
-        return turns
-
-
-def _find_speaker(found: list[Json]) -> str | None:
-    """Return `user`, `agent`, an empty text for a message of neither, or None for an unrecognised role."""
-    word = found[-1].strip().lower().replace(" ", "_").replace("-", "_") if found and isinstance(found[-1], str) else ""
-    return "user" if word in USERS else "agent" if word in AGENTS else "" if word in _SILENT else None
 
 
 @functools.lru_cache(maxsize=64)
