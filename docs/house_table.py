@@ -59,6 +59,7 @@ WINGS = {
         "traces": 4,
         "tables": 5,
         "plain": 5,
+        "mapping": 6,
         "messages": 6,
     },
 }

@@ -99,7 +99,7 @@ def test_the_published_schema_accepts_what_the_reader_accepts() -> None:
     validator.validate(yaml.safe_load(examples.read_text(encoding="utf-8")))
 
 
-BEYOND_A_SCHEMA = ("bad_values_inside", "dependencies", "duplicate_ids", "two_inputs")
+BEYOND_A_SCHEMA = ("bad_values_inside", "dependencies", "duplicate_ids", "evidence_paths", "two_inputs")
 """What only compiling and comparing can tell: a bad pattern, a cycle."""
 
 

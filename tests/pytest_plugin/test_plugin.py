@@ -84,6 +84,15 @@ def test_cases_that_are_made_when_asked_for_find_their_records(
     session("-q").assert_outcomes(passed=1, failed=1, skipped=1)
 
 
+def test_evidence_is_read_by_the_mapping_of_the_suite_and_complete_by_the_ini_file(pytester: pytest.Pytester, session: Session) -> None:
+    suite = "proctor: 1\nevidence: {map: {text: $.reply}}\ncases: [{id: a, expect: [response_contains: hello, no_tools_called]}]\n"
+    pytester.path.joinpath("own.proctor.yaml").write_text(suite, encoding="utf-8")
+    pytester.path.joinpath("own.evidence.jsonl").write_text(lines({"reply": "hello there"}), encoding="utf-8")
+    session().assert_outcomes(failed=1)
+    pytester.makeini("[pytest]\nproctor_complete = tool_calls\n")
+    session().assert_outcomes(passed=1)
+
+
 def test_every_case_is_one_item(desk: pytest.Pytester, session: Session) -> None:
     session("--collect-only", "-q").stdout.fnmatch_lines(["desk.proctor.yaml::refund-1", "desk.proctor.yaml::greeting"])
 

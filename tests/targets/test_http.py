@@ -9,18 +9,22 @@ import socket
 import ssl
 from typing import Any
 
+import msgspec
 import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.checks.limits import HttpStatus
 from proctor.errors import InputError
+from proctor.evidence.mapping.read import compile_mapping
 from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Usage
+from proctor.model.mapping import EvidenceMap
 from proctor.targets import wire
+from proctor.targets.answers import evidence_of
 from proctor.targets.build import build_target, check_cases
 from proctor.targets.faults import TargetFault
 from proctor.targets.http import HttpSettings, HttpTarget
-from proctor.targets.wire import Wire
+from proctor.targets.wire import HttpAnswer, Wire
 from tests.builders import call
 from tests.tables import rows
 from tests.targets.loopback import Answer, Asked, Player, Recorder, Reply, Server, attempt, serve
@@ -431,3 +435,32 @@ def test_a_client_without_certificates_trusts_nobody() -> None:
     context = client._transport._pool._ssl_context
     assert (context.verify_mode, context.check_hostname, context.get_ca_certs()) == (ssl.CERT_REQUIRED, True, [])
     asyncio.run(client.aclose())
+
+
+def test_answers_of_a_format_of_its_own_are_read_by_the_mapping() -> None:
+    paths = {"text": "$.out.reply", "tool_calls": {"each": "$.out.acts[*]", "name": "$.fn", "arguments": "$.with"}}
+    target = build_target("it", {"type": "http", "url": "http://127.0.0.1:9/chat", "evidence": {"map": paths}})
+    assert isinstance(target, HttpTarget)
+    mapping = compile_mapping(msgspec.convert(paths, EvidenceMap))
+    body = {"out": {"reply": "Done", "acts": [{"fn": "look", "with": {"x": 1}}]}}
+    evidence = evidence_of(HttpAnswer(status=200, body=body, text="", duration_ms=5.0), mapping=mapping)
+    assert (evidence.text, evidence.body, evidence.http_status, evidence.duration_ms) == ("Done", body, 200, 5.0)
+    assert [(call.name, call.arguments) for call in evidence.tool_calls or ()] == [("look", {"x": 1})]
+    missing = evidence_of(HttpAnswer(status=200, body={"out": {"repl": "Done"}}, text="", duration_ms=5.0), mapping=mapping)
+    assert missing.account is not None
+    assert missing.account.unknown["answer"].endswith("`$.out` has `repl`")
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"response_path": "a"}, "write one of the two"),
+        ({"answer_format": "openai"}, "write one of the two"),
+        ({"evidence": {"map": {"text": "$.a", "group": "$.b"}}}, "an answer is one run"),
+        ({"evidence": {"map": {"text": "$.a["}}}, "invalid JSONPath"),
+        ({"evidence": {"mapp": {}}}, "unknown key 'mapp'"),
+    ],
+)
+def test_a_mapping_that_a_target_cannot_use_is_refused(more: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        build_target("it", {"type": "http", "url": "http://127.0.0.1:9/chat", "evidence": {"map": {"text": "$.a"}}, **more})

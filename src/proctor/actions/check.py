@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TypeVar, overload
 
 from proctor.actions.check_stream import NO_SOURCE, CheckStream
+from proctor.actions.evidence import read_declared
 from proctor.actions.own_checks import OwnChecks, registry_of
 from proctor.actions.suites import load_suite
 from proctor.checks.registry import Registry
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.reading import read_document
 from proctor.model.case import Suite
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.show import show
-from proctor.sources.records import Record
+from proctor.sources.records import Record, read_records
 
-EvidenceLike = Evidence | Mapping[str, Json] | Iterable["Evidence | Mapping[str, Json]"]
+EvidenceLike = Evidence | Mapping[str, Json] | Iterable["Evidence | Mapping[str, Json]"] | str | Path
 
 
 Mark = TypeVar("Mark", bound=Callable[..., object])
@@ -43,8 +43,9 @@ def check(suite: Json = None, evidence: Json = None, *, name: str | None = None,
     """Check one piece of evidence, or several, against `suite`; or, as `@proctor.check`, mark a function of evidence as a check.
 
     `suite` is what `load_suite` returns, or the path of one; `checks` are functions that it may name beside the checks of ours. Evidence is
-    what `read_evidence` returns, or plain mappings in the same shape. `judge` decides claims in plain language: a judge, a function of a
-    question that answers yes, no or a score, a mapping like `judge:` in a suite, or `provider/name` of a model.
+    what `read_evidence` returns, documents, or the path of a file or folder; documents are read as `evidence:` in the suite says. `judge`
+    decides claims in plain language: a judge, a function of a question that answers yes, no or a score, a mapping like `judge:` in a suite,
+    or `provider/name` of a model.
 
     As a decorator: the parameters after the first are the fields of the check, `name` is its name where it is not the function's, and a
     score that the function returns passes from `pass_at` on.
@@ -80,6 +81,8 @@ def _check(
             instead="proctor.check_async",
         )
     stream = CheckStream(suite, now=now, registry=registry)
+    if isinstance(evidence, (str, Path)):
+        return stream.finish(list(stream.over(read_records([str(evidence)], declared=suite.find_declared()))))
     results: list[CaseResult] = []
     append, clock = results.append, stream.clock
     lookup = stream.lookup if now is None else {}
@@ -91,7 +94,7 @@ def _check(
         elif isinstance(piece, Evidence):
             stream.decide_evidence(piece, NO_SOURCE, results)
         else:
-            for record in _records(piece, number):
+            for record in _records(piece, number, suite):
                 stream.decide(record, results)
     stream.tally.add_all(results)
     results.extend(stream.unanswered())
@@ -139,27 +142,30 @@ async def check_async(
     made = make_judge(judge, os.environ, home=find_home(None))
     stream = CheckStream(suite, now=now, registry=registry)
     try:
-        results = [result async for result in JudgedStream(stream, made).over(all_records(evidence))]
+        results = [result async for result in JudgedStream(stream, made).over(all_records(evidence, suite))]
     finally:
         if made is not judge:
             await made.close()
     return stream.finish(results)
 
 
-def all_records(evidence: EvidenceLike) -> Iterator[Record]:
-    """Evidence handed over in code, as records of a stream."""
+def all_records(evidence: EvidenceLike, suite: Suite | None = None) -> Iterator[Record]:
+    """Evidence handed over in code, as records of a stream; documents are read as the suite declares."""
+    if isinstance(evidence, (str, Path)):
+        yield from read_records([str(evidence)], declared=None if suite is None else suite.find_declared())
+        return
     for number, piece in enumerate(_one_or_more(evidence), 1):
         if isinstance(piece, Evidence):
             yield Record(piece, NO_SOURCE)
         else:
-            yield from _records(piece, number)
+            yield from _records(piece, number, suite)
 
 
-def _records(piece: Mapping[str, Json], number: int) -> Iterator[Record]:
+def _records(piece: Mapping[str, Json], number: int, suite: Suite | None) -> Iterator[Record]:
     if not isinstance(piece, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not typed
         raise _no_evidence(piece)
     try:
-        for evidence in read_document(dict(piece)):
+        for evidence in read_declared(dict(piece), None if suite is None else suite.find_declared()):
             yield Record(evidence, NO_SOURCE)
     except EvidenceError as error:
         yield Record(None, Source(id=f"evidence {number}"), error)

@@ -15,6 +15,7 @@ from proctor.evidence.traces.survey import MOST_NAMED, Counted, TraceSurvey, sur
 from proctor.evidence.unknowns.account import find_known
 from proctor.model.account import Known
 from proctor.model.evidence import Evidence, Source
+from proctor.model.mapping import DeclaredEvidence
 from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class FileDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Attributes that no reader uses, over all traces that are described."""
 
 
-def describe_trace(path: str, *, format: str | None = None) -> FileDescription:
+def describe_trace(path: str, *, format: str | None = None, declared: DeclaredEvidence | None = None) -> FileDescription:
     """Return what is in a file, a folder or, for `-`, in standard input."""
     held: dict[str, tuple[Source, list[Span]]] = {}
 
@@ -59,7 +60,7 @@ def describe_trace(path: str, *, format: str | None = None) -> FileDescription:
 
     described: list[RecordDescription] = []
     more = unreadable = 0
-    for record in read_records([path], format=format, on_trace=hold):
+    for record in read_records([path], format=format, declared=declared, on_trace=hold):
         source, spans = held.pop("trace", (None, None))
         unreadable += record.evidence is None
         if len(described) < MOST_RECORDS:

@@ -19,6 +19,11 @@ class DrivenTarget:
         """The name of the target that is driven."""
         return self._target.name
 
+    @property
+    def driven(self) -> Target:
+        """The target that is driven."""
+        return self._target
+
     def __getattr__(self, name: str) -> object:
         # What targets offer beyond the protocol (`describe_risk`, `find_tools`) is that of the one that is driven.
         return getattr(self._target, name)

@@ -8,7 +8,7 @@ import msgspec
 from proctor.actions.kept_results import KeptResults
 from proctor.actions.kept_suites import is_as_kept, read_kept_suite
 from proctor.actions.own_checks import WORKSPACE_FILES, find_kept_registry
-from proctor.actions.prices import find_prices
+from proctor.actions.prices import add_workspace
 from proctor.actions.suites import load_suite
 from proctor.errors import InputError, ProctorError
 from proctor.evidence.unknowns.account import find_known
@@ -117,7 +117,7 @@ def _count_planned_attempts(run: RunFolder, ending: Ending) -> int | None:
 
 def suite_of(run: RunFolder) -> Suite:
     """The suite a run was started with, with its places where the file it came from is still the same."""
-    kept = msgspec.structs.replace(read_kept_suite(run, find_kept_registry()), prices=find_prices())
+    kept = add_workspace(read_kept_suite(run, find_kept_registry()))
     return find_unchanged_suite(run, kept) or msgspec.structs.replace(kept, dialect=run.header.dialect, path=run.header.suite_path)
 
 

@@ -1,7 +1,8 @@
-"""The prices that hold here: those of the workspace file of the working folder, or those of a file that was named."""
+"""What the workspace of the working folder adds to a suite: prices, and how evidence is read; prices may come from another file."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,21 +10,24 @@ import msgspec
 
 from proctor.actions.own_checks import find_workspace_file
 from proctor.errors import InputError
+from proctor.formats.declared_evidence import parse_complete
 from proctor.formats.workspace import read_workspace
 from proctor.formats.workspace_prices import read_price_file
 from proctor.model.case import Suite
-from proctor.model.cost import PriceList
 from proctor.sources.texts import check_path, read_suite_text
 
-_NAMES_PRICES = re.compile(r"""^\s*["']?prices["']?\s*:""", re.MULTILINE)
+_NAMES_SUITE_KEYS = re.compile(r"""^\s*["']?(prices|evidence)["']?\s*:""", re.MULTILINE)
 
 
-def find_prices(start: Path | None = None) -> PriceList | None:
-    """Return the prices of the nearest workspace file; None where there are none. Raises `InputError`."""
+def add_workspace(suite: Suite, start: Path | None = None) -> Suite:
+    """Return the suite with the prices and the `evidence` of the nearest workspace file. Raises `InputError`."""
     file = find_workspace_file(start)
     text = read_suite_text(file) if file is not None else ""
-    # Reading all of the file costs more than a small check, and most have no prices.
-    return read_workspace(text, file=str(file)).prices if _NAMES_PRICES.search(text) is not None else None
+    # Reading all of the file costs more than a small check, and most have neither.
+    if _NAMES_SUITE_KEYS.search(text) is None:
+        return suite
+    workspace = read_workspace(text, file=str(file) if start is not None or file is None else os.path.relpath(file))
+    return msgspec.structs.replace(suite, prices=workspace.prices, evidence_here=workspace.evidence)
 
 
 def with_prices(suite: Suite, file: str | None) -> Suite:
@@ -34,6 +38,12 @@ def with_prices(suite: Suite, file: str | None) -> Suite:
     if not Path(file).is_file():
         raise InputError(f"--prices: no such file: {file}")
     return msgspec.structs.replace(suite, prices=read_price_file(read_suite_text(Path(file)), file=file))
+
+
+def with_complete(suite: Suite, parts: str) -> Suite:
+    """Return the suite with the parts that `--complete` declares. Raises `InputError` for an unknown part."""
+    given = parse_complete(parts, "--complete")
+    return suite if given is None else msgspec.structs.replace(suite, evidence_given=given)
 
 
 def require_prices(suite: Suite, models: list[str]) -> None:

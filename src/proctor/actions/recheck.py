@@ -11,6 +11,7 @@ from proctor.actions.history import TARGET, case_result, find_unchanged_suite, s
 from proctor.actions.judged_check import AHEAD, decide_with_judge
 from proctor.decide.other_input import OtherInputs
 from proctor.decide.prepare import PreparedCase, skip_case, with_account
+from proctor.evidence.unknowns.complete import declare_complete
 from proctor.model.case import Case, Skip, Suite
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
@@ -76,11 +77,14 @@ def _find_kept_suite(folder: RunFolder) -> Suite:
 def _iterate_kept_attempts(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEntry, Evidence | None, CaseResult]]:
     """Every kept attempt of a case of the suite: its case, what was kept, the evidence with its clock, and how it ended."""
     cases = {case.case.id: case for case in prepare_once(suite).cases}
+    declared = suite.find_declared()
     for entry in folder.entries():
         case = cases.get(entry.case)
         if case is None:
             continue
         evidence = entry.evidence
+        if evidence is not None and declared is not None and declared.complete:
+            evidence = declare_complete(evidence, declared.complete, declared.source)
         # By the clock of today, claims about dates would be decided otherwise than in the run.
         if evidence is not None and evidence.now is None:
             evidence = msgspec.structs.replace(evidence, now=entry.now or entry.started_at or folder.header.started_at)

@@ -13,6 +13,7 @@ import msgspec
 
 from proctor.actions.check_stream import prepare_once
 from proctor.actions.closing import Closes, close_all
+from proctor.actions.declared_target import CompletedTarget, take_declared
 from proctor.actions.judge_needs import require_judge
 from proctor.actions.matrix_targets import TargetGroup, fill_section, require_axes_used, split_by_matrix
 from proctor.actions.models import built_model, model_settings
@@ -29,6 +30,7 @@ from proctor.llm.ports import ChatModel
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.lazy_cases import may_have
+from proctor.model.mapping import DeclaredEvidence
 from proctor.runner.ports import Target
 from proctor.scoring.completeness import count_planned_attempts
 from proctor.targets.build import build_target, check_cases
@@ -133,7 +135,9 @@ def _build_with_agents(suite: Suite, policy: Policy, options: McplabOptions) -> 
     with policy.blame("suite"):
         together = prepare_all(suite, policy, options)
     # The target owns models before it is opened.
-    built = BuiltRun(together.suite, together.target, [together.target])
+    declared = suite.find_declared()
+    driven = CompletedTarget(together.target, declared) if declared is not None and declared.complete else together.target
+    built = BuiltRun(together.suite, driven, [together.target])
     built.secrets |= together.secrets
     built.configs = together.configs
     return built
@@ -146,6 +150,8 @@ class _TargetBuilder:
         self._policy = policy
         self._models: list[ChatModel] = []
         self._secrets: set[str] = set()
+        self._declared: DeclaredEvidence | None = None
+        """What the settings of the target that was built last declare under `evidence`."""
 
     def build(self, suite: Suite, target: TargetLike) -> BuiltRun:
         """Build the target that is given or named, of several suites that of each."""
@@ -180,7 +186,16 @@ class _TargetBuilder:
         with self._policy.blame("suite"):
             require_axes_used(group, driven, section)
             check_cases(driven, group.suite)
-            return self._give_systems(driven, group.suite)
+            return self._declare_evidence(self._give_systems(driven, group.suite), group.suite)
+
+    def _declare_evidence(self, target: Target, suite: Suite) -> Target:
+        """Return the target with the parts of its evidence that are declared complete; one that plays recordings reads them so."""
+        declared = suite.find_declared(self._declared)
+        if hasattr(target, "learn_cases"):
+            target.declared = declared  # pyright: ignore[reportAttributeAccessIssue] - a target of recordings
+        elif declared is not None and declared.complete:
+            return CompletedTarget(target, declared)
+        return target
 
     def _give_systems(self, target: Target, suite: Suite) -> Target:
         """Return the target with the simulated systems of its cases; one that plays recordings has what was recorded of them."""
@@ -197,6 +212,7 @@ class _TargetBuilder:
         return SandboxedTarget(target)
 
     def _find_target(self, suite: Suite, target: TargetLike) -> Target:
+        self._declared = None
         if isinstance(target, Mapping):
             return self._build_target("target", cast(Mapping[str, Json], target), suite)
         if hasattr(target, "run") and hasattr(target, "open"):
@@ -206,6 +222,7 @@ class _TargetBuilder:
     def _build_target(self, name: str, settings: Section | Mapping[str, Json], suite: Suite) -> Target:
         policy = self._policy
         section = policy.admit_target(name, settings)
+        self._declared, section = take_declared(section, name)
         return build_target(
             name,
             section,

@@ -14,15 +14,17 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.own_checks import OwnChecks, find_registry, registry_of
-from proctor.actions.prices import find_prices
+from proctor.actions.prices import add_workspace
 from proctor.actions.together import SUITES, told_apart
 from proctor.actions.trust_granted import is_trust_granted
 from proctor.checks.registry import Registry
 from proctor.errors import InputError
+from proctor.formats.declared_evidence import write_declared
 from proctor.formats.drafting import make_unique
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Problem
 from proctor.sources.records import LINE_SUFFIXES
 from proctor.sources.tables import DataFiles
@@ -51,17 +53,12 @@ def load_suite(
     """
     registry = registry_of(checks)
     if path == STANDARD_INPUT:
-        return _with_prices_here(_read_standard_input(dialect, registry))
+        return add_workspace(_read_standard_input(dialect, registry))
     place = Path(path)
     check_path(place)
     if place.is_dir():
-        return _with_prices_here(_join_suites(place, _in_folder(place, dialect, registry, trust)))
-    return _with_prices_here(load_file(place, dialect, registry, trust=trust, held=held))
-
-
-def _with_prices_here(suite: Suite) -> Suite:
-    prices = find_prices()
-    return suite if prices is None else msgspec.structs.replace(suite, prices=prices)
+        return add_workspace(_join_suites(place, _in_folder(place, dialect, registry, trust)))
+    return add_workspace(load_file(place, dialect, registry, trust=trust, held=held))
 
 
 def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trust: bool | None = None) -> Suite:
@@ -81,7 +78,7 @@ def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None, trus
             problems.extend(error.problems or [Problem(message=str(error))])
     if problems:
         raise InputError(f"{len(problems)} problems in {len(paths)} suites", problems)
-    return _with_prices_here(_join_suites(Path.cwd(), suites))
+    return add_workspace(_join_suites(Path.cwd(), suites))
 
 
 def _read_standard_input(dialect: str | None, registry: Registry) -> Suite:
@@ -92,7 +89,7 @@ def _read_standard_input(dialect: str | None, registry: Registry) -> Suite:
 
 def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite", checks: OwnChecks | None = None) -> Suite:
     """A suite from text rather than from a file; `checks` as in `load_suite`."""
-    return _with_prices_here(read_suite(text, dialect=dialect, name=name, registry=registry_of(checks)))
+    return add_workspace(read_suite(text, dialect=dialect, name=name, registry=registry_of(checks)))
 
 
 def load_file(
@@ -206,8 +203,21 @@ def _join_suites(folder: Path, suites: list[Suite]) -> Suite:
         # Suites that share a library share its faults.
         warnings=tuple(dict.fromkeys(problem for suite in suites for problem in suite.warnings)),
         settings=settings,
+        evidence=_find_shared_evidence(suites),
         data_files=tuple(file for suite in suites for file in suite.data_files),
     )
+
+
+def _find_shared_evidence(suites: list[Suite]) -> DeclaredEvidence | None:
+    """Return how all these suites read evidence. Raises `InputError` if they differ: each record is read once for all of them."""
+    first = suites[0]
+    for suite in suites[1:]:
+        if (suite.evidence and write_declared(suite.evidence)) != (first.evidence and write_declared(first.evidence)):
+            raise InputError(
+                f"the suites {first.name!r} and {suite.name!r} declare different `evidence`; give them one by one, "
+                "or write `evidence` in proctor.yaml instead"
+            )
+    return first.evidence
 
 
 def _config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str, Json]:

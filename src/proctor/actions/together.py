@@ -84,7 +84,8 @@ def parts_of(suite: Suite, keys: Sequence[str]) -> list[Suite]:
         path = None if part.file is None else str(folder / part.file)
         if cases:
             left_out = tuple(case for case in suite.unselected if case.id in ids)
-            found.append(Suite(name=part.name, dialect=part.dialect, path=path, cases=cases, unselected=left_out, settings=part.settings))
+            own = {"name": part.name, "dialect": part.dialect, "path": path, "settings": part.settings}
+            found.append(msgspec.structs.replace(suite, cases=cases, unselected=left_out, description="", warnings=(), prices=None, **own))
     return found or [suite]
 
 

@@ -8,6 +8,7 @@ import secrets
 
 import msgspec
 
+from proctor.actions.driven_target import DrivenTarget
 from proctor.actions.given_target import choose_target
 from proctor.actions.history import find_home
 from proctor.actions.run_builder import build_run
@@ -15,6 +16,8 @@ from proctor.actions.run_policy import Policy
 from proctor.actions.trust import trust_for
 from proctor.cassettes.ports import LIVE
 from proctor.errors import TargetError
+from proctor.evidence.mapping.propose import propose_map, write_map
+from proctor.evidence.unknowns.account import find_known
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence
@@ -37,6 +40,17 @@ class Tried(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen; of an agent that failed, what was seen before it did."""
     error: str | None = None
     code: str | None = None
+
+    def propose_mapping(self) -> str:
+        """Return `evidence: ...` for an HTTP agent whose answer or calls are not recognised, or an empty text."""
+        body = self.evidence.body if self.evidence is not None else None
+        if self.kind != "http" or self.evidence is None or not isinstance(body, dict):
+            return ""
+        known = find_known(self.evidence)
+        if known.reader == "mapping" or not any(known.parts[part].is_unknown for part in ("answer", "tool_calls")):
+            return ""
+        found = propose_map([body])
+        return "" if found is None else write_map(found, [body], indent="  ")
 
     def is_unanswered(self) -> bool:
         """Return whether what was seen says itself that it is no answer, or not the whole of one: the run waits, or was cut off."""
@@ -81,4 +95,6 @@ async def _drive(target: Target, case: Case, message: str, timeout_s: float) -> 
 
 def _find_kind(target: Target) -> str:
     """Return the type of a target as settings call it, by the module that it is written in."""
+    while isinstance(target, DrivenTarget):
+        target = target.driven
     return type(target).__module__.rpartition(".")[2]

@@ -12,6 +12,7 @@ import msgspec
 from proctor.actions.judges import JudgeLike
 from proctor.batches.judging import JudgeBounds
 from proctor.errors import InputError
+from proctor.model.mapping import DeclaredEvidence
 from proctor.sources.dataset_files import find_local_path
 
 
@@ -34,6 +35,8 @@ class BatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     judging: JudgeBounds | None = None
     """How much a judge is asked, where the suite has claims in plain language."""
     resume: bool = False
+    declared: DeclaredEvidence | None = None
+    """How evidence is read, by the suite, the command line or the workspace."""
     partition_bytes: int | None = None
     """About how large a partition is; left out: by the size of the data set."""
 

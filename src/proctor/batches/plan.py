@@ -119,12 +119,17 @@ def _plan_files(
         files = list_fitting_files(files, where)
     # A data set that has grown is split as it was before: otherwise nothing of it would be known.
     known_size = None if before is None else before.partition_bytes
+    mapped = options.declared.map if options.declared is not None else None
     partition_bytes = options.partition_bytes or known_size or choose_partition_bytes(files)
+    if mapped is not None and mapped.group is not None:
+        # The lines of one run may be anywhere in a file.
+        partition_bytes = 1 << 62
     same_split = before is not None and before.partition_bytes == partition_bytes
     planned = plan_partitions(
         files,
         column=options.column,
-        evidence_format=options.evidence_format,
+        # Rows that a mapping reads are no spans, whatever their columns are called.
+        evidence_format="plain" if mapped is not None else options.evidence_format,
         partition_bytes=partition_bytes,
         where=where,
         known=_list_known(before) if before is not None and same_split else None,

@@ -38,6 +38,7 @@ from proctor.model.lazy_cases import is_lazy
 from proctor.model.typed import decode_msgpack
 from proctor.processes.executor import Executor, StopWork, Work
 from proctor.runner.ports import Judge
+from proctor.sources.dataset_columns import ALL_COLUMNS
 from proctor.sources.dataset_files import import_arrow
 from proctor.sources.dataset_plan import Partition
 from proctor.sources.records import require_format
@@ -99,6 +100,9 @@ def run_batch(
     `open_judge` is asked for the judge of the suite, where it needs one.
     """
     import_arrow("pyarrow.parquet")
+    declared = suite.find_declared()
+    mapped = declared is not None and declared.map is not None
+    options = msgspec.structs.replace(options, declared=declared, column=options.column or (ALL_COLUMNS if mapped else None))
     if options.evidence_format is not None:
         require_format(options.evidence_format)
     if options.where is not None:
@@ -206,6 +210,7 @@ def _make_settings(manifest: Manifest, suite: Suite, options: BatchOptions) -> S
         where=options.where,
         by=options.by,
         prices=suite.prices,
+        declared=options.declared,
         written=() if is_lazy(suite.cases) else tuple(Written(case.own_id, case.origin) for case in suite.cases),
         sources=tuple((source.id, source.file.name) for source in manifest.sources),
         shares=manifest.shares,

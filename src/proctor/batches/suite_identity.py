@@ -58,6 +58,9 @@ def identify_suite(suite: Suite, registry: Registry, *, now: str | None, only_pr
     """Return the identity of a suite."""
     lines = write_case_lines(suite, registry)
     prices = b"" if suite.prices is None else msgspec.json.encode(suite.prices)
+    declared = suite.find_declared()
+    if declared is not None:
+        prices += msgspec.json.encode(declared)
     outside = [prices, str(now).encode(), str(only_presence).encode(), *(path.read_bytes() for path in _list_own_files())]
     return SuiteIdentity(
         name=suite.name,

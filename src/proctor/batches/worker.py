@@ -29,6 +29,7 @@ from proctor.errors import EvidenceError, InputError
 from proctor.model.batch import TracePlace
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.origin import Origin
 from proctor.model.result import CaseResult
 from proctor.model.typed import decode_msgpack
@@ -65,6 +66,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     where: str | None = None
     by: tuple[Grouping, ...] = ()
     prices: PriceList | None = None
+    declared: DeclaredEvidence | None = None
+    """How evidence is read, by the suite, the command line or the workspace."""
     written: tuple[Written, ...] = ()
     """Of each case what its kept text does not tell; nothing for cases that are made when they are asked for."""
     sources: tuple[tuple[str, str], ...] = ()
@@ -140,7 +143,9 @@ class Evaluator:
         cases = tuple(msgspec.structs.replace(case, own_id=place.own_id, origin=place.origin) for case, place in told)
         suite = msgspec.structs.replace(suite, prices=settings.prices, cases=cases or suite.cases)
         self.stream = CheckStream(suite, now=settings.now, registry=registry, clock=lambda: settings.started_at)
-        self.reader = RecordReader(settings.evidence_format, repeated_keys=not self.stream.only_presence, holds_spans=False)
+        self.reader = RecordReader(
+            settings.evidence_format, declared=settings.declared, repeated_keys=not self.stream.only_presence, holds_spans=False
+        )
         self._case_ids = [case.id for case in suite.cases]
         where = None if settings.where is None else read_filter(settings.where)
         self.choice = RowChoice(where=where, beside=list_beside(settings.by))
@@ -171,6 +176,7 @@ class Evaluator:
                 asked = self._ask_lines(partition)
                 for cells in read_cells(partition, self.settings.column, msgspec.structs.replace(self.choice, asked=asked)):
                     deciding.decide_cells(cells)
+                deciding.decide_grouped()
                 if asked is not None and asked.lines:
                     sketch.names = LineNames(
                         lines=asked.lines,
@@ -292,6 +298,17 @@ class _Deciding:
         self._sketch.left_out += cells.left_out
         self._slicer.settle()
 
+    def decide_grouped(self) -> None:
+        """Decide the runs whose lines a mapping groups; the place of each is that of its first line."""
+        results: list[CaseResult] = []
+        self._id = self._beside = None
+        for record in self._reader.complete_all(self._reader.end_lines()):
+            if record.evidence is not None:
+                self._decide(record.evidence, record.source.line, None, 0, results)
+            elif record.error is not None:
+                self._note_error(record.source.line, None, record.error.code, record.error.message)
+        self._slicer.settle()
+
     def decide_trace(self, trace: GatheredTrace, file: str) -> None:
         """Decide a trace whose spans were gathered; its place is that of the first of them."""
         from proctor.batches.gathered_evidence import read_gathered  # a third of what a worker imports, and most have no spans to read
@@ -321,8 +338,8 @@ class _Deciding:
             # A blank line is none; a row of a table is a row.
             self._note_error(row, offset, EMPTY_CELL.code, EMPTY_CELL.message)
             return
-        nothing = True
-        for run, record in enumerate(self._reader.read_record(data, Source(self._file, row))):
+        nothing = not self._reader.groups_lines
+        for run, record in enumerate(self._reader.complete_all(self._reader.read_record(data, Source(self._file, row)))):
             nothing = False
             if record.evidence is not None:
                 self._decide(record.evidence, row, offset, run, results)

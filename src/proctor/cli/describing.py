@@ -1,4 +1,4 @@
-"""Shows `proctor describe trace FILE`."""
+"""Shows `proctor describe trace FILE` and `proctor describe evidence FILE`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from proctor.cli.renderers import wants_colour
 from proctor.model.json_values import encode_strangers
 from proctor.report.style import Style
 from proctor.report.trace_text import TracePainter, counts_document, record_document
+from proctor.report.wording import count_noun
 
+MOST_LOGGED = 2
+"""How many records of a log are shown."""
 MOST_SHOWN = 20
 """How many records are shown on a terminal; JSON has more."""
 
@@ -26,6 +29,29 @@ def describe_file(path: str, *, output: Output, as_json: bool, evidence_format: 
     else:
         output.write_text(_write_text(found, output))
     return Exit.USAGE if found.unreadable and all(record.known is None for record in found.records) else Exit.PASSED
+
+
+def describe_log(path: str, *, output: Output, as_json: bool, evidence_format: str | None) -> int:
+    """Write what was read of a log, what is unknown, and a proposed mapping; returns the exit code."""
+    from proctor.actions.describe_evidence import describe_evidence  # few look for a mapping
+
+    found = describe_evidence(path, format=evidence_format)
+    if as_json:
+        proposed = {"map": found.map, "yaml": found.yaml} if found.map is not None else None
+        output.write(msgspec.json.format(encode_strangers({**_make_document(found.read), "proposed": proposed}), indent=2) + b"\n")
+        return Exit.PASSED
+    records, read = found.read.records, sum(record.known is not None for record in found.read.records)
+    shown = [msgspec.structs.replace(record, error=record.error and record.error.split("\n")[0]) for record in records[:MOST_LOGGED]]
+    output.write_text(_write_text(msgspec.structs.replace(found.read, records=tuple(shown), more=0), output))
+    more = found.read.more
+    output.write_text(f"\n{read} of the {'first ' if more else ''}{count_noun(len(records), 'record')} can be read\n")
+    if found.map is not None:
+        output.write_text(
+            f"\nA proposed mapping, with a sample value for each path; write it in the suite or in proctor.yaml:\n\n{found.yaml}"
+        )
+    elif read < len(records):
+        output.write_text("\nNo mapping can be proposed; see docs/how-to/your-own-log.md to write one.\n")
+    return Exit.PASSED
 
 
 def _make_document(found: FileDescription) -> dict[str, object]:

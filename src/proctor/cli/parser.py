@@ -107,6 +107,16 @@ def add_trust_flag(parser: argparse.ArgumentParser, doing: str) -> None:
     parser.add_argument("--trust", action="store_true", default=None, help=f"take the suite at its word: {doing} (also PROCTOR_TRUST=1)")
 
 
+def add_complete_flag(parser: argparse.ArgumentParser) -> None:
+    """Add the flag of every command that decides on evidence."""
+    parser.add_argument(
+        "--complete",
+        metavar="PARTS",
+        default="",
+        help="parts that recordings contain completely, by your word: tool_calls,answer (default: as `evidence: {complete: ...}` says)",
+    )
+
+
 def add_strict_flag(parser: argparse.ArgumentParser) -> None:
     """Add the flag of every command that brings cases and evidence together."""
     parser.add_argument("--strict", action="store_true", help="exit 4 when a case has no evidence, or a record no case or another input")

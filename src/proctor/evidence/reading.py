@@ -1,7 +1,7 @@
-"""Recorded evidence in, `Evidence` out: the doors of this room. Nothing here opens files.
+"""Recorded evidence in, `Evidence` out: the entry points of this package. Nothing here opens files.
 
-Plain evidence in our own spelling is read on the spot (`fast`). Everything else goes the general road (`recognise`), which knows all
-formats and is loaded when it is first needed.
+Plain evidence in our own spelling is read at once (`fast_lines`). Everything else goes to `recognise`, which reads all formats and is
+loaded when it is first needed. Records in a user's own format are read by their mapping (`proctor.evidence.mapping`).
 """
 
 from __future__ import annotations
@@ -11,21 +11,47 @@ from typing import cast
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.plain.fast_lines import decode_line
+from proctor.evidence.values.json_bytes import decode, exceeds_depth, too_deep_error
 from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import join_surrogates
+from proctor.model.mapping import EvidenceMap
 
 __all__ = ["find_spans", "read_bytes", "read_document", "read_line"]
 
 
-def read_document(value: Json, *, format: str | None = None) -> list[Evidence]:
-    """Return all evidence in one decoded document."""
-    from proctor.evidence.recognise import read_value  # loads a reader per format
-
+def read_document(value: Json, *, format: str | None = None, mapping: EvidenceMap | None = None) -> list[Evidence]:
+    """Return all evidence in one decoded document, read by a mapping if there is one."""
     try:
-        return read_value(value, format)
+        return _read_value(value, format, mapping)
     except UnicodeEncodeError:
         # Half of a surrogate pair, in a document that a program made. Read from a file it would have been replaced.
-        return read_value(_mend_texts(value), format)
+        return _read_value(_mend_texts(value), format, mapping)
+
+
+def _read_value(value: Json, format: str | None, mapping: EvidenceMap | None) -> list[Evidence]:
+    if mapping is not None:
+        return _read_mapped(value, format, mapping)
+    from proctor.evidence.recognise import read_value  # loads a reader per format
+
+    return read_value(value, format)
+
+
+def _read_mapped(value: Json, format: str | None, paths: EvidenceMap) -> list[Evidence]:
+    from proctor.evidence.mapping.read import compile_mapping  # most evidence needs no mapping
+
+    mapping = compile_mapping(paths)
+    if exceeds_depth(value):
+        raise too_deep_error()
+    if mapping.has_run and format is None:
+        return mapping.read_all(value)
+    # What the agent said and did is read as in any record of its format; the mapping adds to it.
+    entries = value if isinstance(value, list) and not _is_one_run(value) else [value]
+    found = [(entry, read_document(entry, format=format)) for entry in entries]
+    return [mapping.add_to(evidence, entry) for entry, read in found for evidence in read]
+
+
+def _is_one_run(value: list[Json]) -> bool:
+    return not all(_is_plain(entry) for entry in value)
 
 
 def _mend_texts(value: Json) -> Json:
@@ -42,8 +68,10 @@ def _mend_texts(value: Json) -> Json:
     return value
 
 
-def read_bytes(data: bytes, *, format: str | None = None) -> list[Evidence]:
+def read_bytes(data: bytes, *, format: str | None = None, mapping: EvidenceMap | None = None) -> list[Evidence]:
     """Return all evidence in one document as bytes: JSON text, or OTLP protobuf."""
+    if mapping is not None:
+        return read_document(decode(data), format=format, mapping=mapping)
     if format is None:
         evidence = decode_line(data)
         if evidence is not None:
@@ -53,20 +81,24 @@ def read_bytes(data: bytes, *, format: str | None = None) -> list[Evidence]:
     return read_data(data, format)
 
 
-def read_sent(sent: Json, *, format: str | None = None) -> list[Evidence]:
+def read_sent(sent: Json, *, format: str | None = None, mapping: EvidenceMap | None = None) -> list[Evidence]:
     """Read what a caller sent: one recorded run or a list of them, as JSON or as text; text may be JSON lines."""
     if not isinstance(sent, str):
+        if mapping is not None:
+            return read_document(sent, format=format, mapping=mapping)
         if format is None and isinstance(sent, list) and sent and all(_is_plain(entry) for entry in cast(list[Json], sent)):
             return [one for entry in cast(list[Json], sent) for one in read_document(entry)]
         return read_document(sent, format=format)
     data = sent.encode("utf-8", errors="replace")
     try:
-        return read_bytes(data, format=format)
+        return read_bytes(data, format=format, mapping=mapping)
     except EvidenceError:
         # Tried only after the whole failed as one document: one pretty-printed document has many lines, too, and each line alone is broken.
         lines = [line for line in data.splitlines() if line.strip()]
         if len(lines) < 2:
             raise
+        if mapping is not None:
+            return read_document([decode(line) for line in lines], format=format, mapping=mapping)
         return [one for line in lines for one in read_bytes(line, format=format)]
 
 
@@ -77,14 +109,14 @@ def _is_plain(entry: Json) -> bool:
     )
 
 
-def read_line(line: bytes) -> Evidence | list[Evidence]:
+def read_line(line: bytes, *, mapping: EvidenceMap | None = None) -> Evidence | list[Evidence]:
     """Return the evidence on one line of JSONL; an empty list for lines that are none (blank, or a trace's header)."""
-    evidence = decode_line(line)
+    evidence = decode_line(line) if mapping is None else None
     if evidence is not None:
         return evidence
     if not line.strip():
         return []
-    found = read_bytes(line)
+    found = read_bytes(line, mapping=mapping)
     return found[0] if len(found) == 1 else found
 
 

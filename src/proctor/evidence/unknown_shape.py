@@ -76,6 +76,7 @@ def unknown_shape_error(value: Json, formats: Sequence[Shape]) -> EvidenceError:
             "a shape of your own: name its answer and calls with evidence: {map: ...}; `proctor describe evidence FILE` proposes it"
         )
     lines.append(f"known forms: {', '.join(entry.name for entry in formats)}; name one with --evidence-format")
+    lines.append("for a log in a format of your own, run `proctor describe evidence FILE` for a proposed mapping")
     return EvidenceError("\n  ".join(lines), code="unknown_shape")
 
 

@@ -24,6 +24,7 @@ from proctor.checks.vacuous import find_vacuous, find_vacuous_scoring
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.moments import find_zone
 from proctor.formats.building import UNUSABLE, build, build_struct, describe_struct_type
+from proctor.formats.declared_evidence import read_declared
 from proctor.formats.drafting import draft_assertion, make_default_label, make_slug, make_unique, verify_dependencies
 from proctor.formats.foreign_names import find_counterpart
 from proctor.formats.located import Located, Reading
@@ -42,7 +43,7 @@ VERSION = 1
 """The version of the native format that this release reads."""
 SETTINGS_KEYS = ("targets", "default_target", "models", "judge")
 SUITE_KEYS = (
-    *("proctor", "name", "description", "context", "systems", "timezone", "scoring", "tags", "matrix", "cases"),
+    *("proctor", "name", "description", "context", "systems", "timezone", "scoring", "tags", "matrix", "evidence", "cases"),
     *(*SETTINGS_KEYS, "settings"),
 )
 CASE_KEYS = (
@@ -109,6 +110,7 @@ class _Reader:
             description=reading.require_text(document.get("description"), "description") or "",
             cases=cases,
             settings=settings,
+            evidence=read_declared(document.get("evidence"), reading),
         )
 
     def read_case(self, node: Located, given_id: str | None, taken: TakenNames, shared: Shared) -> Case | None:

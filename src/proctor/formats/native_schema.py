@@ -18,6 +18,7 @@ from proctor.formats.native_user import build_user_schema
 from proctor.formats.row_types import TYPES
 from proctor.model.case import Capture, Scoring, Skip
 from proctor.model.evidence import Json
+from proctor.model.mapping import EvidenceSettings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -99,6 +100,10 @@ def _build_suite_properties() -> dict[str, Json]:
             "type": "object",
             "additionalProperties": {"anyOf": [{"type": "array", "minItems": 1}, {"type": "object", "minProperties": 1}]},
             "description": "Axes (models, prompts, targets, ...) with their values: every case once for each combination.",
+        },
+        "evidence": {
+            **build_type_schema(describe_struct_type(EvidenceSettings), docs=read_field_docs(EvidenceSettings)),
+            "description": "Where the evidence is in a log of your own format, and which parts of it are complete.",
         },
         "cases": {
             "anyOf": [

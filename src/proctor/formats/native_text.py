@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from proctor.checks.registry import Registry, default_registry
+from proctor.formats.declared_evidence import write_declared
 from proctor.formats.drafting import make_default_label
 from proctor.formats.native import SETTINGS_KEYS, VERSION
 from proctor.formats.native_systems import write_systems
@@ -45,6 +46,8 @@ def build_native_document(suite: Suite, registry: Registry) -> dict[str, Json]:
         document["description"] = suite.description
     if shared != Scoring():
         document["scoring"] = _write_scoring(shared)
+    if suite.evidence is not None:
+        document["evidence"] = write_declared(suite.evidence)
     known = {key: value for key, value in suite.settings.items() if key in SETTINGS_KEYS}
     document.update(known)
     others = {key: value for key, value in suite.settings.items() if key not in SETTINGS_KEYS}

@@ -24,6 +24,7 @@ import msgspec
 
 from proctor.errors import InputError, SpecError
 from proctor.formats.building import UNUSABLE, build_struct
+from proctor.formats.declared_evidence import read_declared
 from proctor.formats.documents import read_text
 from proctor.formats.located import Located, Reading, item_path, member_path
 from proctor.formats.references import References, check_references
@@ -31,6 +32,7 @@ from proctor.formats.workspace_checks import OwnCheckSettings, read_own_check_se
 from proctor.formats.workspace_prices import read_prices
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.show import nearest, shorten, show
@@ -38,7 +40,7 @@ from proctor.patterns.globs import compile_glob
 
 WORKSPACE_KEYS = ("targets", "default_target", "models", "judge")
 """What a suite may say too."""
-_FILE_KEYS = (*WORKSPACE_KEYS, "trust", "checks", "prices")
+_FILE_KEYS = (*WORKSPACE_KEYS, "trust", "checks", "prices", "evidence")
 """What the workspace file alone may say: whom it trusts and which code it loads is not for a suite to decide."""
 
 _ONLY_COMMENTS = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n?|\n|\Z))*")
@@ -65,6 +67,15 @@ class Section:
     def of(cls, value: Mapping[str, Json], *, file: str | None = None, path: str = "$", trusted: bool = True) -> Section:
         """Return an entry given as a mapping, whose lines are unknown."""
         return cls(_locate(value, path), file=file, text=None, trusted=trusted)
+
+    def with_node(self, node: Located, find: Callable[[Located], Located | None]) -> Section:
+        """Return another entry of the same file; `find` gives it from this one where lines are known."""
+
+        def place() -> Section | None:
+            placed = self._placed()
+            return None if placed is None or (found := find(placed.node)) is None else placed.with_node(found, find)
+
+        return Section(node, file=self.file, text=self._text, trusted=self.trusted, placed=place)
 
     def find_text(self, key: str) -> str | None:
         """Return the member `key` as it is written, if it is a text: the `model` of a target, say."""
@@ -167,6 +178,8 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     """Where own checks are, and how long one may take."""
     prices: PriceList | None = None
     """What the tokens of models cost."""
+    evidence: DeclaredEvidence | None = None
+    """How recorded evidence is read, for suites that do not declare it."""
 
     def lay_over(self, other: Workspace) -> Workspace:
         """Return both together; where both speak of the same thing this one wins, and where they say the same it is the other's."""
@@ -180,6 +193,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
             trust=other.trust,
             checks=other.checks,
             prices=other.prices,
+            evidence=other.evidence,
         )
 
     def find_target(self, name: str | None = None) -> tuple[str, Section]:
@@ -248,6 +262,7 @@ def _read_file(document: Located, reading: Reading, *, text: str | None) -> Work
         trust=_trust(document.get("trust"), reading),
         checks=read_own_check_settings(document.get("checks"), reading),
         prices=read_prices(document.get("prices"), reading),
+        evidence=read_declared(document.get("evidence"), reading),
     )
     _check_names(workspace, reading)
     return workspace

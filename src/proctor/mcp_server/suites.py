@@ -24,6 +24,7 @@ from proctor.actions.trust import trust_for
 from proctor.decide.selection import select
 from proctor.errors import InputError
 from proctor.evidence.reading import read_sent
+from proctor.evidence.unknowns.complete import declare_complete
 from proctor.formats.suites import DIALECTS
 from proctor.mcp_server.arguments import Schema
 from proctor.mcp_server.places import find_local_path
@@ -126,7 +127,7 @@ async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
 
 async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunResult:
     """Decide in this process: it is that of the user who asks."""
-    records = await asyncio.to_thread(_records, desk, given)
+    records = await asyncio.to_thread(_records, desk, suite, given)
     stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
     opened = _judge(desk, suite) if stream.judged else None
     if opened is None:
@@ -143,7 +144,7 @@ async def _check_elsewhere(desk: Desk, suite: Suite, source: SuiteSource, given:
     if evidence is None:
         raise Refusal("VALIDATION_ERROR", "give evidence, by `evidence`", fields={"evidence": ["required"]})
     who = (desk.caller.organization_id, desk.caller.actor)
-    found = await read_evidence(desk.hub.decisions, who, evidence, given.get("evidence_format"))
+    found = await read_evidence(desk.hub.decisions, who, evidence, given.get("evidence_format"), suite.find_declared())
     if len(found) > _MOST_EVIDENCE:
         raise _too_much_evidence()
     stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
@@ -166,15 +167,17 @@ def document_of(run: RunResult) -> dict[str, Json]:
     return msgspec.json.decode(render_json(run))
 
 
-def _records(desk: Desk, given: dict[str, Json]) -> list[Record]:
+def _records(desk: Desk, suite: Suite, given: dict[str, Json]) -> list[Record]:
     evidence, path = given.get("evidence"), given.get("evidence_path")
     if (evidence is None) == (path is None):
         ways = "`evidence` or `evidencePath`" if desk.local else "`evidence`"
         raise Refusal("VALIDATION_ERROR", f"give evidence, by {ways}", fields={"evidence": ["required"]})
+    declared = suite.find_declared()
     if path is not None:
-        found: Iterable[Record] = read_records([str(local_path(desk, path))], format=given.get("evidence_format"))
+        found: Iterable[Record] = read_records([str(local_path(desk, path))], format=given.get("evidence_format"), declared=declared)
     else:
-        found = all_records(read_sent(evidence, format=given.get("evidence_format")))
+        read = read_sent(evidence, format=given.get("evidence_format"), mapping=declared.map if declared is not None else None)
+        found = all_records(read if declared is None else [declare_complete(one, declared.complete, declared.source) for one in read])
     kept: list[Record] = []
     for record in found:
         # Counted while it is read: a folder may hold more than fits into memory.

@@ -35,7 +35,7 @@ PART_NAMES: dict[Part, str] = {
 UNSEEN_IN_A_PAGE = "the agent is a chat page in a browser, which is read from outside: no tool calls are recorded"
 """Why nothing is known of the tools of a browser agent (MCPLab)."""
 
-PLAIN_READERS = frozenset(("", "plain", "callable", "command", "http target"))
+PLAIN_READERS = frozenset(("", "plain", "mapping", "callable", "command", "http target"))
 """Who reads calls in our own words: of a file, and of what a function, a program or an HTTP agent answered."""
 MCPLAB_TRACE = "MCPLab trace"
 """Who read the evidence of an MCPLab run."""

@@ -11,6 +11,7 @@ import msgspec
 
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Json
+from proctor.model.mapping import DeclaredEvidence, merge_declared
 from proctor.model.origin import NOWHERE, Origin
 from proctor.model.problem import Problem
 from proctor.model.system import System
@@ -160,5 +161,15 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     """What only a live run needs (targets, agents, servers, judge), as the dialect wrote it."""
     prices: PriceList | None = None
     """What models cost, as the workspace says; no part of what the suite itself says."""
+    evidence: DeclaredEvidence | None = None
+    """How recorded evidence is read, as the suite says."""
+    evidence_given: DeclaredEvidence | None = None
+    """The same as the command line says, which wins; no part of what the suite itself says."""
+    evidence_here: DeclaredEvidence | None = None
+    """The same as the workspace says; no part of what the suite itself says."""
     data_files: tuple[str, ...] = ()
     """The files that cases were made from."""
+
+    def find_declared(self, target: DeclaredEvidence | None = None) -> DeclaredEvidence | None:
+        """Return how recorded evidence is read: by the command line, else the suite, else the target, else the workspace."""
+        return merge_declared(self.evidence_given, self.evidence, target, self.evidence_here)

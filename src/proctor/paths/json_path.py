@@ -21,30 +21,31 @@ Syntax = Literal["rfc9535", "mcplab"]
 class CompiledPath:
     """A path that has been read."""
 
-    __slots__ = ("_query", "_straight", "syntax", "text")
+    __slots__ = ("query", "steps", "syntax", "text")
 
     def __init__(self, text: str, syntax: str, query: Query) -> None:
         self.text = text
         self.syntax = syntax
-        self._query = query
+        self.query = query
         # Most paths branch nowhere and are followed without nodes or a count of steps, as they have
         # no more steps than names. Not MCPLab's, where a name may mean a length or a position.
-        self._straight = _list_straight_steps(query) if syntax == "rfc9535" else None
+        self.steps = _list_straight_steps(query) if syntax == "rfc9535" else None
+        """The names and positions of a path that branches nowhere."""
 
     def __repr__(self) -> str:
         return f"CompiledPath({self.text!r})"
 
     def find(self, document: Json) -> list[Json]:
         """Return the values selected, in order. Raises `CheckFault` with code `path_limit` when there is too much to visit."""
-        if self._straight is not None:
-            return _follow(self._straight, document)
+        if self.steps is not None:
+            return _follow(self.steps, document)
         walk = Walk(document)
-        return [node[0] for node in walk.select_query(self._query, walk.root)]
+        return [node[0] for node in walk.select_query(self.query, walk.root)]
 
     def find_nodes(self, document: Json) -> list[Found]:
         """Return what `find` does, as nodes that know where they stand: see `list_keys`."""
         walk = Walk(document)
-        return walk.select_query(self._query, walk.root)
+        return walk.select_query(self.query, walk.root)
 
 
 def list_keys(node: Found, document: Json) -> tuple[str | int, ...] | None:

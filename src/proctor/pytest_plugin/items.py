@@ -22,7 +22,7 @@ import pytest
 
 from proctor.actions.check_stream import CheckStream
 from proctor.actions.own_checks import find_registry
-from proctor.actions.prices import find_prices
+from proctor.actions.prices import add_workspace, with_complete
 from proctor.actions.suites import LIBRARY_NAMES as NO_SUITES
 from proctor.actions.suites import load_file, shared_ids
 from proctor.decide.matching import CaseIndex
@@ -30,6 +30,7 @@ from proctor.errors import EvidenceError, InputError, ProctorError
 from proctor.formats.drafting import make_unique
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import RunResult
 from proctor.model.show import nearest
 from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, shorten_path, show_failure
@@ -46,7 +47,7 @@ _SHOWN_UNREADABLE = 3
 _NOT_IN_A_MARKER = re.compile(r"[^\w.+/-]+")
 _WORDS_OF_EXPRESSIONS = ("and", "or", "not", "True", "False", "None")
 
-_Read = dict[tuple[str, ...], tuple[Record, ...]]
+_Read = dict[tuple[tuple[str, ...], DeclaredEvidence | None], tuple[Record, ...]]
 _READ = pytest.StashKey[_Read]()
 """Evidence that was read in this session, by its paths: several suites may share it."""
 _SHARING = pytest.StashKey[dict[tuple[str, ...], list[Suite]]]()
@@ -64,8 +65,9 @@ class SuiteFile(pytest.File):
         """Yield one item per case, in the order of the file."""
         try:
             # Messages show the short path; whoever needs the file later may stand in another folder.
+            complete: str = self.config.getini("proctor_complete")
             loaded = load_file(shorten_path(self.path), registry=find_registry(self.path.parent))
-            self.suite = msgspec.structs.replace(loaded, path=str(self.path), prices=find_prices(self.path.parent))
+            self.suite = with_complete(add_workspace(msgspec.structs.replace(loaded, path=str(self.path)), self.path.parent), complete)
         except InputError as error:
             raise self.CollectError(str(error)) from None
         self._refuse_shared_ids()
@@ -115,9 +117,11 @@ class SuiteFile(pytest.File):
         """Return all the evidence of this suite, read once in a session."""
         read: _Read = self.session.stash.setdefault(_READ, {})
         paths = self.find_evidence()
-        if paths not in read:
-            read[paths] = tuple(read_records([str(shorten_path(Path(path))) for path in paths]))
-        return read[paths]
+        declared = self.suite.find_declared()
+        if (paths, declared) not in read:
+            names = [str(shorten_path(Path(path))) for path in paths]
+            read[paths, declared] = tuple(read_records(names, declared=declared))
+        return read[paths, declared]
 
     def list_records(self, case: Case) -> list[Record]:
         """Return the records that answer a case. Raises `CheckFailed` where one of them all cannot be read."""

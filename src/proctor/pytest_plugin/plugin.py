@@ -57,6 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "what becomes of a suite none of whose cases has evidence, without --proctor-live: fail (default) or skip",
         default="fail",
     )
+    parser.addini("proctor_complete", "parts that recordings contain completely, as `proctor check --complete`", default="")
     parser.addini("proctor_evidence", "files or folders of evidence, for suites with no evidence beside them", type="paths")
 
 

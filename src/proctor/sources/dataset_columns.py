@@ -52,6 +52,10 @@ _encode = msgspec.json.Encoder().encode
 Cell = bytes | EvidenceError
 
 
+ALL_COLUMNS = "*"
+"""In place of the name of a column: the row itself is the record, which a mapping reads."""
+
+
 class NoSpansHere(EvidenceError):
     """A file that a platform exports beside those with spans: it holds none, so that none can be missing in it."""
 
@@ -75,6 +79,9 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
 def choose_columns(schema: Any, column: str | None) -> Columns:
     """Return what to read; raises `EvidenceError` where nothing fits."""
     names = [str(name) for name in schema.names]
+    if column == ALL_COLUMNS:
+        single = len(names) == 1 and _is_record(schema.field(0).type)
+        return _make_whole(names[0], schema) if single else Columns(names=tuple(names), whole=False)
     if column is not None:
         if column not in names:
             near = nearest(column, names)

@@ -19,7 +19,7 @@ import msgspec
 
 from proctor.errors import EvidenceError, InputError
 from proctor.report.wording import count_noun
-from proctor.sources.dataset_columns import NoSpansHere, choose_columns
+from proctor.sources.dataset_columns import ALL_COLUMNS, NoSpansHere, choose_columns
 from proctor.sources.dataset_files import DataFile, import_arrow, open_file
 from proctor.sources.dataset_rows import require_names
 from proctor.sources.row_filter import Condition
@@ -137,7 +137,7 @@ def _plan_file(file: DataFile, wanted: _Wanted) -> Iterator[Partition]:
     if file.kind == "parquet":
         yield from _plan_parquet(file, wanted)
         return
-    if wanted.column is not None:
+    if wanted.column not in (None, ALL_COLUMNS):
         yield _make_partition(file, broken="a file of JSON lines has no columns; leave out --column, or name only Parquet files")
         return
     try:

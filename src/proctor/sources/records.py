@@ -16,10 +16,14 @@ import msgspec
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.plain.fast_lines import decode_unique_line, make_line_decoder
 from proctor.evidence.reading import find_spans, read_bytes
+from proctor.evidence.unknowns.complete import declare_complete
+from proctor.evidence.values.json_bytes import decode
 from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.show import nearest
 from proctor.model.typed import decode_json
+from proctor.sources.grouped_lines import GroupedLines
 from proctor.sources.span_lines import OTLP_WORDS, SPAN_FORMATS, may_hold_rows
 from proctor.sources.texts import check_path
 
@@ -73,24 +77,30 @@ class Stream(Blocks, Protocol):
 
 
 def read_records(
-    paths: Iterable[str], *, format: str | None = None, on_trace: "OnTrace | None" = None, repeated_keys: bool = True
+    paths: Iterable[str],
+    *,
+    format: str | None = None,
+    declared: DeclaredEvidence | None = None,
+    on_trace: "OnTrace | None" = None,
+    repeated_keys: bool = True,
 ) -> Iterator[Record]:
     """Yield every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace.
 
-    Without `repeated_keys` lines of plain evidence are not searched for keys that stand twice.
+    `declared` is the mapping and the complete parts that the author declares. Without `repeated_keys` lines of plain evidence are not
+    searched for keys that stand twice.
     """
     if format is not None:
         require_format(format)
-    reader = RecordReader(format, on_trace=on_trace, repeated_keys=repeated_keys)
+    reader = RecordReader(format, declared=declared, on_trace=on_trace, repeated_keys=repeated_keys)
     for path in paths:
         if path == "-":
             if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
                 raise InputError("cannot read standard input: it is closed")
             # A buffered reader, though its declared type does not say so.
-            yield from reader.read_stream(cast("Stream", sys.stdin.buffer), "<stdin>", whole=False)
+            yield from reader.complete_all(reader.read_stream(cast("Stream", sys.stdin.buffer), "<stdin>", whole=False))
         else:
-            yield from reader.read_path(Path(path))
-    yield from reader.flush()
+            yield from reader.complete_all(reader.read_path(Path(path)))
+    yield from reader.complete_all(reader.flush())
 
 
 def require_format(name: str) -> None:
@@ -107,12 +117,21 @@ class RecordReader:
     """Reads records in one format, or recognised by their shape."""
 
     def __init__(
-        self, format: str | None, *, on_trace: "OnTrace | None" = None, repeated_keys: bool = True, holds_spans: bool = True
+        self,
+        format: str | None,
+        *,
+        declared: DeclaredEvidence | None = None,
+        on_trace: "OnTrace | None" = None,
+        repeated_keys: bool = True,
+        holds_spans: bool = True,
     ) -> None:
         """Without `holds_spans` requests of OTLP are records that cannot be read: a trace may be spread over several of them."""
         self._format = format
+        self._declared = declared
+        self._map = declared.map if declared is not None else None
+        self._lines = GroupedLines(self._map) if self._map is not None and self._map.group is not None else None
         decode = make_line_decoder() if repeated_keys else decode_unique_line
-        self.decode_plain: Callable[[bytes], Evidence | None] = decode if format is None else _decode_nothing
+        self.decode_plain: Callable[[bytes], Evidence | None] = decode if format is None and declared is None else _decode_nothing
         """Returns the evidence of a record in our own spelling, which most are; nothing for one that `read_record` must look at."""
         self._on_trace = on_trace
         self._holds_spans = holds_spans
@@ -140,6 +159,18 @@ class RecordReader:
             else:
                 yield from self.read_stream(file, str(path), whole=suffix in BINARY_SUFFIXES)
         self.begin_file(None)
+
+    def complete_all(self, records: Iterator[Record]) -> Iterator[Record]:
+        """Return the records with the parts that are declared complete."""
+        declared = self._declared
+        if declared is None or not declared.complete:
+            return records
+        return (
+            record
+            if record.evidence is None
+            else Record(declare_complete(record.evidence, declared.complete, declared.source), record.source)
+            for record in records
+        )
 
     def begin_file(self, path: Path | None) -> None:
         """Say which file the next records come from; nothing for one that is no file of this machine."""
@@ -194,7 +225,7 @@ class RecordReader:
         if spans is not None:
             yield from self._hold_spans(spans, Source(file=name))
         else:
-            yield from self._yield_records(lambda: read_bytes(data, format=self._format), name)
+            yield from self._yield_records(lambda: read_bytes(data, format=self._format, mapping=self._map), name)
 
     def _read_lines(self, file: Blocks, name: str) -> Iterator[Record]:
         number = 0
@@ -215,20 +246,34 @@ class RecordReader:
                     yield Record(evidence, Source(name, number))
                 elif line and not line.isspace():
                     yield from self.read_record(line, Source(name, number))
+        yield from self.end_lines()
 
     def read_record(self, line: bytes, source: Source) -> Iterator[Record]:
-        """Yield the runs of one record: a line of a file, or what stands in its place."""
+        """Yield the runs of one record: a line of a file, or a row; lines that a mapping groups come with `end_lines`."""
         try:
+            if self._lines is not None:
+                self._lines.add(line, source)
+                return
             spans = self.find_spans(line)
             if spans is not None:
                 yield from self._hold_spans(spans, source)
                 return
-            found = read_bytes(line, format=self._format)
+            found = read_bytes(line, format=self._format, mapping=self._map)
         except EvidenceError as error:
             yield Record(None, source, error)
             return
         for evidence in found:
             yield Record(evidence if evidence.account is None else self._complete_evidence(evidence), source)
+
+    @property
+    def groups_lines(self) -> bool:
+        """Whether a mapping groups lines, which come with `end_lines`."""
+        return self._lines is not None
+
+    def end_lines(self) -> Iterator[Record]:
+        """Yield the runs of the lines that a mapping groups; to be called at the end of each file."""
+        for found, source in self._lines.read() if self._lines is not None else ():
+            yield Record(found, source) if isinstance(found, Evidence) else Record(None, source, found)
 
     def _complete_evidence(self, evidence: Evidence) -> Evidence:
         """Return the evidence of an MCPLab trace with what the results beside its file tell of the same run."""
@@ -242,16 +287,12 @@ class RecordReader:
 
     def find_spans(self, data: bytes) -> "list[Span] | None":
         """Return the spans of a request of OTLP or a row, perhaps a part of a trace; None for any other. Raises `EvidenceError`."""
-        if self._format is not None and self._format not in SPAN_FORMATS:
+        if self._map is not None or (self._format is not None and self._format not in SPAN_FORMATS):
             return None
         if self._format not in (None, "otlp") or (self._format is None and may_hold_rows(data)):
-            from proctor.evidence.values.json_bytes import decode  # only tables of spans come here
-
             return find_spans(decode(data), format=self._format)
         # A search for four words is far cheaper than decoding; where they stand by chance in other evidence, `find_spans` says so.
         if any(word in data for word in OTLP_WORDS):
-            from proctor.evidence.values.json_bytes import decode  # only traces of spans come here
-
             return find_spans(decode(data))
         if data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"["):
             # Protobuf begins with field 1, which is a line break to JSON.

@@ -14,6 +14,7 @@ import msgspec
 from proctor.codecs.retry_after import read_retry_after_s
 from proctor.errors import EvidenceError
 from proctor.evidence import mibo
+from proctor.evidence.mapping.read import Mapping
 from proctor.evidence.messages.formats import MESSAGE_FORMATS
 from proctor.evidence.plain.record import read_plain
 from proctor.evidence.reading import read_document
@@ -43,9 +44,14 @@ _ANSWERED = (200, 201)
 
 
 def evidence_of(
-    answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None, status_claimed: bool = False
+    answer: HttpAnswer,
+    *,
+    response_path: str | None = None,
+    format: str | None = None,
+    mapping: Mapping | None = None,
+    status_claimed: bool = False,
 ) -> Evidence:
-    """Return one answer as evidence. `format` names how it is written; without it the format is recognised.
+    """Return one answer as evidence. `format` names how it is written, `mapping` where its parts are; without both it is recognised.
 
     Raises `TargetFault` for what is no answer, unless the case claims the status that came (`status_claimed`).
     """
@@ -58,14 +64,15 @@ def evidence_of(
     spoken = as_text(find_dotted(answer.body, response_path)) if response_path is not None else None
     # A refusal that is claimed may say that it is one.
     weigh = not status_claimed or answer.status in _ANSWERED
-    evidence = _read(answer, format, notes, weigh)
+    mapped = mapping is not None and answer.body is not None and answer.status < 400
+    evidence = mapping.read(answer.body) if mapping is not None and mapped else _read(answer, format, notes, weigh)
     evidence = msgspec.structs.replace(
         evidence,
         text=spoken if spoken is not None else evidence.text,
         # Checks on fields are about the answer itself, whatever a trace in it says.
-        body=answer.body if answer.body is not None else evidence.body,
+        body=answer.body if answer.body is not None and (not mapped or evidence.body is None) else evidence.body,
         http_status=answer.status,
-        duration_ms=answer.duration_ms,
+        duration_ms=answer.duration_ms if not mapped or evidence.duration_ms is None else evidence.duration_ms,
         metadata={**evidence.metadata, **_make_metadata(answer, notes)},
     )
     evidence = with_account(evidence, answer, response_path=response_path, format=format, status_claimed=status_claimed)

@@ -7,7 +7,7 @@ hold placeholders too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping as Members
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -15,9 +15,11 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import CheckFault, SpecError
+from proctor.evidence.mapping.read import Mapping, compile_mapping
 from proctor.evidence.recognise import FORMATS
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Evidence, Json
+from proctor.model.mapping import EvidenceSettings
 from proctor.model.show import nearest
 from proctor.targets.answers import evidence_of
 from proctor.targets.conversation import Message
@@ -81,6 +83,8 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Where the text stands in the answer: `data.choices.0.message.content`."""
     answer_format: str | None = None
     """How the answer is written, if it is more than text: `openai`, `anthropic`, `n8n`, ... as for `--evidence-format`."""
+    evidence: EvidenceSettings | None = None
+    """Where the evidence is in an answer of a format of its own, and which parts of it are complete."""
     timeout_s: float = 60.0
     """How long one answer may take."""
 
@@ -92,7 +96,7 @@ class Requests:
     """Makes requests from templates."""
 
     def __init__(
-        self, *, method: str, url: str, headers: Mapping[str, str], credentials: Mapping[str, str], template: Json, field: str = "url"
+        self, *, method: str, url: str, headers: Members[str, str], credentials: Members[str, str], template: Json, field: str = "url"
     ) -> None:
         """Raises `SpecError` for what cannot be sent; `field` is what the address is called."""
         # A placeholder is no part of an address before it is filled; without its braces the rest can be checked now.
@@ -114,7 +118,7 @@ class Requests:
         """Every name the templates use."""
         return self._body.placeholders | self._url.placeholders | frozenset().union(*(h.placeholders for h in self._headers.values()))
 
-    def make(self, message: Message, more: Mapping[str, str] | None = None) -> HttpRequest:
+    def make(self, message: Message, more: Members[str, str] | None = None) -> HttpRequest:
         """Return the request for one message. Raises `TargetFault` where it cannot be made."""
         attempt = message.attempt
         values = values_for(
@@ -133,7 +137,7 @@ class Requests:
         except CheckFault as fault:
             raise TargetFault("bad_request", f"the template cannot be filled: {fault.message}") from None
 
-    def _fill_request(self, message: Message, values: Mapping[str, Json], more: Mapping[str, str]) -> HttpRequest:
+    def _fill_request(self, message: Message, values: Members[str, Json], more: Members[str, str]) -> HttpRequest:
         url = self._url.fill(values)
         headers = {name: template.fill(values) for name, template in self._headers.items()}
         # The later wins: no template replaces the credentials, and neither of them the id by which an execution is found again.
@@ -165,6 +169,7 @@ class HttpTarget(WireTarget):
             template=settings.template,
         )
         check_format(settings.answer_format)
+        self._mapping = _compile_mapping(settings)
         check_positive(settings.timeout_s, "timeout_s")
         super().__init__(
             name,
@@ -186,8 +191,25 @@ class HttpTarget(WireTarget):
             answer,
             response_path=settings.response_path,
             format=settings.answer_format,
+            mapping=self._mapping,
             status_claimed=message.claims_status(answer.status),
         )
+
+
+def _compile_mapping(settings: HttpSettings) -> Mapping | None:
+    """Return the mapping of the answers. Raises `SpecError` for one that cannot be used."""
+    paths = settings.evidence.map if settings.evidence is not None else None
+    if paths is None:
+        return None
+    if paths.group is not None:
+        raise SpecError("evidence: `group` is for the lines of a log; an answer is one run", field="evidence.map.group")
+    if settings.response_path is not None or settings.answer_format is not None:
+        named = "response_path" if settings.response_path is not None else "answer_format"
+        raise SpecError(f"{named}: `evidence.map` says already how the answer is read; write one of the two", field=named)
+    try:
+        return compile_mapping(paths)
+    except SpecError as error:
+        raise error.move_to(f"evidence.{error.field}") from None
 
 
 def check_format(name: str | None) -> None:
@@ -204,7 +226,7 @@ def check_positive(value: float, field: str) -> None:
         raise SpecError(f"{field}: expected a number above 0, found {value:g}", field=field)
 
 
-def secret_headers(headers: Mapping[str, str]) -> frozenset[str]:
+def secret_headers(headers: Members[str, str]) -> frozenset[str]:
     """Return the values of headers that are named like a secret."""
     return frozenset(value for name, value in headers.items() if names_a_secret(name))
 

@@ -20,6 +20,7 @@ from proctor.errors import EvidenceError, InputError, SpecError
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.problem import Problem
 from proctor.model.show import nearest, tell_more
 from proctor.sources.records import Record, read_records
@@ -57,6 +58,8 @@ class RecordedTarget:
         self._unknown_names: list[str] = []
         self.other_inputs = OtherInputs()
         """The recordings that were used although their input differs from the input of their case."""
+        self.declared: DeclaredEvidence | None = None
+        """How the recordings are read, as the suite or the workspace declares."""
 
     @property
     def name(self) -> str:
@@ -109,7 +112,7 @@ class RecordedTarget:
 
     def _read(self) -> list[Record]:
         try:
-            records = list(read_records(self._paths, format=self._format))
+            records = list(read_records(self._paths, format=self._format, declared=self.declared))
         except InputError as error:
             raise TargetFault("no_recording", f"{self._name}: {error}") from None
         self._refuse("recordings that cannot be read", [record for record in records if record.evidence is None])

@@ -445,6 +445,36 @@ async def test_a_response_path_says_where_the_text_of_an_agent_stands(hub: Hub) 
     assert (await trace_rows(hub))[0]["outcome"] == "pass"
 
 
+MAPPED = """\
+proctor: 1
+cases: [{id: a, expect: [response_contains: Refund, tool_not_called: refund]}]
+"""
+
+
+async def test_an_agent_declares_where_its_evidence_is_and_what_is_complete(hub: Hub) -> None:
+    declared: dict[str, Any] = {"map": {"text": "$.reply.words", "tool_calls": {"each": "$.acts[*]", "name": "$.fn"}}}
+    _, agent = await world(hub, suite=MAPPED, kind="http", settings={"evidence": declared})
+    await post(hub, {"data": {"reply": {"words": "Refund"}, "acts": [{"fn": "look"}]}, "platformId": agent})
+    await post(hub, {"data": {"reply": {"words": "Refund"}, "acts": [{"fn": "refund"}]}, "platformId": agent})
+    await post(hub, {"data": {"reply": {"words": "Refund"}}, "platformId": agent})
+    await evaluate_all(hub)
+    assert [row["outcome"] for row in await trace_rows(hub)] == ["pass", "fail", "error"]
+    await agents.update_agent(hub, LOCAL, agent, {"settings": {"evidence": {**declared, "complete": ["tool_calls"]}}})
+    await post(hub, {"data": {"reply": {"words": "Refund"}}, "platformId": agent})
+    await evaluate_all(hub)
+    assert [row["outcome"] for row in await trace_rows(hub)][-1] == "pass"
+
+
+@pytest.mark.parametrize(
+    "declared", [{"map": {"text": "$.a["}}, {"map": {"txt": "$.a"}}, {"complete": ["calls"]}, "x", {"mapp": {}}], ids=str
+)
+async def test_evidence_that_an_agent_cannot_declare_is_refused(hub: Hub, declared: Any) -> None:
+    with pytest.raises(Refusal) as caught:
+        await world(hub, kind="http", settings={"evidence": declared})
+    assert caught.value.code == "VALIDATION_ERROR"
+    assert list(caught.value.fields or {}) == ["settings"]
+
+
 async def test_a_clock_in_the_future_and_one_that_runs_backwards_change_nothing(hub: Hub) -> None:
     await world(hub)
     late = {**root(new_trace()), "startTimeUnixNano": str(2**63), "endTimeUnixNano": str(2**64 - 1)}

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from proctor.actions.prices import with_prices
+from proctor.actions.prices import with_complete, with_prices
 from proctor.actions.suites import STANDARD_INPUT, load_suite
 from proctor.batches.engines import ENGINES, EngineOptions, open_executor
 from proctor.batches.judging import read_bounds
@@ -19,7 +19,7 @@ from proctor.cli.judge_flags import open_judge
 from proctor.cli.language import VARIABLE, read_words
 from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
-from proctor.cli.parser import add_prices_flag, add_trust_flag, make_parser, parse_positive
+from proctor.cli.parser import add_complete_flag, add_prices_flag, add_trust_flag, make_parser, parse_positive
 from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.batch import BatchSummary
@@ -67,7 +67,8 @@ def _evaluate(options: argparse.Namespace) -> BatchSummary:
         raise InputError("a batch keeps its suite for a second run; name the file of the suite")
     if options.now is not None:
         require_moment(options.now)
-    suite = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
+    loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
+    suite = with_complete(loaded, options.complete)
     wanted = BatchOptions(
         places=tuple(options.dataset),
         output=name_output(options.output),
@@ -151,6 +152,7 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", metavar="DIR", help="the folder for results, errors and the manifest, or its address")
     parser.add_argument("--column", metavar="NAME", help="the column with the record, as JSON or as a struct (default: recognised)")
+    add_complete_flag(parser)
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the records (default: recognised by shape)")
     parser.add_argument(
         "--where",

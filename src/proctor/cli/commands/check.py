@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from proctor.actions.check_stream import CheckStream, Shows
-from proctor.actions.prices import with_prices
+from proctor.actions.prices import with_complete, with_prices
 from proctor.actions.suites import STANDARD_INPUT, load_suite
 from proctor.cli.exits import Exit
 from proctor.cli.gates import add_gate_flags, open_gate
@@ -17,7 +17,15 @@ from proctor.cli.judge_flags import add_judge_flags, open_judge, read_judge_opti
 from proctor.cli.language import add_language_flag, read_words
 from proctor.cli.moments import add_now_flag, require_moment
 from proctor.cli.output import Output
-from proctor.cli.parser import add_output_flags, add_prices_flag, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
+from proctor.cli.parser import (
+    add_complete_flag,
+    add_output_flags,
+    add_prices_flag,
+    add_strict_flag,
+    add_suite_flags,
+    add_trust_flag,
+    make_parser,
+)
 from proctor.cli.progress import Progress
 from proctor.cli.renderers import FORMATS, make_renderer
 from proctor.cli.selecting import FirstFailure, add_selection_flags, select_cases, stop_at_failure
@@ -37,7 +45,8 @@ def run(arguments: list[str]) -> int:
     """Check recorded evidence; returns the exit code."""
     options = _make_parser().parse_args(arguments)
     _refuse_senseless(options)
-    suite = select_cases(with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices), options)
+    loaded = with_prices(load_suite(options.suite, dialect=options.dialect, trust=options.trust), options.prices)
+    suite = select_cases(with_complete(loaded, options.complete), options)
     if suite is None:
         return Exit.NOTHING
     gate = open_gate(options, suite.name)
@@ -107,7 +116,8 @@ def _choose_shown(options: argparse.Namespace) -> Shows:
 
 
 def _read_records(stream: CheckStream, options: argparse.Namespace, output: Output) -> Iterable[Record]:
-    records = read_records(options.evidence, format=options.evidence_format, repeated_keys=not stream.only_presence)
+    declared, unique = stream.suite.find_declared(), not stream.only_presence
+    records = read_records(options.evidence, format=options.evidence_format, declared=declared, repeated_keys=unique)
     if not options.explain or options.format != "terminal":
         return records
     from proctor.cli.explaining import Explainer  # most runs explain nothing
@@ -193,6 +203,7 @@ def _make_parser() -> argparse.ArgumentParser:
     add_prices_flag(parser)
     add_gate_flags(parser)
     add_trust_flag(parser, "ask the judge and the models that it describes itself")
+    add_complete_flag(parser)
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: recognised by shape)")
     parser.add_argument(
         "--explain",

@@ -1,9 +1,10 @@
-"""`proctor describe [KIND [NAME]]`, `proctor describe trace FILE`"""
+"""`proctor describe [KIND [NAME]]`, `proctor describe trace FILE`, `proctor describe evidence FILE`"""
 
 from __future__ import annotations
 
 import argparse
 import textwrap
+from pathlib import Path
 
 from proctor.actions.describe import ASSERTION_KEYS_NOTE, KINDS, Description, describe
 from proctor.actions.own_checks import find_registry
@@ -27,6 +28,10 @@ def run(arguments: list[str]) -> int:
             if options.name is None:
                 raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
             return describe_file(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
+        if options.kind == "evidence" and options.name is not None and _is_file(options.name):
+            from proctor.cli.describing import describe_log  # reads files, which nothing else here does
+
+            return describe_log(options.name, output=output, as_json=as_json, evidence_format=options.evidence_format)
         if options.kind is None:
             output.write_text(_write_kinds())
         elif options.kind == "schema":
@@ -43,32 +48,37 @@ def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "describe",
         "What exists: checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples. "
-        "Of a file of evidence (trace FILE): what it is made of, what was understood of it and what was not.",
+        "Of a file of evidence (trace FILE): what it is made of, what was understood of it and what was not. "
+        "Of a log in a format of your own (evidence FILE): what was read, what is unknown, and a mapping to read it by.",
         [
             "proctor describe",
             "proctor describe checks",
             "proctor describe check tool_called",
             "proctor describe target http",
             "proctor describe trace traces/support.json",
+            "proctor describe evidence logs/agent.jsonl",
             "proctor describe schema > proctor.schema.json",
         ],
     )
     parser.add_argument("kind", metavar="KIND", nargs="?", help=", ".join((*KINDS, "schema", "trace")))
-    parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="one of them; after trace, a file or folder of evidence, or - for standard input"
-    )
+    parser.add_argument("name", metavar="NAME", nargs="?", help="one of them; after trace or evidence, a file of evidence")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
-    parser.add_argument("--evidence-format", metavar="NAME", help="with trace: how to read the evidence (default: recognised by shape)")
+    parser.add_argument("--evidence-format", metavar="NAME", help="with trace and evidence: how to read the file (default: by its shape)")
     return parser
+
+
+def _is_file(name: str) -> bool:
+    return name == "-" or Path(name).exists() or Path(name).suffix != "" or "/" in name
 
 
 def _write_kinds() -> str:
     beside = {
         "schema": "the JSON Schema of the native format",
         "trace": "what a file of evidence is made of, and what was understood of it",
+        "evidence FILE": "what was read of a log, what is unknown, and a proposed mapping",
     }
     kinds = {**{kind: about for kind, (about, _) in KINDS.items()}, **beside}
-    return "".join(f"{kind:<10} {about}\n" for kind, about in kinds.items()) + "\n`proctor describe KIND [NAME]` says more.\n"
+    return "".join(f"{kind:<13} {about}\n" for kind, about in kinds.items()) + "\n`proctor describe KIND [NAME]` says more.\n"
 
 
 def _write_found(found: list[Description], kind: str, name: str | None) -> str:

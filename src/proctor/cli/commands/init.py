@@ -22,6 +22,8 @@ def run(arguments: list[str]) -> int:
     options = _make_parser().parse_args(arguments)
     if options.target is not None and options.wanted is not None:
         raise InputError("--target and --for both say what to start from: give one of them")
+    if options.evidence is not None:
+        return _start_with_log(options)
     target = parse_target(options.target) if options.target is not None else None
     if options.target is not None and target is None:
         raise InputError(f"--target {options.target!r}: expected {WAYS}")
@@ -48,6 +50,20 @@ def run(arguments: list[str]) -> int:
         for one in others:
             print(f"  {one.kind:<16} {escape_unseen(one.why)}")
     print(f"\nnext: {_tell_next(starter.next, options.folder, kind, written)}")
+    return Exit.PASSED
+
+
+def _start_with_log(options: argparse.Namespace) -> int:
+    from proctor.actions.describe_evidence import start_with_log  # few begin with a log
+
+    if options.target is not None or options.wanted is not None:
+        raise InputError("--evidence is for a suite on a recorded log; it does not go with --target and --for")
+    starter = start_with_log(options.evidence, Path(options.folder))
+    for path in write_starter(options.folder, starter):
+        print(f"wrote {path}")
+    for remark in starter.remarks:
+        print(f"note: {escape_unseen(remark)}")
+    print(f"\nnext: {_tell_next(starter.next, options.folder, '', ())}")
     return Exit.PASSED
 
 
@@ -95,9 +111,15 @@ def _make_parser() -> argparse.ArgumentParser:
     parser = make_parser(
         "init",
         "Look around, and write a suite, a target and a first case for the agent that is there; else a small suite with recorded evidence.",
-        ["proctor init", "proctor init --for pydantic-ai", "proctor init --target http://127.0.0.1:9000/chat", "proctor init refund-suite"],
+        [
+            "proctor init",
+            "proctor init --for pydantic-ai",
+            "proctor init --target http://127.0.0.1:9000/chat",
+            "proctor init --evidence logs/agent.jsonl",
+        ],
     )
     parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to look and to write (default: here)")
     parser.add_argument("--for", dest="wanted", metavar="NAME", help=f"what to start from (default: what is found): {', '.join(KINDS)}")
+    parser.add_argument("--evidence", metavar="FILE", help="write for this log of an agent, with a mapping if its format is not known")
     parser.add_argument("--target", metavar="TARGET", help=f"write for this agent: {WAYS}")
     return parser

@@ -7,14 +7,22 @@ from pathlib import Path
 
 from proctor.actions.history import find_home, open_run
 from proctor.actions.judges import OpenedJudge
-from proctor.actions.prices import with_prices
+from proctor.actions.prices import with_complete, with_prices
 from proctor.actions.recheck import recheck, recheck_judged, suite_to_recheck
 from proctor.actions.suites import load_suite
 from proctor.cli.choosing import RUN_HELP, choose_run
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, open_judge, read_judge_options
 from proctor.cli.language import add_language_flag
-from proctor.cli.parser import add_output_flags, add_prices_flag, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
+from proctor.cli.parser import (
+    add_complete_flag,
+    add_output_flags,
+    add_prices_flag,
+    add_strict_flag,
+    add_suite_flags,
+    add_trust_flag,
+    make_parser,
+)
 from proctor.cli.renderers import FORMATS
 from proctor.cli.showing import choose_exit_code, print_unmet, show_run, write_markdown
 from proctor.cli.step_summary import append_summary
@@ -38,6 +46,7 @@ def run(arguments: list[str]) -> int:
     add_language_flag(parser)
     add_suite_flags(parser)
     add_strict_flag(parser)
+    add_complete_flag(parser)
     add_prices_flag(parser)
     add_trust_flag(parser, "ask the judge and the models that it describes itself")
     parser.add_argument("--no-judge", action="store_true", help="ask no judge: claims that need one are errors")
@@ -46,7 +55,8 @@ def run(arguments: list[str]) -> int:
     suite = load_suite(options.suite, dialect=options.dialect) if options.suite else None
     home = find_home(options.home)
     options.run = choose_run(home, options.run, quiet=options.quiet)
-    chosen = select(with_prices(suite or suite_to_recheck(home, options.run), options.prices), options.k)
+    priced = with_prices(suite or suite_to_recheck(home, options.run), options.prices)
+    chosen = select(with_complete(priced, options.complete), options.k)
     if not chosen.cases:
         print(f"nothing selected: no case fits -k {options.k!r}" if options.k else "the suite has no cases", file=sys.stderr)
         return Exit.NOTHING

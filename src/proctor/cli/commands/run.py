@@ -9,7 +9,7 @@ from proctor.actions.found_suites import find_suites
 from proctor.actions.given_target import WAYS, choose_target
 from proctor.actions.history import find_home
 from proctor.actions.mcplab_plan import names_in, read_overrides, read_tokens
-from proctor.actions.prices import with_prices
+from proctor.actions.prices import with_complete, with_prices
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.run_names import read_tags
 from proctor.actions.run_options import RunOptions
@@ -26,6 +26,7 @@ from proctor.cli.naming import add_name_flags
 from proctor.cli.output import reserve_standard_output
 from proctor.cli.parser import (
     add_capture_flag,
+    add_complete_flag,
     add_output_flags,
     add_prices_flag,
     add_strict_flag,
@@ -160,7 +161,8 @@ def _load_suite(options: argparse.Namespace) -> Suite:
         options.suites = [str(path) for path in find_suites(target=options.target)]
         if not options.quiet:
             print(f"suites: {', '.join(options.suites)}", file=sys.stderr)
-    return with_prices(load_suites(options.suites, dialect=options.dialect, trust=options.trust), options.prices)
+    suite = with_prices(load_suites(options.suites, dialect=options.dialect, trust=options.trust), options.prices)
+    return with_complete(suite, options.complete)
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -197,6 +199,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--allow-missing-judge", action="store_true", help="run without a judge: claims that need one are errors")
     _add_mcplab_flags(parser)
     add_name_flags(parser)
+    add_complete_flag(parser)
     add_strict_flag(parser)
     add_prices_flag(parser)
     add_gate_flags(parser)

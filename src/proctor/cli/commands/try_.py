@@ -59,6 +59,9 @@ def _save(tried: Tried, name: str) -> SavedCase | None:
 
 def _paint(tried: Tried, saved: SavedCase | None, options: argparse.Namespace, style: Style, width: int) -> list[str]:
     lines = paint_tried(tried.target, tried.evidence, tried.kind, error=tried.error, style=style, width=width)
+    mapping = tried.propose_mapping()
+    if mapping:
+        lines += ["", "a proposed mapping, for the target in proctor.yaml:", *mapping.rstrip().splitlines()]
     if saved is not None:
         lines += ["", f"{'wrote' if saved.created else 'added to'} {saved.path}, to be reviewed:", *saved.text.rstrip().splitlines()]
         lines += ["", f"next: {_tell_next(saved.path, options)}"]
@@ -75,6 +78,7 @@ def _tell_next(path: Path, options: argparse.Namespace) -> str:
 
 def _write_json(tried: Tried, saved: SavedCase | None) -> str:
     document = write_tried(tried.target, tried.kind, tried.message, tried.evidence, error=tried.error, code=tried.code)
+    document["proposed"] = tried.propose_mapping() or None
     document["saved"] = None if saved is None else {"file": str(saved.path), "case": saved.id, "created": saved.created}
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
 

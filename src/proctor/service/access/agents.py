@@ -7,6 +7,8 @@ from typing import Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.errors import InputError
+from proctor.formats.declared_evidence import build_declared
 from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
@@ -50,6 +52,7 @@ async def create_agent(
         "settings": settings or {},
     }
     check_fields(values, names=_NAMES)
+    _check_evidence(values)
     async with hub.database.writing() as connection:
         await check_place(connection, caller, project_id)
         await _check_unique(connection, caller, project_id, None, values)
@@ -89,6 +92,7 @@ async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, 
     values = {name: value for name, value in changes.items() if name in _CHANGEABLE}
     refuse_emptying(values, "name", "kind", "paused")
     check_fields(values, names=_NAMES)
+    _check_evidence(values)
     async with hub.database.writing() as connection:
         # Before the project: who deletes one takes its agents first, and two must not wait for each other.
         before = await require_row(connection, agents, caller.organization_id, "agent", id, locked=True)
@@ -110,6 +114,17 @@ async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
             raise not_found("agent", id)
         await note(connection, hub, caller, "delete", "agent", id)
     forget_agents(hub, caller.organization_id)
+
+
+def _check_evidence(values: Mapping[str, Json]) -> None:
+    """Refuse settings whose `evidence` cannot be used."""
+    given = (values.get("settings") or {}).get("evidence")
+    try:
+        if given is not None:
+            build_declared(given if isinstance(given, dict) else {"map": given}, source="")
+    except InputError as error:
+        told = [f"{problem.origin.path.replace('$', 'evidence', 1)}: {problem.message}" for problem in error.problems] or [str(error)]
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"settings": told}) from None
 
 
 async def _check_unique(connection: AsyncConnection, caller: Caller, project_id: str, id: str | None, values: Mapping[str, Json]) -> None:

@@ -20,6 +20,7 @@ from proctor.model.case import Case, Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Cost, Json, Source
 from proctor.model.judgement import Opinion
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import AxisScore, CaseResult, CaseVerdict
 from proctor.model.typed import convert_to, decode_json, make_msgpack_decoder
 from proctor.model.verdict import Outcome, Verdict, errored
@@ -103,6 +104,8 @@ class TraceWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=
 
     pieces: Sequence[bytes]
     response_path: str | None
+    declared: DeclaredEvidence | None = None
+    """What the agent declares under `evidence`."""
     clock: str
     position: int
     text: CaseText
@@ -116,6 +119,8 @@ class ReadWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="
     sent: bytes
     """Packed."""
     format: str | None = None
+    declared: DeclaredEvidence | None = None
+    """How the suite reads evidence."""
 
 
 Work = CaseWork | TraceWork | ReadWork

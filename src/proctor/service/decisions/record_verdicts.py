@@ -20,8 +20,10 @@ import msgspec
 from proctor.decide.prepare import PreparedCase, PreparedSuite
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.evidence.reading import read_sent
+from proctor.evidence.unknowns.complete import declare_complete
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Question
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
 from proctor.service.decisions.messages import (
     MEMORY_LIMIT,
@@ -103,7 +105,9 @@ class CaseDecider:
 
     def _read_evidence(self, work: ReadWork) -> Answer:
         with self._limit(READ_S):
-            return Answer(evidence=[pack_plain(one) for one in read_sent(unpack_plain(work.sent, Any), format=work.format)])
+            declared = work.declared or DeclaredEvidence()
+            found = read_sent(unpack_plain(work.sent, Any), format=work.format, mapping=declared.map)
+            return Answer(evidence=[pack_plain(declare_complete(one, declared.complete, declared.source)) for one in found])
 
     def _decide_record(self, work: CaseWork) -> Answer:
         suite = self._get_suite(work.suite)
@@ -141,7 +145,7 @@ class CaseDecider:
 
     def _decide_trace(self, work: TraceWork) -> Answer:
         with self._limit(READ_S):
-            evidence = read_evidence(work.pieces, work.response_path)
+            evidence = read_evidence(work.pieces, work.response_path, work.declared)
             document = self._get_document(work.text)
         steps: list[Step] = []
         begun = self._clock()

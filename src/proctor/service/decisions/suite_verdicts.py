@@ -17,6 +17,7 @@ from proctor.errors import EvidenceError
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.judgement import Opinion, Question
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
 from proctor.runner.ports import Judge
 from proctor.service.decisions.messages import (
@@ -50,9 +51,11 @@ class RecordToDecide(msgspec.Struct, frozen=True, kw_only=True):
     clock: str | None = None
 
 
-async def read_evidence(decisions: Decisions, who: Who, sent: Json, format: str | None) -> list[Evidence]:
-    """Read evidence as it was sent. Raises `EvidenceError`."""
-    (answer,) = await decisions.answers(who, [ReadWork(sent=pack_plain(sent), format=format)], {})
+async def read_evidence(
+    decisions: Decisions, who: Who, sent: Json, format: str | None, declared: DeclaredEvidence | None = None
+) -> list[Evidence]:
+    """Read evidence as it was sent, by what the suite declares. Raises `EvidenceError`."""
+    (answer,) = await decisions.answers(who, [ReadWork(sent=pack_plain(sent), format=format, declared=declared)], {})
     if answer.error is not None:
         code, message = answer.error
         raise EvidenceError(message, code=code)

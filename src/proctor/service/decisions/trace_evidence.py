@@ -2,24 +2,28 @@
 
 A piece that is a list holds spans, by resource; a piece that is an object is a body as it came. Spans that came in several pieces are
 merged by their ids: what came later wins. A body of the second generation is read as the kind of its agent wants it: an HTTP agent may
-have a `response_path`, where the text of its answers stands.
+have a `response_path`, where the text of its answers is, or `evidence` with a mapping of the whole body and the parts that are complete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.errors import EvidenceError, StoreError
+from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.evidence import mibo
 from proctor.evidence.otlp.merging import merge_spans
 from proctor.evidence.otlp.spans import Span, SpanGroup
+from proctor.evidence.reading import read_document
 from proctor.evidence.traces.build import build_evidence
+from proctor.evidence.unknowns.complete import declare_complete
 from proctor.evidence.values.json_bytes import exceeds_depth, too_deep_error
 from proctor.evidence.values.text import as_text
+from proctor.formats.declared_evidence import build_declared
 from proctor.model.evidence import Evidence, Json
+from proctor.model.mapping import DeclaredEvidence, EvidenceMap
 from proctor.model.missing import MISSING
 from proctor.model.typed import convert_to, make_json_decoder
 from proctor.paths.dotted import find_dotted
@@ -36,7 +40,16 @@ _GROUPS = make_json_decoder(list[SpanGroup])
 
 def read_agent_evidence(pieces: Sequence[bytes], agent: Agent | None) -> Evidence:
     """Return the evidence of one trace of an agent. Raises `EvidenceError`, or `StoreError` for damage."""
-    return read_evidence(pieces, None if agent is None else get_response_path(agent))
+    return read_evidence(pieces, *((None, None) if agent is None else (get_response_path(agent), get_declared(agent.settings))))
+
+
+def get_declared(settings: Mapping[str, Json]) -> DeclaredEvidence | None:
+    """Return what the settings of an agent declare under `evidence`; nothing for what an earlier version stored and cannot be used."""
+    given = settings.get("evidence")
+    try:
+        return build_declared(given, source="the settings of the agent") if isinstance(given, dict) else None
+    except InputError:
+        return None
 
 
 def get_response_path(agent: Agent) -> str | None:
@@ -45,8 +58,13 @@ def get_response_path(agent: Agent) -> str | None:
     return path if isinstance(path, str) and path else None
 
 
-def read_evidence(pieces: Sequence[bytes], response_path: str | None) -> Evidence:
+def read_evidence(pieces: Sequence[bytes], response_path: str | None, declared: DeclaredEvidence | None = None) -> Evidence:
     """Return the evidence of one trace. Raises `EvidenceError`, or `StoreError` for damage."""
+    evidence = _read_pieces(pieces, response_path, None if declared is None else declared.map)
+    return evidence if declared is None else declare_complete(evidence, declared.complete, declared.source)
+
+
+def _read_pieces(pieces: Sequence[bytes], response_path: str | None, mapping: EvidenceMap | None) -> Evidence:
     batches: list[list[SpanGroup]] = []
     document: Json = None
     for data in expand_pieces(pieces):
@@ -54,7 +72,18 @@ def read_evidence(pieces: Sequence[bytes], response_path: str | None) -> Evidenc
             batches.append(decode_groups(data))
         else:
             document = from_json(data)
-    return _read_spans(batches) if batches else _read_body(document, response_path)
+    if batches:
+        return _read_spans(batches)
+    if mapping is not None and isinstance(document, dict) and "data" in document:
+        return _read_mapped(document["data"], mapping)
+    return _read_body(document, response_path)
+
+
+def _read_mapped(data: Json, mapping: EvidenceMap) -> Evidence:
+    found = read_document(data, mapping=mapping)
+    if len(found) != 1:
+        raise EvidenceError(f"the body holds {len(found)} runs by the mapping of its agent, expected one")
+    return found[0]
 
 
 def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -24,6 +24,7 @@ from proctor.evidence.values.text import as_text
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.result import CaseResult
 from proctor.model.typed import convert_to
 from proctor.model.verdict import errored
@@ -75,6 +76,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     agent_id: str
     created_at: str
     response_path: str | None
+    declared: DeclaredEvidence | None = None
+    """What the agent declares under `evidence`."""
     metadata: bytes | None
     """JSON."""
     pieces: Sequence[bytes]
@@ -213,7 +216,7 @@ class TraceDecider:
     def _decide_task(self, task: Task, cases: Sequence[ActiveCase], judging: bool) -> Decision:
         try:
             with self._limit(READ_S):
-                evidence = read_evidence(task.pieces, task.response_path)
+                evidence = read_evidence(task.pieces, task.response_path, task.declared)
             return self._decide_cases(task, evidence, cases, judging)
         except OutOfTime:
             return make_failed("time_limit", f"reading the trace took more than {READ_S:g} s")

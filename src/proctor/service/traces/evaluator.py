@@ -23,7 +23,7 @@ from proctor.errors import StoreError
 from proctor.runner.ports import Judge
 from proctor.service.access.known_agents import find_agent
 from proctor.service.agent import Agent
-from proctor.service.decisions.trace_evidence import get_response_path
+from proctor.service.decisions.trace_evidence import get_declared, get_response_path
 from proctor.service.decisions.trace_process import BatchDecider, CannotStart, ThreadDecider, make_decider
 from proctor.service.decisions.trace_verdicts import Batch, Decision, Task, make_failed
 from proctor.service.hub import Hub
@@ -240,6 +240,7 @@ class Evaluator:
                 agent_id=row["agent_id"],
                 created_at=row["created_at"],
                 response_path=None if agent is None else get_response_path(agent),
+                declared=None if agent is None else get_declared(agent.settings),
                 metadata=None if row["metadata"] is None else to_json(row["metadata"]),
                 pieces=batch.pieces[row["id"]],
                 cases=wanted[row["agent_id"]],

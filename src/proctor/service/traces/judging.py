@@ -59,7 +59,13 @@ async def judge_trace(judge: Judge, task: Task, wanted: Sequence[tuple[int, Case
             packed = {case: pack_plain(said) for case, said in opinions.items()}
             # Read again rather than kept: what waits for a judge may wait for long.
             work = TraceWork(
-                pieces=task.pieces, response_path=task.response_path, clock=task.created_at, position=position, text=text, opinions=packed
+                pieces=task.pieces,
+                response_path=task.response_path,
+                declared=task.declared,
+                clock=task.created_at,
+                position=position,
+                text=text,
+                opinions=packed,
             )
             (answer,) = await decisions.answers(who, [work], {})
             if answer.error is not None:

@@ -14,9 +14,10 @@ import sqlalchemy as sa
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.formats.suites import read_suite
 from proctor.model.evidence import Json
+from proctor.model.mapping import DeclaredEvidence
 from proctor.model.verdict import Verdict
 from proctor.report.ranges import find_ranges
-from proctor.service.decisions.trace_evidence import read_evidence
+from proctor.service.decisions.trace_evidence import get_declared, read_evidence
 from proctor.service.hub import Hub
 from proctor.store.pages import Row
 from proctor.store.tables import agents, case_versions, trace_parts, traces
@@ -27,6 +28,7 @@ class _Needed(msgspec.Struct, frozen=True, kw_only=True):
 
     pieces: list[bytes]
     response_path: str | None
+    declared: DeclaredEvidence | None
     text: str
     dialect: str
 
@@ -56,13 +58,17 @@ async def _find_needed(hub: Hub, row: Row) -> _Needed | None:
     path = settings.get("response_path")
     pieces = ([] if trace["body"] is None else [trace["body"]]) + parts
     return _Needed(
-        pieces=pieces, response_path=path if isinstance(path, str) and path else None, text=case["document"], dialect=case["dialect"]
+        pieces=pieces,
+        response_path=path if isinstance(path, str) and path else None,
+        declared=get_declared(settings),
+        text=case["document"],
+        dialect=case["dialect"],
     )
 
 
 def _add_ranges(needed: _Needed, key: str, told: list[dict[str, Json]]) -> None:
     try:
-        evidence = read_evidence(needed.pieces, needed.response_path)
+        evidence = read_evidence(needed.pieces, needed.response_path, needed.declared)
         suite = read_suite(needed.text, dialect=needed.dialect)
     except (EvidenceError, StoreError, InputError):
         # What came of it is kept and can be read; only the places cannot be found any more.

@@ -1,0 +1,197 @@
+"""Follows the paths of a mapping through a record, also into JSON that is written as text, and explains a path that finds nothing."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, cast
+
+from proctor.errors import CheckFault, EvidenceError
+from proctor.evidence.values.json_bytes import decode_container
+from proctor.model.evidence import Json
+from proctor.model.numbers import is_number
+from proctor.model.show import describe_value, nearest, shorten
+from proctor.paths.evaluate import Found, Walk
+from proctor.paths.json_path import CompiledPath, list_keys
+from proctor.paths.query import Name, Query, Segment, Step
+
+_KEYS_SHOWN = 6
+"""Keys of a record in the reason why a path found nothing."""
+_DEPTH = 12
+"""Levels of a record in which JSON text is parsed."""
+
+
+class Holder:
+    """A value that paths are applied to; JSON text in it is parsed when a path finds nothing without."""
+
+    __slots__ = ("_parsed", "value")
+
+    def __init__(self, value: Json) -> None:
+        self.value = value
+        self._parsed: Json = _NOT_YET
+
+    @property
+    def parsed(self) -> Json:
+        """The value with every object and list that is written as text parsed; the value itself if there is none."""
+        if self._parsed is _NOT_YET:
+            self._parsed = _parse_texts(self.value, _DEPTH)
+        return self._parsed
+
+    def find(self, path: CompiledPath) -> list[Json]:
+        """Return the values that a path selects, without null. Raises `EvidenceError` if it visits too much."""
+        return [value for value in self._find(path) if value is not None]
+
+    def has(self, path: CompiledPath) -> bool:
+        """Return whether a path has a match, which may be null."""
+        return bool(self._find(path))
+
+    def _find(self, path: CompiledPath) -> list[Json]:
+        if path.steps is not None:
+            return _follow(path.steps, self.value)
+        return [node[0] for node in self.find_nodes(path)[0]]
+
+    def find_nodes(self, path: CompiledPath) -> tuple[list[Found], Json]:
+        """Return the nodes that a path selects, and the document that they are in."""
+        try:
+            found = path.find_nodes(self.value)
+            if not found and self.parsed is not self.value:
+                return path.find_nodes(self.parsed), self.parsed
+        except CheckFault as fault:
+            raise EvidenceError(f"{path.text}: {fault.message}", code=fault.code) from None
+        return found, self.value
+
+
+_NOT_YET = object()
+
+
+def _follow(steps: tuple[str | int, ...], value: Json) -> list[Json]:
+    for step in steps:
+        if isinstance(value, str):
+            value = decode_container(value)
+        if isinstance(value, list if isinstance(step, int) else dict):
+            if step not in (range(-len(value), len(value)) if isinstance(step, int) else value):
+                return []
+            value = cast(Any, value)[step]
+        else:
+            return []
+    return [value]
+
+
+def _parse_texts(value: Json, depth: int) -> Json:
+    """Return a value with JSON text parsed; the same object if there is none in it, so that most records are not copied."""
+    if isinstance(value, str):
+        parsed = decode_container(value)
+        return value if parsed is value else _parse_texts(parsed, depth - 1)
+    if depth <= 0 or not isinstance(value, (dict, list)):
+        return value
+    if isinstance(value, list):
+        items = [_parse_texts(item, depth - 1) for item in value]
+        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+    members = {key: _parse_texts(item, depth - 1) for key, item in value.items()}
+    return members if any(members[key] is not item for key, item in value.items()) else value
+
+
+def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None, str | None]:
+    """Return the items that a path selects, the position of the last one, and why the list is missing if it is.
+
+    No items in a list that is there means that there were none. A list that is not there, or is null, is missing.
+    """
+    if path.steps is not None:
+        found = [decode_container(value) for value in holder.find(path)]
+        items = found[0] if found and isinstance(found[0], list) else found
+        return items, None, None if found else explain_missing(holder, path)
+    nodes, document = holder.find_nodes(path)
+    if nodes:
+        return [node[0] for node in nodes], find_position(nodes[-1], document), None
+    parent = Query(True, path.query.segments[: _find_last_plural(path.query)])
+    lists = (node[0] for value in (holder.value, holder.parsed) for node in _select(parent, value))
+    return [], None, None if any(isinstance(value, (list, dict)) for value in lists) else explain_missing(holder, path)
+
+
+def _select(query: Query, value: Json) -> list[Found]:
+    walk = Walk(value)
+    return walk.select_query(query, walk.root)
+
+
+def _is_plural(part: Segment | Step) -> bool:
+    return not Query(True, (part,)).is_singular()
+
+
+def _find_last_plural(query: Query) -> int:
+    return max(index for index, part in enumerate(query.segments) if _is_plural(part))
+
+
+Position = tuple[tuple[str | int, ...], int]
+"""The keys that lead to a list, and the position in it."""
+
+
+def find_position(node: Found, document: Json) -> Position | None:
+    """Return the position of a node in the outermost list that it is in, or None if it is in no list."""
+    keys = list_keys(node, document) or ()
+    return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)
+
+
+def starts_at_list(path: CompiledPath) -> bool:
+    """Return whether a path selects from a list at the root: `$[*].text`."""
+    first = path.query.segments[0] if path.query.segments else None
+    return isinstance(first, Segment) and not first.descendant and not isinstance(first.selectors[0], Name)
+
+
+def find_root_key(path: CompiledPath) -> str | None:
+    """Return the member of the record in which a path begins: `request` for `$.request.text`."""
+    first = path.query.segments[0] if path.query.segments else None
+    if isinstance(first, Segment) and not first.descendant and isinstance(first.selectors[0], Name):
+        return first.selectors[0].name
+    return None
+
+
+def explain_missing(holder: Holder, path: CompiledPath, what: str = "the record") -> str:
+    """Return why a path found nothing: what is at the last step that exists, and the nearest key."""
+    value, at = holder.value, "$"
+    for part in path.query.segments:
+        value = decode_container(value)
+        if _is_plural(part):
+            break
+        selector = part.selectors[0] if isinstance(part, Segment) else None
+        step = getattr(selector, "name", None) or getattr(selector, "position", 0)
+        found = _follow((step,), value)
+        if not found:
+            where = what if at == "$" else f"`{shorten(at, 60)}`"
+            if isinstance(value, dict) and isinstance(step, str):
+                return _explain_keys(path.text, where, step, tuple(value))
+            return f"`{path.text}` found nothing; {where} is {_describe(value)}"
+        value, at = found[0], f"{at}.{step}" if isinstance(step, str) else f"{at}[{step}]"
+    if value is None or not isinstance(value, (dict, list)):
+        return (
+            f"`{path.text}` found {describe_value(value, 60)}"
+            if at == path.text
+            else f"`{path.text}` found nothing; `{at}` is {_describe(value)}"
+        )
+    return f"`{path.text}` found nothing in the {len(value)} entries of `{shorten(at, 60)}`"
+
+
+def _describe(value: Json) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return describe_value(value, 60)
+
+
+# Records of one log have the same few sets of keys, and comparing words is slow.
+@functools.lru_cache(maxsize=512)
+def _explain_keys(path: str, where: str, missing: str, keys: tuple[str, ...]) -> str:
+    close = nearest(missing, keys, most=1)
+    ordered = (*close, *(key for key in keys if key not in close))
+    shown = ", ".join(f"`{shorten(key, 40)}`" for key in ordered[:_KEYS_SHOWN])
+    more = f" and {len(keys) - _KEYS_SHOWN} more" if len(keys) > _KEYS_SHOWN else ""
+    return f"`{path}` found nothing; {where} has {shown or 'no keys'}{more}"
+
+
+def read_number(value: Json) -> float | int | None:
+    """Return a number, also one that is written as text; None for anything else."""
+    if isinstance(value, str):
+        try:
+            value = float(value) if not value.strip().lstrip("-").isdigit() else int(value)
+        except ValueError:
+            return None
+        if value != value or value in (float("inf"), float("-inf")):
+            return None
+    return value if is_number(value) else None

@@ -1,0 +1,383 @@
+"""Proposes a mapping for records of an unknown format, by the names of their fields and the shapes of their values.
+
+A record may hold everything (`{"question": ..., "reply": ..., "actions": [...]}`), or a conversation as a list, or be one line of a run:
+a message with a role, or an event with a name. Lines that share an id are grouped. A proposal is tried on the sample, and what finds
+nothing is left out of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.mapping.lookup import Holder
+from proctor.evidence.mapping.read import compile_mapping
+from proctor.evidence.mapping.turns import AGENTS, USERS
+from proctor.evidence.unknowns.endings import to_snake_case
+from proctor.evidence.values.json_bytes import decode_container
+from proctor.model.evidence import Evidence, Json
+from proctor.model.mapping import CallMap, EvidenceMap, TurnMap, UsageMap
+from proctor.model.numbers import is_number
+from proctor.model.show import escape_unseen, is_seen, show
+from proctor.paths.json_path import compile_path
+
+Path = tuple[str | int, ...]
+
+_DEPTH = 6
+"""Levels of a record that are searched."""
+_ITEMS = 100
+"""Items of a list that are searched, of all records together."""
+_FIELDS = 400
+"""Fields of a record that are searched."""
+_INPUT = re.compile(
+    r"(user_?)?(input|question|prompt|query|request|ask|asked|q|utterance|user|human|customer|frage|eingabe|pregunta|inputs)(_(text|message))?$"
+)
+_ANSWER = re.compile(
+    r"((agent|bot|final|assistant|model)_?)?(answer|reply|response|output|completion|a|bot|assistant|agent|antwort|ausgabe|respuesta|final|outputs)(_(text|message))?$"
+)
+_TEXT = re.compile(r"(text|content|message|body|says|said|value|utterance|plain_body)$")
+_NAME = re.compile(r"(tool|tool_name|function|function_name|fn|name|action|werkzeug|command|method)$")
+_ARGUMENTS = re.compile(r"(arguments|args|args_json|arguments_json|params|parameters|input|inputs|tool_input|kwargs|payload|with|eingabe)$")
+_RESULT = re.compile(r"(result|output|response|outcome|observation|return_value|returned|ausgabe|out|tool_output)$")
+_ERROR = re.compile(r"(error|failure|exception|err|error_message|fehler)$")
+_SPEAKERS = re.compile(r"(user|human|customer|agent|bot|assistant|model|client)$")
+_CALLS = re.compile(r"tool|call|action|step|function|used|werkzeug")
+_ROLE = re.compile(r"(role|speaker|who|sender|author|from|author_type|participant)$")
+_GROUP = re.compile(
+    r"(session|conversation|run|trace|thread|chat|request|req|dialog|dialogue|ticket|call|correlation|interaction|task|invocation)"
+    r"(_?(id|no|key|uuid|sid))?$"
+)
+_EVENT = re.compile(r"(event|event_type|type|kind|msg|action|stage|step|name|log_type|message_type)$")
+_DURATION = re.compile(r"(\w*_)?(duration|latency|elapsed|took|total|dauer|delay)_?(ms|millis)$|ms$")
+_TOTAL = re.compile(r"(total|total_ms|ms|overall)$")
+_TOKENS = (
+    ("input_tokens", re.compile(r"(input|prompt|in)(_tokens?)?$|tokens_in$")),
+    ("output_tokens", re.compile(r"(output|completion|out)(_tokens?)?$|tokens_out$")),
+)
+
+
+class Field(NamedTuple):
+    """One field of the sample: its path, the last value there, and in how many records it is."""
+
+    path: Path
+    value: Json
+    records: int
+
+
+def propose_map(records: list[Json]) -> EvidenceMap | None:
+    """Return a mapping that reads these records or lines, or None if nothing in them looks like a run of an agent."""
+    entries = [parsed for record in records if isinstance(parsed := Holder(record).parsed, dict)]
+    if not entries:
+        return None
+    record = _propose_record(entries)
+    alone = _give_evidence(record, entries)
+    # Lines of a run have the question in one and the answer in another.
+    if not any(evidence.text is not None and (evidence.input is not None or evidence.turns) for evidence in alone):
+        lines = _propose_lines(entries, record)
+        if lines is not None and any(map(_says_anything, _give_evidence(lines, entries))):
+            return lines
+    return record if any(map(_says_anything, alone)) else None
+
+
+def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:
+    fields = _list_fields(entries)
+    turns = next(filter(None, (_propose_turns(field) for field in fields)), None)
+    calls = _propose_calls(fields)
+    taken = calls[0] if calls is not None else ()
+    free = [field for field in fields if not taken or field.path[: len(taken)] != taken]
+    # What the user asked is never under a word for the answer, and the other way round.
+    question = None if turns else _find_best(free, _INPUT, _ANSWER)
+    answer = None if turns else _find_best([field for field in free if field.path != question], _ANSWER, _INPUT)
+    usage = {name: _write(path) for name, words in _TOKENS if (path := _find_number(free, words, ("token", "usage"))) is not None}
+    duration = _find_number(free, _DURATION, ()) or _find_number(free, _TOTAL, ("timing", "time", "duration", "latency"))
+    return EvidenceMap(
+        input=_write(question) if question is not None else None,
+        text=_write(answer) if answer is not None else None,
+        tool_calls=calls[1] if calls is not None else None,
+        turns=turns,
+        usage=UsageMap(**usage) if usage else None,
+        duration_ms=_write(duration) if duration is not None else None,
+    )
+
+
+def _list_fields(entries: list[dict[str, Json]]) -> list[Field]:
+    """Return every field of the entries up to a depth, those of lists included as one value."""
+    found: dict[Path, tuple[Json, int]] = {}
+
+    def walk(entry: dict[str, Json], path: Path) -> None:
+        for key, value in entry.items():
+            here, inner = (*path, key), value
+            if value is None or len(found) > _FIELDS:
+                continue
+            # An empty list shows less than a full one.
+            old, count = found.get(here, (None, 0))
+            if isinstance(value, list) and isinstance(old, list):
+                value = [*old, *value][:_ITEMS]
+            elif isinstance(value, str) and isinstance(old, str):
+                value = max(old, value, key=len)
+            found[here] = (value if value or old is None else old, count + 1)
+            if isinstance(value, dict) and len(here) < _DEPTH:
+                walk(value, here)
+            elif key == "choices" and isinstance(inner, list) and inner and isinstance(inner[0], dict):
+                walk(inner[0], (*here, 0))
+
+    for entry in entries:
+        walk(entry, ())
+    return [Field(path, value, count) for path, (value, count) in found.items()]
+
+
+def _find_best(fields: list[Field], wanted: re.Pattern[str], other: re.Pattern[str]) -> Path | None:
+    """Return the path of the text that is most likely what `wanted` names; nearer to the root is better."""
+    best: tuple[float, Path] | None = None
+    for field in fields:
+        words = [to_snake_case(str(key)) for key in field.path]
+        parents = words[:-1]
+        # An id or a name is one word, and `user` and `agent` are often such.
+        named = _SPEAKERS.match(words[-1]) is not None or _TEXT.match(words[-1]) is not None
+        if not isinstance(field.value, str) or any(map(_ERROR.match, parents)) or (named and " " not in field.value.strip()):
+            continue
+        if wanted.match(words[-1]):
+            score = 3.0
+        elif _TEXT.match(words[-1]) and any(map(wanted.match, parents)):
+            score = 2.5
+        elif _TEXT.match(words[-1]) and wanted is _ANSWER and not any(map(other.match, parents)):
+            score = 1.0
+        else:
+            continue
+        score -= 0.1 * len(words) + (1.5 if any(map(other.match, parents)) else 0)
+        if best is None or score > best[0]:
+            best = (score, field.path)
+    return best[1] if best is not None and best[0] > 0 else None
+
+
+def _find_number(fields: list[Field], wanted: re.Pattern[str], around: tuple[str, ...]) -> Path | None:
+    """Return the path of a number by its name; with `around` a word of the path must contain one of these."""
+    for field in fields:
+        words = [to_snake_case(str(key)) for key in field.path]
+        near = not around or any(word in part for part in words for word in around)
+        text = isinstance(field.value, str) and field.value.isdigit()
+        if near and wanted.match(words[-1]) and (is_number(field.value) or text):
+            return field.path
+    return None
+
+
+def _list_items(field: Field) -> list[dict[str, Json]]:
+    return [item for item in field.value if isinstance(item, dict)] if isinstance(field.value, list) else []
+
+
+def _propose_calls(fields: list[Field]) -> tuple[Path, CallMap] | None:
+    """Return where the list of calls is: objects with a name and arguments, best under a name that speaks of calls."""
+    best: tuple[int, Path, CallMap] | None = None
+    for field in fields:
+        items = _list_items(field)
+        mapped = _map_call(items, f"{_write(field.path)}[*]") if items else None
+        if mapped is None:
+            continue
+        score = 2 * bool(_CALLS.search(to_snake_case(str(field.path[-1])))) + bool(mapped.arguments)
+        if score > 1 and (best is None or score > best[0]):
+            best = (score, field.path, _choose_kind(items, mapped, _write(field.path)))
+    return best[1:] if best is not None else None
+
+
+def _choose_kind(items: list[dict[str, Json]], mapped: CallMap, path: str) -> CallMap:
+    """Return a mapping that selects the items of one kind, if only those of that kind are calls: `$.steps[?@.kind == 'tool']`."""
+    named = [item for item in items if Holder(item).find(compile_path(mapped.arguments or mapped.name or "$"))]
+    for key in named[0] if len(named) < len(items) else ():
+        kinds = {value for item in named if isinstance(value := item.get(key), str)}
+        if _EVENT.match(to_snake_case(key)) and len(kinds) == 1 and all(item.get(key) not in kinds for item in items if item not in named):
+            return msgspec.structs.replace(mapped, each=f"{path}[?@{_write((key,))[1:]} == {_quote(kinds.pop())}]")
+    return mapped
+
+
+def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
+    fields = _list_fields(items)
+
+    def find(words: re.Pattern[str], *kinds: type, besides: Path = ()) -> Path | None:
+        fitting = [(f.path, word) for f in fields if words.match(word := to_snake_case(str(f.path[-1]))) and isinstance(f.value, kinds)]
+        # In the order of the words, so that `tool` goes before `name`; an object around the name is not the arguments.
+        fitting = [(len(path), words.pattern.find(word), path) for path, word in fitting if besides[: len(path)] != path]
+        return min(fitting)[2] if fitting else None
+
+    name = find(_NAME, str)
+    if name is None:
+        return None
+    arguments = find(_ARGUMENTS, dict, str, besides=name)
+    # A text is arguments only if it is JSON.
+    given = next((f.value for f in fields if f.path == arguments), None)
+    if isinstance(given, dict) and ("properties" in given or given.get("type") == "object"):
+        return None  # the schema of a tool that is on offer
+    arguments = arguments if isinstance(decode_container(given), dict) else None
+    result = find(_RESULT, str, dict, list, int, float, bool)
+    error = find(_ERROR, str, dict, bool)
+    paths = {"name": name, "arguments": arguments, "result": result, "error": error}
+    return CallMap(each=each, **{key: _write(path) for key, path in paths.items() if path is not None})
+
+
+def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
+    """Return how a list is a conversation: messages with roles, or pairs of a question and an answer."""
+    items = _list_items(field)
+    if len(items) < 2:
+        return None
+    fields = _list_fields(items)
+    each = each or f"{_write(field.path)}[*]"
+    role = _find_role(items)
+    if role is not None:
+        text = next((f.path for f in fields if isinstance(f.value, str) and _TEXT.match(to_snake_case(str(f.path[-1])))), None)
+        return TurnMap(each=each, role=_write((role,)), text=_write(text)) if text is not None else None
+    question, answer = _find_best(fields, _INPUT, _ANSWER), _find_best(fields, _ANSWER, _INPUT)
+    if question is None or answer is None or len(question) > 1 or question == answer:
+        return None
+    calls = _propose_calls(fields)
+    return TurnMap(each=each, input=_write(question), text=_write(answer), tool_calls=calls[1] if calls is not None else None)
+
+
+def _find_role(items: list[dict[str, Json]]) -> str | None:
+    """Return the key that tells user and agent apart."""
+    for key in items[0]:
+        words = {value.strip().lower() for item in items if isinstance(value := item.get(key), str)}
+        if _ROLE.match(to_snake_case(key)) and not words.isdisjoint(USERS) and not words.isdisjoint(AGENTS):
+            return key
+    return None
+
+
+def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> EvidenceMap | None:
+    """Return how lines that share an id make runs: messages with roles, events, or lines that each hold a part of the `record`."""
+    group = _find_group(entries)
+    if group is None:
+        return None
+    role = _find_role(entries)
+    if role is not None:
+        turns = _propose_turns(Field((), entries, len(entries)), "$[*]")
+        return EvidenceMap(group=_write(group), turns=turns) if turns is not None else None
+    event = next((key for key in _list_event_keys(entries)), None)
+    if event is None:
+        question, answer = (f"$[*]{path[1:]}" if path is not None else None for path in (record.input, record.text))
+        return EvidenceMap(group=_write(group), input=question, text=answer) if answer is not None else None
+    question: str | None = None
+    answer: str | None = None
+    calls: CallMap | None = None
+    for word in dict.fromkeys(entry[event] for entry in entries if isinstance(entry.get(event), str)):
+        lines = [entry for entry in entries if entry.get(event) == word]
+        each = f"$[?@{_write((event,))[1:]} == {_quote(word)}]"
+        fields = [f for f in _list_fields(lines) if f.path not in ((event,), group)]
+        texts = [f.path for f in fields if isinstance(f.value, str) and _is_text_name(to_snake_case(str(f.path[-1])))]
+        said = to_snake_case(word)
+        mapped = _map_call([{key: value for key, value in line.items() if key != event} for line in lines], each)
+        if mapped is not None and (mapped.arguments is not None or _CALLS.search(said)):
+            calls = calls or mapped
+        elif texts and re.search(r"user|human|question|prompt|input|request|query|ask", said):
+            question = question or each + _write(texts[0])[1:]
+        elif (
+            texts
+            and " " in str(_get(lines[-1], texts[0]))
+            and re.search(r"answer|agent|reply|respon|assistant|bot|output|final|completion", said)
+        ):
+            answer = each + _write(texts[0])[1:]
+    return EvidenceMap(group=_write(group), input=question, text=answer, tool_calls=calls) if answer or calls else None
+
+
+def _is_text_name(word: str) -> bool:
+    return any(words.match(word) for words in (_TEXT, _INPUT, _ANSWER))
+
+
+def _find_group(entries: list[dict[str, Json]]) -> Path | None:
+    """Return the id that several lines share, if no line is a whole run."""
+    if len(entries) < 2:
+        return None
+    for field in _list_fields(entries):
+        if (
+            not _GROUP.match(to_snake_case(str(field.path[-1])))
+            or field.records < 0.8 * len(entries)
+            or isinstance(field.value, (dict, list))
+        ):
+            continue
+        shared = Counter(str(value) for entry in entries if (value := _get(entry, field.path)) is not None)
+        if len(shared) < len(entries) and max(shared.values()) > 1:
+            return field.path
+    return None
+
+
+def _list_event_keys(entries: list[dict[str, Json]]) -> Iterator[str]:
+    for key in dict.fromkeys(key for entry in entries for key in entry):
+        words = {value for entry in entries if isinstance(value := entry.get(key), str)}
+        if _EVENT.match(to_snake_case(key)) and 1 < len(words) <= max(8, len(entries) // 4) and all(len(word) < 40 for word in words):
+            yield key
+
+
+def _get(entry: Json, path: Path) -> Json:
+    for key in path:
+        entry = next(iter(Holder(entry).find(compile_path(_write((key,))))), None)
+    return entry
+
+
+def _give_evidence(proposal: EvidenceMap, entries: list[dict[str, Json]]) -> list[Evidence]:
+    try:
+        return compile_mapping(proposal).read_all(entries)
+    except EvidenceError:
+        return []
+
+
+def _says_anything(evidence: Evidence) -> bool:
+    return evidence.text is not None or bool(evidence.tool_calls) or bool(evidence.turns)
+
+
+def _write(path: Path) -> str:
+    """Return keys as a path: `$.request.text`, with quotes where a key is no plain word."""
+    return "$" + "".join(map(_write_step, path))
+
+
+def _write_step(key: str | int) -> str:
+    if isinstance(key, int):
+        return f"[{key}]"
+    return f".{key}" if re.fullmatch(r"[A-Za-z_]\w*", key, re.ASCII) else f"[{_quote(key)}]"
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + "".join(char if is_seen(char) else f"\\u{ord(char):04x}" for char in escaped) + "'"
+
+
+def write_map(paths: EvidenceMap, records: list[Json], *, indent: str = "") -> str:
+    """Return a mapping as YAML with a sample value after each path, ready to be written under a suite's own keys."""
+    samples = _group(paths, records)
+    lines = ["evidence:", "  map:"]
+
+    def add(member: msgspec.Struct, inset: str, holders: list[Json]) -> None:
+        for field in member.__struct_fields__:
+            value = getattr(member, field)
+            if isinstance(value, msgspec.Struct):
+                lines.append(f"{inset}{field}:")
+                add(value, f"{inset}  ", holders)
+            elif isinstance(value, str):
+                found = _find_samples(value, records if field == "group" else holders)
+                if field == "each":
+                    holders = found
+                shown = f"  # {escape_unseen(show(found[0], 60))}" if found and field != "each" else ""
+                lines.append(f"{inset}{field}: {_quote_yaml(value)}{shown}")
+
+    add(paths, "    ", samples)
+    return "".join(f"{indent}{line}\n" for line in lines)
+
+
+def _group(paths: EvidenceMap, records: list[Json]) -> list[Json]:
+    if paths.group is None:
+        return records
+    mapping, runs = compile_mapping(paths), dict[str, list[Json]]()
+    for record in records:
+        if (name := mapping.find_group(record)) is not None:
+            runs.setdefault(name, []).append(record)
+    return list(runs.values())
+
+
+def _find_samples(path: str, holders: list[Json]) -> list[Json]:
+    compiled = compile_path(path)
+    return [value for holder in holders for value in Holder(holder).find(compiled)]
+
+
+def _quote_yaml(path: str) -> str:
+    return path if re.fullmatch(r"\$[\w.]*", path, re.ASCII) else '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'

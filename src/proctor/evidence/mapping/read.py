@@ -1,0 +1,323 @@
+"""Reads a record by a mapping: the paths select the parts, and the result is read as plain evidence.
+
+* A path without a match makes its part unknown, and the reason names the path and the keys that are there. So does a value of the wrong
+  kind. The author can declare such a part complete.
+* Of several values `input` is the first, `text` and all others are the last; token counts and durations are added.
+* Calls that are mapped are complete: no items in a list that is there means that none were made; a list that is missing is unknown.
+* With `group` the document is the list of the lines of one run. Where answers and calls or inputs are selected from one list, a record
+  that ends with a call or an input ends before the agent has finished.
+* What the mapping does not mention is read under its usual name. Failures and loss that the record reports count in any case.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import msgspec
+
+from proctor.errors import EvidenceError, SpecError
+from proctor.evidence.mapping.calls import INPUTS, OTHERS, TEXTS, USUAL_CALLS, CallReader
+from proctor.evidence.mapping.lookup import (
+    Holder,
+    Position,
+    explain_missing,
+    find_list,
+    find_position,
+    find_root_key,
+    read_number,
+    starts_at_list,
+)
+from proctor.evidence.mapping.turns import TurnReader
+from proctor.evidence.plain.record import read_plain
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.endings import find_failure
+from proctor.evidence.unknowns.markers import find_marker
+from proctor.evidence.unknowns.members import HARMLESS
+from proctor.evidence.values.json_bytes import decode_container
+from proctor.evidence.values.text import as_text
+from proctor.model.account import Account
+from proctor.model.evidence import Evidence, Json, Usage
+from proctor.model.mapping import EvidenceMap, list_paths
+from proctor.model.show import describe_value, shorten
+from proctor.paths.json_path import CompiledPath, compile_path
+
+READER = "mapping"
+"""The reader that results name."""
+_MAX_SHAPES = 1_000
+"""Sets of keys that a mapping remembers."""
+_SCALARS = (str, int, float, bool)
+
+
+class Mapping:
+    """A mapping whose paths are compiled."""
+
+    def __init__(self, paths: EvidenceMap) -> None:
+        """Raises `SpecError` with the field and the offset for a path that cannot be parsed."""
+        compiled: dict[str, CompiledPath] = {}
+        for field, text in list_paths(paths):
+            try:
+                compiled[field] = compile_path(text)
+            except SpecError as error:
+                raise error.move_to(f"map.{field}") from None
+        self.group = compiled.pop("group", None)
+        self._paths = compiled
+        self._calls = CallReader.compile(paths.tool_calls)
+        self._turns = TurnReader(paths.turns) if paths.turns is not None else None
+        self._usage = {
+            field: path for field, _, path in ((f.partition(".")[2], f, p) for f, p in compiled.items() if f.startswith("usage."))
+        }
+        rooted = [path for field, path in compiled.items() if "." not in field or field.endswith(".each") or field.startswith("usage.")]
+        self.over_list = self.group is None and any(map(starts_at_list, rooted))
+        """Whether the paths select from a list, which then is one run."""
+        self.has_run = not {"text", "body"}.isdisjoint(compiled) or self._calls is not None or self._turns is not None
+        """Whether the mapping contains what the agent said or did; otherwise it adds to a record of a known format."""
+        self._taken = self._list_taken(rooted)
+        self._shapes: dict[tuple[str, ...], _Shape] = {}
+
+    def _list_taken(self, rooted: list[CompiledPath]) -> frozenset[str]:
+        """Return the members of a record that are not read under their usual name."""
+        taken = {key for key in map(find_root_key, rooted) if key is not None}
+        turns = self._turns is not None
+        if turns or not {"text", "body"}.isdisjoint(self._paths):
+            taken |= TEXTS
+        if turns or "input" in self._paths:
+            taken |= INPUTS
+        if self._calls is not None or (self._turns is not None and self._turns.calls is not None):
+            taken |= USUAL_CALLS
+        return frozenset((*taken, *(field for field in self._paths if field in OTHERS), *(("usage",) if self._usage else ())))
+
+    def read_all(self, document: Json) -> list[Evidence]:
+        """Return the runs of a document: a list is one run if the paths select from it, otherwise each entry is a record or a line."""
+        if not isinstance(document, list):
+            return [self.read([document] if self.group is not None else document)]
+        if self.group is None:
+            return [self.read(document)] if self.over_list else [self.read(entry) for entry in document]
+        runs: dict[str, list[Json]] = {}
+        for line in document:
+            if (name := self.find_group(line)) is not None:
+                runs.setdefault(name, []).append(line)
+        if document and not runs:
+            raise EvidenceError(self.explain_no_group(document[0]))
+        return [self.read(lines) for lines in runs.values()]
+
+    def find_group(self, line: Json) -> str | None:
+        """Return the run that a line belongs to, or None for a line of no run."""
+        found = Holder(line).find(self.group) if self.group is not None else []
+        return as_text(found[0]) if found else None
+
+    def explain_no_group(self, line: Json) -> str:
+        """Return why no line belongs to a run."""
+        assert self.group is not None
+        return f"no line has the value of `group`: {explain_missing(Holder(line), self.group, 'the first line')}"
+
+    def read(self, document: Json) -> Evidence:
+        """Return one run. Raises `EvidenceError` if a path visits too much."""
+        holder, unknowns = Holder(document), Unknowns()
+        plain: dict[str, Any] = {}
+        calls_end = self._read_calls(holder, plain, unknowns)
+        input_end = self._read_input(holder, plain, unknowns)
+        self._read_answer(holder, plain, unknowns, (calls_end, input_end))
+        if self._turns is not None:
+            plain["turns"] = self._turns.read(holder, unknowns)
+        self._read_usage(holder, plain, unknowns)
+        self.read_scalars(holder, plain, unknowns)
+        entry = self._find_ending(document, calls_end)
+        shape = self._find_shape(entry) if entry else _EMPTY
+        rest = {} if entry is not document else {key: value for key in shape.usual if (value := entry[key]) is not None}
+        failure = find_failure({key: entry[key] for key in shape.reporting}) if shape.reporting else None
+        if failure is not None:
+            rest["error"] = rest.get("error") or failure
+        try:
+            evidence = read_plain({**rest, **plain})
+        except EvidenceError:
+            # A usual name with another meaning: `state: "done"`, `turns: 3`.
+            evidence = read_plain(plain if failure is None else {"error": failure, **plain})
+        for key in shape.marking:
+            marker = find_marker(key, entry[key], evidence.tool_calls or ()) if isinstance(entry[key], _SCALARS) else None
+            if marker is not None:
+                unknowns.mark_parts(marker.parts, f"`{shorten(key, 60)}`: {marker.why}")
+        metadata = {**{key: entry[key] for key in shape.others}, **evidence.metadata} if shape.others else evidence.metadata
+        return msgspec.structs.replace(evidence, account=_close(evidence.account, unknowns, shape), metadata=metadata)
+
+    def add_to(self, evidence: Evidence, document: Json) -> Evidence:
+        """Return evidence of a known format with the parts that the mapping adds."""
+        holder, unknowns, found = Holder(document), Unknowns(), dict[str, Any]()
+        self._read_input(holder, found, unknowns)
+        self._read_usage(holder, found, unknowns)
+        self.read_scalars(holder, found, unknowns)
+        if "usage" in found:
+            found["usage"] = Usage(**found["usage"])
+        if "error" in found:
+            found["error"] = as_text(found["error"]) if found["error"] is not False else None
+        account = evidence.account or Account("plain")
+        unknown = {**{part: why for part, why in account.unknown.items() if part not in found}, **unknowns.unknown}
+        notes = tuple(dict.fromkeys((*account.notes, *unknowns.notes)))
+        return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, notes=notes), **found)
+
+    def _find_ending(self, document: Json, calls_end: Position | None) -> dict[str, Json]:
+        """Return the object that reports how the run ended: the record, or the last of several lines unless it is a call."""
+        if isinstance(document, list):
+            document = document[-1] if document and calls_end != ((), len(document) - 1) else None
+        return document if isinstance(document, dict) else {}
+
+    def _find_shape(self, entry: dict[str, Json]) -> _Shape:
+        keys = tuple(entry)
+        shape = self._shapes.get(keys)
+        if shape is None:
+            if len(self._shapes) >= _MAX_SHAPES:
+                self._shapes.clear()
+            usual = tuple(key for key in keys if key in _USUAL and key not in self._taken)
+            others = tuple(key for key in keys if key not in _USUAL and key not in self._taken)
+            reporting = tuple(key for key in keys if key not in self._taken)
+            marking = tuple(key for key in others if key not in HARMLESS)
+            ignored = Unknowns()
+            for key in marking:
+                ignored.ignore(key)
+            shape = self._shapes[keys] = _Shape(usual, others, marking, reporting, ignored.close_account(READER))
+        return shape
+
+    def _read_calls(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
+        """Add the calls and return the position of the last one."""
+        if self._calls is None:
+            return None
+        items, position, missing = find_list(holder, self._calls.each)
+        if missing is not None:
+            unknowns.mark_unrecognised(("tool_calls",), missing)
+        else:
+            plain["tool_calls"] = self._calls.read(items, unknowns)
+        return position
+
+    def _read_input(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
+        path = self._paths.get("input")
+        if path is None:
+            return None
+        values, position = _find_values(holder, path)
+        if values:
+            plain["input"] = values[0]
+        else:
+            unknowns.mark_unrecognised(("input",), explain_missing(holder, path))
+        return position
+
+    def _read_answer(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns, ends: tuple[Position | None, ...]) -> None:
+        """Add the answer; `ends` are the positions of the last call and the last input."""
+        for field in ("text", "body"):
+            path = self._paths.get(field)
+            if path is None:
+                continue
+            values, position = _find_values(holder, path)
+            value = values[-1] if values else None
+            if value is None:
+                # Without any answer the agent had not finished, and more calls may have followed.
+                unknowns.mark_parts(("answer", "tool_calls"), f"no answer is recorded: {explain_missing(holder, path)}")
+            elif field == "body":
+                plain["body"] = decode_container(value)
+            elif isinstance(value, _SCALARS):
+                plain["text"] = as_text(value)
+            else:
+                why = f"`{path.text}` found {describe_value(value, 60)}, expected text; map it as `body` if the answer is JSON"
+                unknowns.mark_unrecognised(("answer",), why)
+            if position is not None and any(end is not None and end[0] == position[0] and end[1] > position[1] for end in ends):
+                unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent finished: more follows its last answer")
+
+    def _read_usage(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
+        counts: dict[str, int] = {}
+        for field, path in self._usage.items():
+            found = [read_number(value) for value in holder.find(path)]
+            numbers = [int(number) for number in found if number is not None and number >= 0 and number == int(number)]
+            if numbers and len(numbers) == len(found):
+                counts[field] = sum(numbers)
+            else:
+                unknowns.mark_unrecognised(
+                    ("usage",), explain_missing(holder, path) if not found else f"`{path.text}` found no whole number"
+                )
+        if counts:
+            plain["usage"] = counts
+
+    def read_scalars(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
+        """Add what is no part of its own: the duration, the status, the case. A path without a match is noted."""
+        for field in OTHERS & self._paths.keys():
+            path = self._paths[field]
+            values = holder.find(path)
+            value = _CONVERT[field](values) if values else None
+            if value is not None:
+                plain[field] = value
+            elif not values and field != "error":
+                unknowns.note(f"{field}: {explain_missing(holder, path)}")
+            elif values and field != "error":
+                unknowns.note(f"{field}: `{path.text}` found {describe_value(values[-1], 60)}, which cannot be used here")
+
+
+class _Shape(NamedTuple):
+    """What depends only on the keys of a record."""
+
+    usual: tuple[str, ...]
+    """Members that are read under their usual name."""
+    others: tuple[str, ...]
+    """Members that nothing reads."""
+    marking: tuple[str, ...]
+    """Those of them that may report loss."""
+    reporting: tuple[str, ...]
+    """Members that may report that the run failed."""
+    account: Account
+    """The account of a record of which everything is known."""
+
+
+_EMPTY = _Shape((), (), (), (), Account(READER))
+_USUAL = TEXTS | INPUTS | USUAL_CALLS | OTHERS | frozenset(("usage", "turns", "state", "available_tools", "now"))
+
+
+def _find_values(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None]:
+    """Return the values of a path that are not null, and the position of the last one in the list it is selected from."""
+    if path.steps is not None:
+        return holder.find(path), None
+    nodes, document = holder.find_nodes(path)
+    nodes = [node for node in nodes if node[0] is not None]
+    return [node[0] for node in nodes], find_position(nodes[-1], document) if nodes else None
+
+
+def _add_numbers(values: list[Json]) -> float | None:
+    numbers = [number for number in map(read_number, values) if number is not None]
+    return sum(numbers) if len(numbers) == len(values) else None
+
+
+def _read_whole(values: list[Json]) -> int | None:
+    number = read_number(values[-1])
+    return int(number) if number is not None and number == int(number) else None
+
+
+def _read_name(values: list[Json]) -> str | None:
+    return as_text(values[-1]) if isinstance(values[-1], _SCALARS) else None
+
+
+_CONVERT: dict[str, Any] = {
+    "duration_ms": _add_numbers,
+    "http_status": _read_whole,
+    "case": _read_name,
+    "model": _read_name,
+    "error": lambda values: values[-1] if isinstance(values[-1], (str, bool, dict)) else as_text(values[-1]),
+    "context": lambda values: found if isinstance(found := decode_container(values[-1]), dict) else None,
+}
+
+
+def _close(account: Account | None, unknowns: Unknowns, shape: _Shape) -> Account:
+    """Return the account of a record after reading by paths, with what the plain reader found unknown."""
+    if account is not None:
+        mine = frozenset(unknowns.unknown)
+        for part, why in account.unknown.items():
+            if part in account.overridable:
+                unknowns.mark_unrecognised((part,), why)
+            # A call without arguments is null in plain evidence; the reason that names the path is better.
+            elif part not in mine or part not in ("tool_arguments", "tool_results"):
+                unknowns.mark(part, why)
+        for note in account.notes:
+            unknowns.note(note)
+    if not (unknowns.unknown or unknowns.notes):
+        return shape.account
+    return msgspec.structs.replace(unknowns.close_account(READER), ignored=shape.account.ignored)
+
+
+@functools.lru_cache(maxsize=64)
+def compile_mapping(paths: EvidenceMap) -> Mapping:
+    """Return a mapping ready to read records, compiled once. Raises `SpecError` for a path that cannot be parsed."""
+    return Mapping(paths)

@@ -1,0 +1,115 @@
+"""Where the evidence is in a log that a user writes in a format of their own, and which parts of it are complete.
+
+    evidence:
+      map:
+        input: $.request.text
+        text: $.reply
+        tool_calls: {each: "$.actions[*]", name: $.tool, arguments: $.params}
+      complete: [tool_calls]
+
+Every value of `map` is a path (RFC 9535). `evidence` may be written in a suite, a target, an agent of the service and `proctor.yaml`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.model.account import Part
+
+
+class CallMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where tool calls are."""
+
+    each: str
+    """Selects the calls: `$.actions[*]`. The other paths start at one of them."""
+    name: str | None = None
+    arguments: str | None = None
+    result: str | None = None
+    error: str | None = None
+    """What went wrong; a call without it, or with `false`, null or an empty text there, did not fail."""
+    id: str | None = None
+    duration_ms: str | None = None
+
+
+class UsageMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where token counts are; several values are added."""
+
+    input_tokens: str | None = None
+    output_tokens: str | None = None
+    total_tokens: str | None = None
+
+
+class TurnMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the turns of a conversation are, or its messages if `role` is given."""
+
+    each: str
+    """Selects the turns or messages: `$.dialogue[*]`. The other paths start at one of them."""
+    role: str | None = None
+    """Who wrote a message (`user`, `customer`, `assistant`, `bot`, ...); each message of a user begins a turn."""
+    input: str | None = None
+    text: str | None = None
+    """The agent's answer; with `role`, the text of the message."""
+    tool_calls: CallMap | str | None = None
+
+
+class EvidenceMap(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where each part of the evidence is. What is not listed here is read under its usual name."""
+
+    input: str | None = None
+    """What the agent was asked; of several values the first."""
+    text: str | None = None
+    """The answer; of several values the last."""
+    body: str | None = None
+    """The answer as JSON."""
+    tool_calls: CallMap | str | None = None
+    """The calls; a path alone selects calls that have the usual names."""
+    turns: TurnMap | None = None
+    usage: UsageMap | None = None
+    duration_ms: str | None = None
+    http_status: str | None = None
+    error: str | None = None
+    """Why the run failed; null, `false` or nothing there means that it did not."""
+    case: str | None = None
+    """The id or name of the case that the record answers."""
+    model: str | None = None
+    context: str | None = None
+    group: str | None = None
+    """Lines with the same value here belong to one run; all other paths then start at the list of its lines: `$[*]`."""
+
+
+class EvidenceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How recorded evidence is read."""
+
+    map: EvidenceMap | None = None
+    """Where the parts of the evidence are."""
+    complete: tuple[Part, ...] = ()
+    """Parts that every recording contains completely, by the author's word: `tool_calls`, `answer`, ..."""
+
+
+class DeclaredEvidence(EvidenceSettings, frozen=True, kw_only=True, omit_defaults=True):
+    """How recorded evidence is read, and where that is written."""
+
+    source: str = ""
+    """The place of `complete`: `suite.yaml:3`, `--complete`."""
+
+
+def merge_declared(*declared: DeclaredEvidence | None) -> DeclaredEvidence | None:
+    """Return the first mapping and the first list of complete parts, or None if there is neither."""
+    given = [one for one in declared if one is not None]
+    mapped = next((one.map for one in given if one.map is not None), None)
+    complete = next((one for one in given if one.complete), None)
+    if mapped is None and complete is None:
+        return None
+    return DeclaredEvidence(map=mapped, complete=complete.complete if complete else (), source=complete.source if complete else "")
+
+
+def list_paths(value: msgspec.Struct, at: str = "") -> list[tuple[str, str]]:
+    """Return every path of a mapping with the field that it is written in: `("tool_calls.each", "$.actions[*]")`."""
+    found: list[tuple[str, str]] = []
+    for field in value.__struct_fields__:
+        member = getattr(value, field)
+        if isinstance(member, str):
+            found.append((at + field, member))
+        elif isinstance(member, msgspec.Struct):
+            found += list_paths(member, f"{at}{field}.")
+    return found
