@@ -196,7 +196,7 @@ def test_an_answer_with_nothing_in_it_is_a_fault(returned: Any) -> None:
 
 def test_what_was_done_without_a_word_is_kept_and_what_was_said_is_not_known() -> None:
     evidence = drive(lambda _: {"text": "", "tool_calls": [{"name": "look"}]}, attempt("hi"))
-    assert evidence.account is not None and evidence.account.unknown == {"answer": "the agent said nothing"}
+    assert evidence.account is not None and evidence.account.unknown.keys() == {"answer"}
     assert [call.name for call in evidence.tool_calls or ()] == ["look"]
 
 

@@ -23,7 +23,7 @@ from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence
-from proctor.targets import otel_capture
+from proctor.targets import call_spans, otel_capture
 from proctor.targets.build import build_target
 from proctor.targets.call_spans import CallSpans
 from proctor.targets.callable import CallableTarget
@@ -434,7 +434,7 @@ def test_spans_that_tell_nothing_of_an_agent_are_as_good_as_none() -> None:
         tracer().start_span("GET /", attributes={"http.request.method": "GET"}).end()
         return "hi"
 
-    assert "no span of this call tells of a model or a tool: install" in unknown(capture(agent))["tool_calls"]
+    assert "no span of this call is of a model or a tool: install" in unknown(capture(agent))["tool_calls"]
 
 
 def test_a_call_that_the_function_denies_is_seen_and_nothing_counts_as_not_done() -> None:
@@ -523,9 +523,9 @@ def test_an_sdk_that_is_switched_off_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_more_spans_than_are_kept_leave_the_calls_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otel_capture, "CallSpans", lambda: CallSpans(max_spans=3))
+    monkeypatch.setattr(call_spans, "CallSpans", lambda: CallSpans(max_spans=3))
     assert "3 more spans came than are kept" in unknown(capture(lambda message: look_up(17) + look_up(18)))["tool_calls"]
-    monkeypatch.setattr(otel_capture, "CallSpans", lambda: CallSpans(max_bytes=1500))
+    monkeypatch.setattr(call_spans, "CallSpans", lambda: CallSpans(max_bytes=1500))
     assert "more spans came than are kept" in unknown(capture(lambda message: look_up(17)))["tool_calls"]
 
 

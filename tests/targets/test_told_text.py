@@ -10,7 +10,7 @@ import proctor
 from proctor.errors import TargetError
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
-from proctor.targets.answers import evidence_of
+from proctor.targets.answers.http_answers import evidence_of
 from proctor.targets.wire import HttpAnswer
 from tests.targets.loopback import attempt as attempt_of
 from tests.targets.test_callable import drive
@@ -137,14 +137,14 @@ def test_pieces_of_text_before_an_answer_without_one_are_its_text() -> None:
 
 
 def test_an_answer_under_one_of_the_usual_keys_is_read_as_that_of_an_http_agent() -> None:
-    for key in ("answer", "response", "output", "content", "message"):
+    for key in ("answer", "response", "output", "content", "message", "reply", "result"):
         evidence = answered({key: ANSWER, "sources": [{"title": "Orders"}], "model": "small"})
         assert (evidence.text, evidence.tool_calls, evidence.model) == (ANSWER, None, "small")
     evidence = answered({"answer": ANSWER, "tool_calls": [{"name": "lookup", "result": 1}], "usage": {"input_tokens": 3}})
     assert evidence.text == ANSWER and evidence.usage is not None and evidence.usage.input_tokens == 3
     assert [call.name for call in evidence.tool_calls or ()] == ["lookup"]
     evidence = answered({"message": "ok", "answer": ANSWER})
-    assert evidence.text is None and evidence.account is not None and "answer" in evidence.account.unknown
+    assert evidence.account is not None and "answer" in evidence.account.unknown
 
 
 def test_an_http_agent_may_tell_its_text_beside_its_messages() -> None:

@@ -11,7 +11,7 @@ from proctor.model.evidence import Json
 from proctor.runner.ports import Target
 
 if TYPE_CHECKING:
-    from proctor.targets.capturing import Capture
+    from proctor.targets.otel_capture import Capture
 
 
 def wrap_function(function: Callable[..., object], *, capture: Capture | None = None) -> Target:

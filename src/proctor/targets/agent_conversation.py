@@ -32,7 +32,7 @@ from proctor.cassettes.ports import Tape
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import parse_json
-from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, ChatRequest, ModelCall, ModelFault, ToolDefinition
+from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, ChatRequest, Finish, ModelCall, ModelFault, ToolDefinition
 from proctor.model.account import Account
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
@@ -42,13 +42,18 @@ from proctor.model.typed import convert_to
 from proctor.targets.direct_calls import DirectCall
 from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
 from proctor.targets.mcp_servers import OfferedTool, ReachedServers, name_tools
-from proctor.targets.reply_doubts import mark_reply
 
 READER: Final = "mcp agent"
 MAX_TURNS: Final = 30
 """How many times the model is asked in one case unless the settings say otherwise: an agent in a loop must end."""
 CONTENT_ERROR: Final = "content-error"
 PROTOCOL_ERROR: Final = "protocol-error"
+_ENDS: Final[dict[Finish, str]] = {
+    "length": "the model's answer was cut off at the token limit",
+    "other": "the model stopped for an unrecognised reason",
+}
+_NO_CALL: Final = "the model stopped to call tools, and its reply contains no call"
+_NOTHING_LEFT: Final = "a content filter left nothing of the model's answer"
 _CUT_OFF: Final = "the time of the run was over before the tool had answered; whether it took effect is unknown"
 _MESSAGE_LIMIT: Final = 4_000
 """Of a tool's answer in the kept messages: the whole of it stands beside the call."""
@@ -182,7 +187,7 @@ class AgentConversation:
                 return None
             spent.append(reply.usage)
             self._say(ChatMessage(role="assistant", text=reply.text, tool_calls=reply.tool_calls), usage=reply.usage)
-            mark_reply(self._unknowns, reply)
+            _mark_reply(self._unknowns, reply)
             if not reply.tool_calls:
                 return reply.text
             for call in reply.tool_calls:
@@ -375,3 +380,20 @@ def _shorten_message(message: ChatMessage) -> dict[str, Json]:
 def measure_ms(since: float) -> float:
     """Return the milliseconds since a reading of `time.perf_counter`."""
     return round((time.perf_counter() - since) * 1000, 3)
+
+
+def _mark_reply(unknowns: Unknowns, reply: ChatReply) -> None:
+    """Mark what is unknown after a reply: one that was cut off, filtered or contains unrecognised parts is not the whole answer."""
+    for what in reply.unread:
+        if what.startswith("an answer"):
+            unknowns.mark("answer", f"the model gave {what}")
+        else:
+            unknowns.mark_unrecognised(("answer", "tool_calls"), f"the model's reply contains {what}, which is unrecognised")
+    if reply.tool_calls:
+        return  # the conversation continues
+    if reply.finish == "tool_calls":
+        unknowns.mark_parts(("tool_calls", "answer"), _NO_CALL)
+    elif reply.finish == "content_filter" and not reply.text:
+        unknowns.mark("answer", _NOTHING_LEFT)
+    elif reply.finish in _ENDS:
+        unknowns.mark("answer", _ENDS[reply.finish])

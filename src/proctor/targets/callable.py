@@ -20,45 +20,39 @@ import importlib
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
-from proctor.evidence.reading import read_document
-from proctor.model.account import Account
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.model.account import CALL_PARTS, PLAIN_READERS
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest
 from proctor.processes.threads import run_in_thread
-from proctor.targets.answer_account import mark_silence, name_reader, said_nothing
-from proctor.targets.capturing import Capture, check_capture, observe_call, prepare_capture
+from proctor.targets.agent_objects import describe_exception, describe_shared_agent, find_agent_object, find_inner_agents, find_known_tools
+from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_unknown
+from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
-from proctor.targets.frameworks.recognise import FAILED, find_page, read_returned, read_streamed
-from proctor.targets.frameworks.stand_ins import mark_stand_in
+from proctor.targets.frameworks.recognise import find_page
 from proctor.targets.frameworks.streams import Streamed, drain, drain_async, is_blocking_stream
 from proctor.targets.interrupts import is_interrupt
-from proctor.targets.known_tools import find_known_tools
 from proctor.targets.marks import AgentMark, find_mark, list_marked
 from proctor.targets.module_import import import_local_module, lies_in
-from proctor.targets.plain_answers import read_plain_answer
-from proctor.targets.returned import Unreadable, plain_evidence, plain_value, type_name
-from proctor.targets.shared_agents import describe_exception, describe_shared_agent, find_agent_object
+from proctor.targets.otel_capture import NEXT_STEP, Capture, Captured, capture_call, check_capture, prepare_capture
+from proctor.targets.returned_values import describe_kind, keep_current_exchange, read_returned_value
 from proctor.targets.stopwatch import Stopwatch
-from proctor.targets.this_exchange import keep_this_exchange
-from proctor.targets.told_text import lay_text, split_pair
 
 Function = Callable[..., Any]
 READER = "callable"
 DEFAULT_TIMEOUT_S = 120.0
-MAX_KINDS = 5
-"""How many kinds of items a message about a stream names."""
 OFFERED = ("context", "session_id", "request_id", "turn", "history")
 """What a function may ask for by the names of its parameters."""
 
@@ -92,6 +86,9 @@ class CallableTarget:
         said = timeout_s if timeout_s is not None else mark.timeout_s
         self._timeout_s = said if said is not None else DEFAULT_TIMEOUT_S
         self._wanted = _list_wanted_arguments(function)
+        self._calls = self._calls_without_spans = 0
+        self._inner_agents: dict[str, str] = {}
+        """Tools that use an agent whose calls were not recorded, and that agent."""
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks for the method's own kind
 
     @property
@@ -137,16 +134,16 @@ class CallableTarget:
                 watch = Stopwatch()
                 returned = await self._call(message, history, watch)
                 passed = watch.read_ms()
-                evidence = keep_this_exchange(name_reader(self._read_evidence(returned), READER), message)
+                evidence = keep_current_exchange(add_account(self._read_evidence(returned), Unknowns(), READER), message)
                 return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
-            evidence = await observe_call(answer, capture=self._capture, name=f"proctor {attempt.case.id}")
-            if evidence.error is not None and evidence.metadata.get("code") == FAILED:
-                raise TargetFault(FAILED, f"{_describe_call(self._function)}: {evidence.error}", evidence=evidence)
-            if said_nothing(evidence):
+            evidence = await self._observe(answer, f"proctor {attempt.case.id}")
+            if evidence.error is not None and evidence.metadata.get("code") == AGENT_FAILED:
+                raise TargetFault(AGENT_FAILED, f"{_describe_call(self._function)}: {evidence.error}", evidence=evidence)
+            if is_blank(evidence):
                 told = f"{_describe_call(self._function)} returned an answer with nothing in it"
                 raise TargetFault("empty_answer", told, evidence=evidence)
-            evidence = mark_silence(_mark_unseen_turn(evidence, message))
+            evidence = mark_empty_answer(_mark_unseen_turn(evidence, message))
             history.append({"input": message.said, "text": evidence.text})
             return evidence
 
@@ -154,6 +151,37 @@ class CallableTarget:
 
     async def close(self) -> None:
         """Do nothing: there is nothing to close."""
+
+    def list_warnings(self) -> list[str]:
+        """Return what the run showed about the target that its user should know."""
+        found: list[str] = []
+        if self._calls_without_spans:
+            found.append(
+                f"warning: target {self._name!r} has capture: otel, and no span of a model or a tool was recorded in "
+                f"{self._calls_without_spans} of {self._calls} calls: that a tool was not called is unknown; {NEXT_STEP}"
+            )
+        found += [
+            f"warning: tool {tool!r} of target {self._name!r} uses a {agent} that is not instrumented: which tools that agent called is "
+            "unknown (docs/how-to/capture-traces-in-process.md)"
+            for tool, agent in self._inner_agents.items()
+        ]
+        return found
+
+    async def _observe(self, answer: Callable[[], Awaitable[Evidence]], name: str) -> Evidence:
+        """Return the evidence of one call, with what was captured meanwhile and with what no capture could show."""
+        captured = Captured(await answer()) if self._capture is None else await capture_call(answer, name=name)
+        evidence = captured.evidence
+        self._calls += 1
+        self._calls_without_spans += not captured.has_work
+        # A list of calls that the function itself writes is complete.
+        if captured.has_inner_work or evidence.account is None or evidence.account.reader in PLAIN_READERS:
+            return evidence
+        inner = find_inner_agents(self._function, [call.name for call in evidence.tool_calls or ()])
+        self._inner_agents |= inner
+        for tool, agent in inner.items():
+            why = f"the tool {tool} uses a {agent} that is not instrumented, so its calls are missing"
+            evidence = mark_unknown(evidence, CALL_PARTS, why, is_overridable=True)
+        return evidence
 
     async def _call(self, message: Message, history: list[dict[str, Json]], watch: Stopwatch) -> Any:
         offered: dict[str, Json] = {
@@ -215,63 +243,29 @@ class CallableTarget:
         return TargetFault("agent_failed", f"{_describe_call(self._function)} raised {describe_exception(error)}")
 
     def _read_evidence(self, answer: object) -> Evidence:
-        """Return what the function returned as evidence; whatever goes wrong while reading it is the fault of the function."""
-        pair = split_pair(answer)
-        if pair is not None:
-            return lay_text(self._read_evidence(pair[1]), self._read_evidence(pair[0]))
+        """Return what the function returned as evidence; an error while reading it is the fault of the function."""
         try:
-            if isinstance(answer, Streamed):
-                return self._read_stream(answer.items)
-            if isinstance(answer, Evidence):
-                return plain_evidence(answer)
-            if isinstance(answer, str):
-                return mark_stand_in(read_document({"text": plain_value(answer)}, format="plain")[0])
-            found = read_returned(answer) or self._read_messages(answer)
-            if found is not None:
-                return found
-            found = read_plain_answer(answer) if isinstance(answer, (Mapping, list)) else None
-            if found is not None:
-                return mark_stand_in(found)
+            found = read_returned_value(answer)
         except (EvidenceError, Unreadable) as error:
             raise self._refuse_answer(answer, exception_text(error)) from None
         except Exception as error:
-            # A mapping of somebody else's may do anything when it is asked for its members.
-            raise self._refuse_answer(answer, f"looking at it raised {type(error).__name__}: {exception_text(error)}") from error
+            # A mapping of the user's own may raise anything when it is read.
+            raise self._refuse_answer(answer, f"reading it raised {type(error).__name__}: {exception_text(error)}") from error
+        if found is not None:
+            return found
         raise TargetFault(
             "bad_answer",
-            f"{_describe_call(self._function)} returned {_describe_kind(answer)}, "
+            f"{_describe_call(self._function)} returned {describe_kind(answer)}, "
             "expected text, a mapping of plain evidence, messages or an Evidence, or what an agent framework returns; "
             f"see {find_page(answer)}",
         )
 
-    def _read_messages(self, answer: object) -> Evidence | None:
-        """Return what messages of a framework show beside a text in a mapping; None for everything else."""
-        entry = cast("dict[object, object]", answer) if type(answer) is dict else {}
-        beside = read_returned(entry["messages"]) if entry.keys() == {"text", "messages"} and isinstance(entry["text"], str) else None
-        return None if beside is None else lay_text(beside, self._read_evidence(entry["text"]))
-
-    def _read_stream(self, items: list[object]) -> Evidence:
-        """Return what a stream held as evidence: pieces of text, one answer, or what a framework streams."""
-        if all(isinstance(item, str) for item in items):
-            return mark_stand_in(read_document({"text": plain_value("".join(cast("list[str]", items)))}, format="plain")[0])
-        found = read_streamed(items)
-        if found is not None:
-            return found
-        last = items[-1]
-        if isinstance(last, (Evidence, Mapping, list)) and all(isinstance(item, str) for item in items[:-1]):
-            evidence = self._read_evidence(cast(object, last))
-            # Pieces before an answer that has a text of its own are that text as it came, or words on the way to it.
-            said = evidence.text is None and items[:-1]
-            return lay_text(evidence, self._read_stream(items[:-1])) if said else evidence
-        kinds = ", ".join(dict.fromkeys(_describe_kind(item) for item in items[:MAX_KINDS]))
-        raise Unreadable(f"its stream held {kinds}")
-
     def _refuse_answer(self, answer: object, why: str) -> TargetFault:
         shown = answer.items[-1] if isinstance(answer, Streamed) and answer.items else answer
-        # What could be named on the command line to read a file does not help a function.
+        # Names of formats help on the command line, not in a function.
         why = why.partition("\n  known forms")[0]
-        told = f"what {_describe_call(self._function)} returned ({_describe_kind(shown)}) is no evidence: {why}"
-        return TargetFault("bad_answer", f"{told}; see {find_page(shown)}")
+        message = f"what {_describe_call(self._function)} returned ({describe_kind(shown)}) is no evidence: {why}"
+        return TargetFault("bad_answer", f"{message}; see {find_page(shown)}")
 
 
 def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
@@ -306,15 +300,6 @@ def _name_marked(module: object, name: str) -> str:
         return marked[0]
     told = f"marks {', '.join(marked)} with @proctor.agent" if marked else "marks no function with @proctor.agent"
     raise SpecError(f"function: {name} {told}; write {name}:{marked[0] if marked else 'function'}", field="function")
-
-
-def _describe_kind(answer: object) -> str:
-    """Return the user's word for this kind of value, else its type."""
-    if isinstance(answer, tuple):
-        kinds = ", ".join(_describe_kind(item) for item in cast("tuple[object, ...]", answer)[:MAX_KINDS])
-        return f"a tuple ({kinds})"
-    word = kind_of(answer)
-    return type_name(answer) if word == type(answer).__name__ else word
 
 
 def _describe_call(function: Function) -> str:
@@ -353,8 +338,6 @@ def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
 def _mark_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
     """Return evidence in which the calls of a turn that shows none are unknown, whatever the other turns show."""
     is_alone = len(message.attempt.case.turns or ()) < 2 and message.attempt.speaker is None
-    account = evidence.account or Account()
     if is_alone or evidence.tool_calls is not None or evidence.nodes is not None or evidence.body is not None:
         return evidence
-    unknown = {"tool_calls": f"$.turns[{message.turn}] shows text, and no calls", **account.unknown}
-    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
+    return mark_unknown(evidence, ("tool_calls",), f"$.turns[{message.turn}] records text and no calls")

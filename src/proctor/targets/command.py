@@ -27,10 +27,9 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
-from proctor.evidence.plain.record import CARRYING, read_plain
-from proctor.evidence.reading import read_document
+from proctor.evidence.plain.record import read_plain
+from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.json_bytes import decode_embedded
-from proctor.evidence.values.text import HTTP_KEYS
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
@@ -39,15 +38,12 @@ from proctor.model.missing import MISSING
 from proctor.model.problem import Problem
 from proctor.model.show import shorten, show
 from proctor.model.system import list_variables
-from proctor.targets.answer_account import describe_choice, mark_silence, name_reader, said_nothing
+from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, is_empty, mark_empty_answer
+from proctor.targets.answers.json_answers import read_json_answer
 from proctor.targets.child import Finished, TooLarge, run_child
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
-from proctor.targets.inner_traces import trace_in
-from proctor.targets.lost_messages import add_doubt, mark_lost_messages
 from proctor.targets.masking import Secrets, names_a_secret, show_settings
-from proctor.targets.no_answer import find_error, holds_nothing
-from proctor.targets.told_messages import read_told_messages
 
 READER = "command"
 MAX_OUTPUT_BYTES = 50 * 1024 * 1024
@@ -139,12 +135,12 @@ class CommandTarget:
             text = self._secrets.hide(done.output.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise TargetFault("bad_answer", f"what {self.describe()} printed is no UTF-8 text (byte {error.start})") from None
-        if holds_nothing(text):
+        if is_empty(text):
             raise TargetFault("empty_answer", f"{self.describe()} printed nothing{self._quote_errors(done)}")
         evidence = self._read(text)
-        if said_nothing(evidence):
+        if is_blank(evidence):
             raise TargetFault("empty_answer", f"{self.describe()} printed an answer with nothing in it", evidence=evidence)
-        evidence = mark_silence(name_reader(evidence, READER))
+        evidence = mark_empty_answer(add_account(evidence, Unknowns(), READER))
         return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
     async def _run_program(self, message: Message) -> Finished:
@@ -190,12 +186,13 @@ class CommandTarget:
                 raise TargetFault("bad_answer", f"what {self.describe()} printed {told}: {show(text)}")
             return read_plain({"text": text.strip()})
         try:
-            evidence = _read_document(document)
+            evidence = read_json_answer(document)
         except EvidenceError as error:
             raise TargetFault("bad_answer", f"what {self.describe()} printed is no evidence: {error.message}") from None
-        told = find_error(document)
-        if told is not None and not evidence.tool_calls and not any(key in document for key in HTTP_KEYS if key != "message"):
-            raise TargetFault("agent_failed", f"{self.describe()} answered an error: {shorten(told[1])}", evidence=evidence)
+        if evidence is None:
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is no evidence: it contains several runs")
+        if evidence.error is not None and evidence.metadata.get("code") == AGENT_FAILED:
+            raise TargetFault(AGENT_FAILED, f"{self.describe()} answered an error: {shorten(evidence.error)}", evidence=evidence)
         return evidence
 
     def describe(self) -> str:
@@ -219,29 +216,6 @@ def split_command(given: Iterable[str]) -> tuple[str, ...]:
 def _fill(text: str, values: Mapping[str, str]) -> str:
     # In one pass: a message that holds `{messages}` or `{session_id}` itself is passed on as it is.
     return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
-
-
-def _read_document(document: Any) -> Evidence:
-    """Return one JSON value as evidence. Raises `EvidenceError`."""
-    told = read_told_messages(document)
-    if told is not None:
-        return mark_lost_messages(told)
-    envelope = isinstance(document, Mapping) and isinstance(document.get("messages"), list)
-    if isinstance(document, dict) and not CARRYING.isdisjoint(document):
-        return read_plain(document)
-    if isinstance(document, list) or envelope:
-        found = read_document(document)
-    else:
-        found = trace_in(document) or [_read_body(document)]
-    if len(found) != 1:
-        raise EvidenceError(f"it holds {len(found)} runs, expected one")
-    return mark_lost_messages(found[0]) if isinstance(document, list) or envelope else found[0]
-
-
-def _read_body(document: Any) -> Evidence:
-    """Return an object of the agent's own as evidence, its answer unknown where two of the usual keys hold different texts."""
-    evidence, choice = read_plain({"body": document}), describe_choice(document)
-    return evidence if choice is None else add_doubt(evidence, ("answer",), f'{choice}: print it as "text"')
 
 
 def _name_systems(case: Case) -> dict[str, str]:

@@ -21,11 +21,10 @@ from proctor.errors import TargetError
 from proctor.evidence.plain.record import with_turn_defaults
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
-from proctor.model.attempt import Attempt
-from proctor.model.evidence import Evidence, EvidenceTurn, Json
+from proctor.model.attempt import Attempt, Speaker
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, UserEnding
 from proctor.targets.direct_calls import CODE as UNSUPPORTED_STEP
 from proctor.targets.faults import TargetFault
-from proctor.targets.speakers import with_user
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -230,7 +229,16 @@ def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
     last = seen[-1].account
     if last is not None and "answer" in last.unknown:
         unknown["answer"] = last.unknown["answer"]
-    return Account(accounts[0].reader, unknown, tuple(dict.fromkeys(note for account in accounts for note in account.notes)))
+    return Account(
+        accounts[0].reader,
+        unknown,
+        tuple(dict.fromkeys(note for account in accounts for note in account.notes)),
+        ignored=tuple(dict.fromkeys(name for account in accounts for name in account.ignored)),
+        # A declaration of completeness must reach every turn in which the part is unknown.
+        overridable=tuple(
+            part for part in unknown if all(part not in account.unknown or part in account.overridable for account in accounts)
+        ),
+    )
 
 
 def _join_seen(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence | None:
@@ -253,3 +261,36 @@ def _make_turn(message: Message, evidence: Evidence, *, several: bool) -> Eviden
         usage=usage,
         metadata={"request_id": message.request_id, **evidence.metadata},
     )
+
+
+# --- who speaks ---------------------------------------------------------------------------------------------------------
+
+
+class FixedTexts:
+    """Sends the texts of the case, whatever the agent answers."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._left = iter(texts)
+
+    async def say_next(self, answer: Evidence | None) -> str | None:
+        """Return the next text, or None after the last one."""
+        return next(self._left, None)
+
+    def describe_ending(self) -> UserEnding | None:
+        """Return None: no user was simulated."""
+        return None
+
+
+def choose_speaker(attempt: Attempt, texts: Sequence[str]) -> Speaker:
+    """Return the simulated user of an attempt, else a speaker of these texts."""
+    return attempt.speaker or FixedTexts(texts)
+
+
+def with_user(evidence: Evidence, attempt: Attempt) -> Evidence:
+    """Return the evidence with how the conversation of the simulated user ended; an agent cannot report that itself."""
+    ending = attempt.speaker.describe_ending() if attempt.speaker is not None else None
+    if ending is None:
+        return evidence if evidence.simulated_user is None else msgspec.structs.replace(evidence, simulated_user=None)
+    account = evidence.account or Account()
+    account = msgspec.structs.replace(account, notes=(*account.notes, f"the user was simulated ({ending.played_by}): {ending.describe()}"))
+    return msgspec.structs.replace(evidence, simulated_user=ending, account=account)

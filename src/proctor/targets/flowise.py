@@ -15,12 +15,12 @@ from proctor.cassettes.ports import Tape
 from proctor.errors import SpecError
 from proctor.evidence.platforms import flowise
 from proctor.model.evidence import Evidence, Json
-from proctor.targets.answer_account import said_nothing, with_account
-from proctor.targets.answers import evidence_of
+from proctor.targets.answers.account import is_blank
+from proctor.targets.answers.http_answers import evidence_of, with_account
+from proctor.targets.answers.refusals import make_fault, refuse_empty, refuse_failure, refuse_status
 from proctor.targets.conversation import Message
 from proctor.targets.http import check_positive, secret_headers
 from proctor.targets.masking import Ids, show_settings
-from proctor.targets.no_answer import fault_of, refuse_empty, refuse_envelope, refuse_status
 from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -86,6 +86,7 @@ def _read_prediction(answer: HttpAnswer, *, status_claimed: bool) -> Evidence:
     if refused or not isinstance(body, dict) or not ("text" in body or "json" in body or flowise.sniff(body)):
         return evidence_of(answer, status_claimed=status_claimed)
     read = msgspec.structs.replace(flowise.read(body)[0], http_status=answer.status, duration_ms=answer.duration_ms)
-    if not status_claimed and (said_nothing(read) or refuse_envelope(answer, None) is not None):
-        raise fault_of(refuse_envelope(answer, None) or refuse_empty(answer, "a text with nothing in it"), answer, read)
-    return with_account(read, answer, format="flowise")
+    failure = refuse_failure(answer, None)
+    if not status_claimed and (is_blank(read) or failure is not None):
+        raise make_fault(failure or refuse_empty(answer, "a text with nothing in it"), answer, read)
+    return with_account(read, answer)

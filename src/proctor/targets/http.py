@@ -19,7 +19,7 @@ from proctor.evidence.recognise import FORMATS
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest
-from proctor.targets.answers import evidence_of
+from proctor.targets.answers.http_answers import evidence_of
 from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.masking import Ids, names_a_secret, show_settings

@@ -20,14 +20,13 @@ from proctor.model.attempt import Attempt, Speaker
 from proctor.model.evidence import Evidence, Json
 from proctor.model.typed import convert_to
 from proctor.targets.agent_conversation import AgentConversation, AgentSettings, measure_ms
-from proctor.targets.conversation import with_conversation
+from proctor.targets.conversation import choose_speaker, with_conversation, with_user
 from proctor.targets.direct_calls import direct_calls
 from proctor.targets.faults import TargetFault
 from proctor.targets.mcp_case import list_inputs, list_wanted_servers, load_attachments, says_anything
 from proctor.targets.mcp_servers import McpServers, ReachedServers
 from proctor.targets.mcp_settings import read_servers
 from proctor.targets.mcp_systems import WithSystems
-from proctor.targets.speakers import choose_speaker, with_user
 
 if TYPE_CHECKING:
     from proctor.targets.wire import MakeTransport

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -23,17 +24,16 @@ from proctor.errors import EvidenceError, SpecError
 from proctor.evidence.platforms import n8n
 from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.evidence.values.text import NODE_KEYS, find_text
-from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
-from proctor.targets.answer_account import mark_silence, said_nothing, with_account
-from proctor.targets.answers import evidence_of
+from proctor.targets.answers.account import is_blank, mark_empty_answer, mark_unknown
+from proctor.targets.answers.http_answers import evidence_of, with_account
+from proctor.targets.answers.json_answers import read_trace
+from proctor.targets.answers.refusals import make_fault, make_unanswered, refuse_empty, refuse_failure, refuse_status
 from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.http import Auth, Requests, check_positive, secret_headers
-from proctor.targets.inner_traces import trace_in
 from proctor.targets.masking import Ids, show_settings
 from proctor.targets.n8n_stream import Streamed, read_stream
-from proctor.targets.no_answer import fault_of, make_unanswered, refuse_empty, refuse_envelope, refuse_status
 from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -239,21 +239,14 @@ def _read_execution(execution: Json, answer: HttpAnswer, message: Message) -> Ev
     refusal = refuse_status(answer)
     if refusal is not None and not message.claims_status(answer.status):
         # What the execution shows is kept beside the error.
-        raise fault_of(refusal, answer, evidence)
+        raise make_fault(refusal, answer, evidence)
     if n8n.is_answered_by_webhook(evidence):
         spoken = _read_answer(answer, None, message)
-        account = _merge_accounts(evidence.account, spoken.account)
-        evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body, account=account)
-    return mark_silence(evidence)
-
-
-def _merge_accounts(account: Account | None, spoken: Account | None) -> Account | None:
-    """Return the account of an execution, with what is unknown of the answer that its webhook gave."""
-    why = spoken.unknown.get("answer") if spoken is not None else None
-    if why is None:
-        return account
-    account = account or Account("n8n")
-    return msgspec.structs.replace(account, unknown={**account.unknown, "answer": why})
+        evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body)
+        why = spoken.account.unknown.get("answer") if spoken.account is not None else None
+        if why is not None:
+            evidence = mark_unknown(evidence, ("answer",), why, is_cause=True)
+    return mark_empty_answer(evidence)
 
 
 def _read_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evidence:
@@ -261,11 +254,11 @@ def _read_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evid
     evidence = with_account(evidence, answer)
     refusal = refuse_status(answer)
     if refusal is not None and not message.claims_status(answer.status):
-        raise fault_of(refusal, answer)
+        raise make_fault(refusal, answer)
     if pieces.error is not None:
         raise TargetFault("agent_failed", f"the workflow failed while it answered: {pieces.error}", evidence=evidence)
-    if said_nothing(evidence) and not message.claims_status(answer.status):
-        raise fault_of(refuse_empty(answer, "a stream with nothing in it"), answer, evidence)
+    if is_blank(evidence) and not message.claims_status(answer.status):
+        raise make_fault(refuse_empty(answer, "a stream with nothing in it"), answer, evidence)
     return evidence
 
 
@@ -277,15 +270,12 @@ def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message
     body = answer.body
     if response_path is None and isinstance(body, list) and len(body) == 1:
         # A webhook that answers with its items wraps the only one in a list.
-        traces = None
-        try:
+        run = None
+        with suppress(EvidenceError):
             # An item that looks like a trace and cannot be read as one is still an answer.
-            traces = trace_in(body[0])
-        except EvidenceError:
-            pass
-        if traces is not None and len(traces) == 1:
-            read = msgspec.structs.replace(traces[0], http_status=answer.status, duration_ms=answer.duration_ms)
-            return with_account(read, answer, format="n8n")
+            run = read_trace(body[0])
+        if run is not None:
+            return with_account(msgspec.structs.replace(run, http_status=answer.status, duration_ms=answer.duration_ms), answer)
         return _read_item(answer, evidence, message)
     return evidence
 
@@ -294,12 +284,12 @@ def _read_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evid
     """Return what the only item of a webhook's answer says."""
     item = answer.body[0]
     alone = msgspec.structs.replace(answer, body=item)
-    refusal = refuse_envelope(alone, None)
+    refusal = refuse_failure(alone, None)
     spoken = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
-    if refusal is None and said_nothing(spoken):
+    if refusal is None and is_blank(spoken):
         refusal = refuse_empty(answer, "an item with nothing in it")
     if refusal is not None and not message.claims_status(answer.status):
-        raise fault_of(refusal, answer)
+        raise make_fault(refusal, answer)
     if refusal is not None:
         return make_unanswered(answer, refusal.reason, body=answer.body)
     return with_account(spoken, alone)

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from proctor.model.account import CALL_PARTS
+from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.haystack_chunks import is_chunk, read_chunks
 from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
-from proctor.targets.returned import Unreadable
 
 _ENDED = ("text", "length", "content_filter")  # of the last two the answer tells as well
 _LAST_ONLY = "the replies of a generator show the last step only: return what the agent gives"
