@@ -18,7 +18,7 @@ AGENT_FAILED = "agent_failed"
 """The code of a run whose result reports that the run failed."""
 EMPTY_ANSWER = "the answer is empty"
 NO_START = (
-    "only the last step of the run is recorded, so earlier tool calls are unknown: "
+    "the run is not recorded from its first message on, so earlier tool calls are unknown: "
     "return all messages of the run, or the framework's result itself"
 )
 NO_ANSWER = "the last message is the user's, so the answer and later tool calls are missing: return all messages of the run"
