@@ -11,7 +11,7 @@ import dis
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -90,78 +90,21 @@ def _shorten_path(file: str) -> str:
     return file[found[-1].end() :].replace("\\", "/") if found else Path(file).name
 
 
-# --- tools ----------------------------------------------------------------------------------------------------------------
+# --- tools and the agents inside them -----------------------------------------------------------------------------------
 
 
 def find_known_tools(function: object) -> frozenset[str] | None:
-    """Return the names of the tools of the agents behind a function; None where they are unknown."""
-    try:
-        return _find_tools(function)
-    except Exception:  # an object of somebody else's may do anything when it is looked at; then nothing is known of it
-        return None
-
-
-def _find_agents(function: object) -> list[object]:
-    """Return the agent that is the target itself, else those in the module of the function."""
-    own = find_agent_object(function)
-    return [own] if own is not None else [value for value in getattr(function, "__globals__", {}).values() if _is_agent(value)]
-
-
-def _find_tools(function: object) -> frozenset[str] | None:
+    """Return the names of the tools of the agents behind a function; None if they are unknown."""
     found: set[str] = set()
-    for agent in _find_agents(function):
-        tools = _read_tools(agent)
-        if tools is None:
-            return None
-        found |= tools
+    try:
+        for agent in _find_agents(function):
+            tools = _list_tools(agent)
+            if not tools or any(name is None for name, _ in tools) or any(getattr(agent, member, None) for member in _MORE):
+                return None
+            found.update(name for name, _ in tools if name is not None)
+    except Exception:  # an object of a framework may raise anything when it is examined; then nothing is known of it
+        return None
     return frozenset(found) if found else None
-
-
-def _is_agent(value: object) -> bool:
-    """Return whether a value of a module is an agent, and not a model, a tool, a class of the framework or what builds the agent."""
-    if isinstance(value, type) or find_agent_object(value) is None or hasattr(value, "compile"):
-        return False
-    return any(hasattr(value, name) for name in ("tool_names", "toolsets", "tools", "nodes"))
-
-
-def _read_tools(agent: Any) -> set[str] | None:
-    if any(getattr(agent, member, None) for member in _MORE):
-        return None
-    if isinstance(getattr(agent, "tool_names", None), list):
-        return _list_names(agent.tool_names)
-    if isinstance(getattr(agent, "toolsets", None), Sequence):
-        return _join([_list_names(getattr(each, "tools", None)) for each in agent.toolsets])
-    if isinstance(getattr(agent, "nodes", None), Mapping):
-        nodes = [getattr(getattr(node, "bound", None), "tools_by_name", None) for node in agent.nodes.values()]
-        return _join([_list_names(each) for each in nodes if each is not None])
-    return _list_names(getattr(agent, "tools", None))
-
-
-def _join(several: list[set[str] | None]) -> set[str] | None:
-    known = [each for each in several if each is not None]
-    return set[str]().union(*known) if known and len(known) == len(several) else None
-
-
-def _list_names(tools: object) -> set[str] | None:
-    """Return the names in a list or a mapping of tools; None where one has none."""
-    if isinstance(tools, Mapping):
-        return {key for key in cast("Mapping[object, object]", tools) if isinstance(key, str)}
-    if not isinstance(tools, (list, tuple)):
-        return None
-    names = [_find_name(tool) for tool in cast("Sequence[object]", tools)]
-    return {name for name in names if name is not None} if None not in names else None
-
-
-def _find_name(tool: Any) -> str | None:
-    if isinstance(tool, str):
-        return tool
-    if getattr(tool, "functions", None):  # a kit of several tools has a name, and each of them another
-        return None
-    named = (getattr(tool, "name", None), getattr(getattr(tool, "metadata", None), "name", None), getattr(tool, "__name__", None))
-    return next((name for name in named if isinstance(name, str) and name), None)
-
-
-# --- agents inside tools ------------------------------------------------------------------------------------------------
 
 
 def find_inner_agents(function: object, called: Iterable[str]) -> dict[str, str]:
@@ -170,30 +113,57 @@ def find_inner_agents(function: object, called: Iterable[str]) -> dict[str, str]
     What such an agent calls is in no result of the outer one.
     """
     try:
-        tools = {name: (agent, tool) for agent in _find_agents(function) for name, tool in _list_tools(agent)}
+        tools = {name: (agent, tool) for agent in _find_agents(function) for name, tool in _list_tools(agent) or ()}
         found = {name: _find_inner_agent(*tools[name]) for name in dict.fromkeys(called) if name in tools}
-    except Exception:  # an object of a framework may raise anything when it is examined; then nothing is known of it
+    except Exception:  # as above
         return {}
     return {name: _describe_agent(agent) for name, agent in found.items() if agent is not None}
 
 
-def _list_tools(agent: Any) -> Iterator[tuple[str, object]]:
-    """Yield the tools of an agent by name, in the members in which frameworks keep them."""
-    nodes = agent.nodes.values() if isinstance(getattr(agent, "nodes", None), Mapping) else ()
-    kept = (
-        getattr(agent, "tools", None),
-        getattr(getattr(agent, "tool_registry", None), "registry", None),
-        *(getattr(toolset, "tools", None) for toolset in getattr(agent, "toolsets", None) or ()),
-        *(getattr(getattr(node, "bound", None), "tools_by_name", None) for node in nodes),
-    )
+def _find_agents(function: object) -> list[object]:
+    """Return the agent that is the target itself, else those in the module of the function."""
+    own = find_agent_object(function)
+    return [own] if own is not None else [value for value in getattr(function, "__globals__", {}).values() if _is_agent(value)]
+
+
+def _is_agent(value: object) -> bool:
+    """Return whether a value is an agent, and not a model, a tool, a class of the framework or a builder of the agent."""
+    if isinstance(value, type) or find_agent_object(value) is None or hasattr(value, "compile"):
+        return False
+    return any(hasattr(value, name) for name in ("tool_names", "toolsets", "tools", "nodes"))
+
+
+def _list_tools(agent: Any) -> list[tuple[str | None, object]] | None:
+    """Return the tools of an agent with their names; None if a list of tools cannot be read."""
+    names, toolsets, nodes = (getattr(agent, member, None) for member in ("tool_names", "toolsets", "nodes"))
+    if isinstance(names, list):
+        registry = getattr(getattr(agent, "tool_registry", None), "registry", {})
+        return [(name, registry.get(name)) for name in cast("list[str]", names)]
+    if isinstance(toolsets, Sequence):
+        kept = [getattr(toolset, "tools", None) for toolset in cast("Sequence[object]", toolsets)]
+    elif isinstance(nodes, Mapping):
+        bound = [getattr(node, "bound", None) for node in cast("Mapping[object, object]", nodes).values()]
+        kept = [node.tools_by_name for node in cast("list[Any]", bound) if hasattr(node, "tools_by_name")]
+    else:
+        kept = [getattr(agent, "tools", None)]
+    found: list[tuple[str | None, object]] = []
     for tools in kept:
         if isinstance(tools, Mapping):
-            yield from ((name, tool) for name, tool in cast("Mapping[object, object]", tools).items() if isinstance(name, str))
+            found += cast("Mapping[str, object]", tools).items()
         elif isinstance(tools, (list, tuple)):
-            for tool in cast("Sequence[object]", tools):
-                name = _find_name(tool)
-                if name is not None:
-                    yield name, tool
+            found += [(_find_name(tool), tool) for tool in cast("Sequence[object]", tools)]
+        else:
+            return None
+    return found
+
+
+def _find_name(tool: Any) -> str | None:
+    if isinstance(tool, str):
+        return tool
+    if getattr(tool, "functions", None):  # a kit has a name, and each of its tools another
+        return None
+    named = (getattr(tool, "name", None), getattr(getattr(tool, "metadata", None), "name", None), getattr(tool, "__name__", None))
+    return next((name for name in named if isinstance(name, str) and name), None)
 
 
 def _find_inner_agent(outer: object, tool: object) -> object | None:

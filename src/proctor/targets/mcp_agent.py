@@ -1,7 +1,7 @@
 """Our own agent: a chat model that is given the tools of MCP servers and works until it has an answer.
 
 Every attempt has a conversation of its own (`agent_conversation.py` has the rules), within the time of the attempt, and sessions of its
-own with the servers. The simulated systems of a case are servers, too, which nobody configures (`mcp_systems.py`).
+own with the servers. The simulated systems of a case are servers, too, without any configuration (`WithSystems`).
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from proctor import __version__
 from proctor.cassettes.ports import Tape
 from proctor.errors import SpecError, TargetError
-from proctor.llm.ports import ChatModel
-from proctor.model.attempt import Attempt, Speaker
+from proctor.llm.ports import Attachment, ChatModel
+from proctor.model.attempt import Attempt, OwnTools, Speaker
+from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
+from proctor.model.show import show
 from proctor.model.typed import convert_to
 from proctor.targets.agent_conversation import AgentConversation, AgentSettings, measure_ms
 from proctor.targets.conversation import choose_speaker, with_conversation, with_user
 from proctor.targets.direct_calls import direct_calls
 from proctor.targets.faults import TargetFault
-from proctor.targets.mcp_case import list_inputs, list_wanted_servers, load_attachments, says_anything
+from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bound_result, can_be_written
 from proctor.targets.mcp_servers import McpServers, ReachedServers
 from proctor.targets.mcp_settings import read_servers
-from proctor.targets.mcp_systems import WithSystems
 
 if TYPE_CHECKING:
     from proctor.targets.wire import MakeTransport
@@ -141,3 +143,78 @@ def build_mcp_agent(
     servers = read_servers(settings.get("servers", []))
     connected = McpServers(servers, offline=offline, transport=transport)
     return McpAgent(name, servers=connected, model_for=model_for, settings=agent)
+
+
+# --- what a case asks for -------------------------------------------------------------------------------------------
+
+
+def says_anything(case: Case) -> bool:
+    """Return whether a case has anything to say."""
+    return case.custom_body is not None or bool(case.turns) or case.input is not None
+
+
+def list_inputs(case: Case) -> tuple[str, ...]:
+    """Return what a case says, turn by turn. Raises `TargetError` where this agent cannot be told that."""
+    if case.custom_body is not None:
+        raise TargetError(f"case {case.id!r} has a custom body, which only an agent over HTTP can be sent")
+    if case.turns:
+        return tuple(turn.input for turn in case.turns)
+    if case.input is None:
+        raise TargetError(f"case {case.id!r} says nothing to the agent: it has neither input nor turns")
+    return (case.input,)
+
+
+def list_wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ids of the servers that the case uses; all of them where it names none."""
+    named = case.settings.get("mcp_servers")
+    if not isinstance(named, list):
+        return known
+    ids = [each.get("id") if isinstance(each, dict) else each for each in named]
+    return tuple(dict.fromkeys(str(each) for each in ids))
+
+
+def load_attachments(case: Case) -> tuple[Attachment, ...]:
+    """Return the files that go with the first message. Raises `TargetError` for one that was not loaded."""
+    found: list[Attachment] = []
+    for each in case.settings.get("attachments") or ():
+        if not each.get("data") and not each.get("url"):
+            raise TargetError(f"case {case.id!r}: the attachment {show(each.get('path') or each.get('name'), 80)} was not loaded")
+        found.append(Attachment(**{key: each[key] for key in ("media_type", "data", "url", "name") if each.get(key) is not None}))
+    return tuple(found)
+
+
+# --- simulated systems ----------------------------------------------------------------------------------------------
+
+
+class WithSystems:
+    """The servers that an agent has been given, and beside them the systems of one attempt."""
+
+    def __init__(self, servers: ReachedServers, tools: OwnTools) -> None:
+        """Raises `TargetError` where a system and a server have the same name."""
+        self._servers = servers
+        self._tools = tools
+        self._listed = tools.list_tools()
+        both = [name for name in self._listed if name in servers.ids]
+        if both:
+            told = f"the agent has an MCP server {both[0]!r}, and the case a system of that name; call one of them otherwise"
+            raise TargetError(told, code="bad_request")
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The servers in the order of the settings, then the systems."""
+        return (*self._servers.ids, *self._listed)
+
+    async def get_listing(self, server: str) -> Listing:
+        """Return who a server is and what it offers."""
+        if server not in self._listed:
+            return await self._servers.get_listing(server)
+        tools = tuple(RemoteTool(name=tool.name, description=tool.description, schema=tool.schema) for tool in self._listed[server])
+        return Listing(server=server, name="proctor", version=__version__, tools=tools)
+
+    async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+        """Call a tool of a server or a system, once; what failed is told in the result."""
+        if server not in self._listed:
+            return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
+        if not can_be_written(arguments):
+            return CallResult(error="the arguments hold half a surrogate pair, which cannot be sent")
+        return CallResult(result=bound_result(await self._tools.call_tool(server, tool, arguments)))

@@ -22,7 +22,8 @@ import msgspec
 from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
 from proctor.evidence.platforms import n8n
-from proctor.evidence.values.access import dict_or_empty, list_of
+from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
+from proctor.evidence.values.json_bytes import decode_embedded
 from proctor.evidence.values.text import NODE_KEYS, find_text
 from proctor.model.evidence import Evidence, Json
 from proctor.targets.answers.account import is_blank, mark_empty_answer, mark_unknown
@@ -33,7 +34,6 @@ from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.http import Auth, Requests, check_positive, secret_headers
 from proctor.targets.masking import Ids, show_settings
-from proctor.targets.n8n_stream import Streamed, read_stream
 from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -263,7 +263,7 @@ def _read_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evid
 
 
 def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message) -> Evidence:
-    pieces = read_stream(answer.text) if answer.body is None else None
+    pieces = _read_pieces(answer.text) if answer.body is None else None
     if pieces is not None:
         return _read_stream(answer, pieces, message)
     evidence = evidence_of(answer, response_path=response_path, status_claimed=message.claims_status(answer.status))
@@ -293,3 +293,46 @@ def _read_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evid
     if refusal is not None:
         return make_unanswered(answer, refusal.reason, body=answer.body)
     return with_account(spoken, alone)
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+_KINDS = ("begin", "item", "end", "error", "keepalive")
+
+
+class Streamed(msgspec.Struct, frozen=True, kw_only=True):
+    """The pieces, joined."""
+
+    text: str | None
+    error: str | None
+
+
+def _read_pieces(answer: str | None) -> Streamed | None:
+    """Return a streamed answer, one line of JSON per piece (`begin`, `item`, `end`, `error`); None if the text is something else.
+
+    An agent begins and ends once for every round with its model. The answer is the text of the last round that has any. A stream that
+    stops before the last round has ended was cut off.
+    """
+    # n8n writes its pieces without blanks. An answer of an agent that only begins so is found out by its lines.
+    if answer is None or not answer.startswith('{"type":"'):
+        return None
+    rounds: list[list[str]] = []
+    error: str | None = None
+    unfinished = 0
+    for line in filter(None, map(str.strip, answer.split("\n"))):
+        piece = decode_embedded(line)
+        if not isinstance(piece, dict) or piece.get("type") not in _KINDS:
+            return None
+        content = text_or_none(piece.get("content"))
+        if piece["type"] == "begin" or not rounds:
+            rounds.append([])
+        if piece["type"] == "item" and content is not None:
+            rounds[-1].append(content)
+        unfinished += {"begin": 1, "end": -1}.get(piece["type"], 0)
+        if piece["type"] == "error":
+            error = content or "n8n reported an error"
+    if unfinished > 0:
+        error = error or "the stream stopped before the agent had ended"
+    spoken = next((words for words in reversed(rounds) if words), None)
+    return Streamed(text=None if spoken is None else "".join(spoken), error=error)

@@ -54,18 +54,19 @@ def mark_unknown(evidence: Evidence, parts: Sequence[Part], why: str, *, is_caus
 def add_account(evidence: Evidence, unknowns: Unknowns, reader: str) -> Evidence:
     """Return evidence with what its target marked in addition to its reader, whose reasons go first."""
     given, own = evidence.account or Account(), unknowns.close_account(reader)
-    overridable = {
+    both = (given, own)
+    overridable = tuple(
         part
-        for part in (*given.overridable, *own.overridable)
-        if all(part not in each.unknown or part in each.overridable for each in (given, own))
-    }
+        for part in PARTS
+        if any(part in each.overridable for each in both) and all(part in each.overridable or part not in each.unknown for each in both)
+    )
     account = msgspec.structs.replace(
         given,
         reader=reader if given.reader in PLAIN_READERS else given.reader,
         unknown={**own.unknown, **given.unknown},
         notes=tuple(dict.fromkeys((*given.notes, *own.notes))),
         ignored=tuple(dict.fromkeys((*given.ignored, *own.ignored))),
-        overridable=tuple(part for part in PARTS if part in overridable),
+        overridable=overridable,
     )
     return msgspec.structs.replace(evidence, account=account)
 
@@ -93,18 +94,18 @@ def mark_empty_answer(evidence: Evidence) -> Evidence:
     return mark_unknown(evidence, ("answer",), EMPTY_ANSWER)
 
 
-def mark_missing_start(evidence: Evidence, parts: Sequence[Part] = BEFORE, *, is_last_step: bool = False) -> Evidence:
-    """Return evidence of messages, in which calls before the first message are unknown if the user's message is missing.
+def mark_messages(evidence: Evidence, before: Sequence[Part] = BEFORE, *, is_last_step: bool = False) -> Evidence:
+    """Return evidence of messages, in which the parts before the first message, or everything after the last, are unknown.
 
-    Whether calls may be missing, the reader of the messages decides, since some formats never repeat the user's message; what is
-    always the last step of a run (`is_last_step`) never contains the earlier ones.
+    Whether calls may be missing before the first message, the reader of the messages decides, since some formats never repeat the
+    user's message; a response of a provider (`is_last_step`) never contains the earlier steps.
     """
-    account = evidence.account
-    if evidence.input is not None or evidence.nodes is not None:
+    account = evidence.account or Account()
+    if evidence.nodes is not None or account.reader in PLAIN_READERS:
         return evidence
-    if is_last_step or account is None or (account.reader not in PLAIN_READERS and "tool_calls" in account.unknown):
-        return mark_unknown(evidence, parts, NO_START, is_cause=is_last_step)
-    return evidence
+    if evidence.input is None and (is_last_step or "tool_calls" in account.unknown):
+        return mark_unknown(evidence, before, NO_START, is_cause=is_last_step)
+    return mark_missing_answer(evidence)
 
 
 def mark_missing_answer(evidence: Evidence) -> Evidence:
@@ -112,13 +113,6 @@ def mark_missing_answer(evidence: Evidence) -> Evidence:
     if evidence.text is not None or evidence.body is not None or evidence.tool_calls:
         return evidence
     return mark_unknown(evidence, (*BEFORE, "answer"), NO_ANSWER)
-
-
-def mark_messages(evidence: Evidence) -> Evidence:
-    """Return evidence of returned messages, with what comes before the first or after the last of them unknown."""
-    if evidence.nodes is not None or evidence.account is None or evidence.account.reader in PLAIN_READERS:
-        return evidence
-    return mark_missing_start(evidence) if evidence.input is None else mark_missing_answer(evidence)
 
 
 def trust_start(evidence: Evidence) -> Evidence:

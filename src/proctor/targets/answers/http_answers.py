@@ -22,7 +22,7 @@ from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.paths.dotted import find_dotted
-from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_missing_start
+from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_messages
 from proctor.targets.answers.json_answers import read_messages, read_object, read_trace
 from proctor.targets.answers.refusals import (
     READER,
@@ -141,7 +141,7 @@ def _read_format(answer: HttpAnswer, format: str) -> Evidence:
     run = runs[0]
     if run.text is None and not (run.tool_calls or run.nodes or run.turns or run.state):
         raise TargetFault("bad_answer", f"the answer is not of the format {format!r}: nothing of it is there: {show(answer.body)}")
-    return mark_missing_start(run, CALL_PARTS) if format in MESSAGE_FORMATS else run
+    return mark_messages(run, CALL_PARTS) if format in MESSAGE_FORMATS else run
 
 
 def _make_metadata(answer: HttpAnswer, notes: list[str]) -> dict[str, Json]:

@@ -36,15 +36,7 @@ from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten, show
-from proctor.targets.answers.account import (
-    AGENT_FAILED,
-    BEFORE,
-    is_empty,
-    mark_messages,
-    mark_missing_answer,
-    mark_missing_start,
-    mark_unknown,
-)
+from proctor.targets.answers.account import AGENT_FAILED, BEFORE, is_empty, mark_messages, mark_unknown
 
 ANSWER_FIELDS = tuple(dict.fromkeys((*HTTP_KEYS, "reply", "result")))
 """Fields that may hold the answer; the first one that is there is taken. `reply` and `result` count as text only."""
@@ -100,10 +92,10 @@ def read_messages(value: Json, before: Sequence[Part] = BEFORE) -> Evidence | No
             found = read_document(last_step[0], format=last_step[1])
         except EvidenceError:
             return None  # an object of the agent's own that only resembles a message
-        return mark_missing_answer(mark_missing_start(found[0], before, is_last_step=True)) if len(found) == 1 else None
+        return mark_messages(found[0], before, is_last_step=True) if len(found) == 1 else None
     format = "ai-sdk" if is_result(value) else _find_format(value)
     found = read_document(value, format=format) if format is not None else []
-    return mark_missing_answer(mark_missing_start(found[0], before)) if len(found) == 1 else None
+    return mark_messages(found[0], before) if len(found) == 1 else None
 
 
 def _find_format(value: Json) -> str | None:

@@ -1,11 +1,12 @@
-"""Finds the framework that a returned value is of, and reads it as evidence.
+"""Finds the framework of a returned value, and reads the value as evidence.
 
-A value is tried with every framework's reader, which knows it by the classes it is of; nothing is imported. What is of a framework and
-cannot be read raises `Unreadable`; what is of none is None, and the caller says so.
+Every framework's reader recognises values by their classes, without importing the framework. A value of a framework that cannot be read
+raises `Unreadable`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import msgspec
@@ -71,36 +72,37 @@ FUNCTION_PAGE = "docs/how-to/test-a-python-function.md"
 
 
 def read_returned(value: object) -> Evidence | None:
-    """Return the evidence in a value of a framework; None where it is of none that is known."""
-    budget = Budget()
-    for framework in FRAMEWORKS:
-        found = framework.read(value, budget)
-        if found is None and framework.read_stream is not None and type(value) is list:
-            found = framework.read_stream(cast("list[object]", value), budget)
-        if found is not None:
-            return _make_evidence(found, framework)
-    return _read_last(cast("list[object]", value)) if type(value) is list else None
-
-
-def _read_last(items: list[object]) -> Evidence | None:
-    """Return the evidence in the last item, where it is the result of a framework."""
-    budget = Budget()
-    for framework in FRAMEWORKS:
-        found = read_last(items, framework.read, budget)
-        if found is not None:
-            return _make_evidence(found, framework)
-    return None
+    """Return the evidence in a value of a framework; None for any other value."""
+    if type(value) is not list:
+        return _read_first(lambda framework, budget: framework.read(value, budget))
+    items = cast("list[object]", value)
+    return _read_first(lambda framework, budget: framework.read(value, budget) or _read_items(framework, items, budget)) or _read_last(
+        items
+    )
 
 
 def read_streamed(items: list[object]) -> Evidence | None:
-    """Return the evidence in the items of a stream; None where they are of no framework that is known."""
+    """Return the evidence in the items of a stream; None if they are of no known framework."""
+    # At the end of a stream of text or of progress messages comes the result.
+    return _read_first(lambda framework, budget: _read_items(framework, items, budget)) or _read_last(items)
+
+
+def _read_items(framework: Framework, items: list[object], budget: Budget) -> Found | None:
+    return framework.read_stream(items, budget) if framework.read_stream is not None else None
+
+
+def _read_last(items: list[object]) -> Evidence | None:
+    return _read_first(lambda framework, budget: read_last(items, framework.read, budget))
+
+
+def _read_first(read: Callable[[Framework, Budget], Found | None]) -> Evidence | None:
+    """Return the evidence of the first framework whose reader recognises the value."""
     budget = Budget()
     for framework in FRAMEWORKS:
-        found = framework.read_stream(items, budget) if framework.read_stream is not None else None
+        found = read(framework, budget)
         if found is not None:
             return _make_evidence(found, framework)
-    # Pieces of text, or what else a program shows while it works, and at the end the result.
-    return _read_last(items)
+    return None
 
 
 def find_page(value: object) -> str:
@@ -128,10 +130,10 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
         # Missing steps used tokens, too.
         evidence = mark_unknown(evidence, ("usage",), unknown["tool_calls"])
     evidence = _add_findings(evidence, found)
-    notes = (*found.notes, *(() if framework.tells_end else (f"{framework.name} does not report why its model stopped: {LOOKS_WHOLE}",)))
     unknowns = Unknowns()
-    for note in notes:
-        unknowns.note(note)
+    unknowns.notes = [*found.notes]
+    if not framework.tells_end:
+        unknowns.note(f"{framework.name} does not report why its model stopped: {LOOKS_WHOLE}")
     evidence = _mark_raised(add_account(evidence, unknowns, f"{framework.name} result"), framework.raised)
     evidence = mark_stand_in(mark_messages(evidence) if found.needs_message else evidence)
     if found.failed is None:
