@@ -7,6 +7,8 @@ duration are those of the exchange.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from proctor.codecs.retry_after import read_retry_after_s
@@ -46,10 +48,23 @@ _UNFINISHED = {
 }
 
 
+class Mapping(Protocol):
+    """Reads an answer in a format of the user's own."""
+
+    def read(self, document: Json, /) -> Evidence:
+        """Return the evidence in a document."""
+        ...
+
+
 def evidence_of(
-    answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None, status_claimed: bool = False
+    answer: HttpAnswer,
+    *,
+    response_path: str | None = None,
+    format: str | None = None,
+    mapping: Mapping | None = None,
+    status_claimed: bool = False,
 ) -> Evidence:
-    """Return one answer as evidence. `format` names how it is written; without it the format is recognised.
+    """Return one answer as evidence. `format` names how it is written, `mapping` where its parts are; without both it is recognised.
 
     Raises `TargetFault` for a response without an answer, unless the case claims the status that came (`status_claimed`).
     """
@@ -62,14 +77,18 @@ def evidence_of(
     text = as_text(find_dotted(answer.body, response_path)) if response_path is not None else None
     # A refusal that is claimed may report that it is one.
     is_checked = not status_claimed or answer.status in _ANSWERED
-    evidence = _read(answer, format, notes, has_path=response_path is not None, is_checked=is_checked)
+    if mapping is not None and answer.body is not None and answer.status < 400:
+        mapped = mapping.read(answer.body)
+        evidence = msgspec.structs.replace(mapped, body=answer.body if mapped.body is None else mapped.body)
+    else:
+        evidence = _read(answer, format, notes, has_path=response_path is not None, is_checked=is_checked)
+        # Checks on fields read the answer itself, even if it contains a trace.
+        evidence = msgspec.structs.replace(evidence, body=answer.body if answer.body is not None else evidence.body, duration_ms=None)
     evidence = msgspec.structs.replace(
         evidence,
         text=text if text is not None else evidence.text,
-        # Checks on fields read the answer itself, even if it contains a trace.
-        body=answer.body if answer.body is not None else evidence.body,
         http_status=answer.status,
-        duration_ms=answer.duration_ms,
+        duration_ms=answer.duration_ms if evidence.duration_ms is None else evidence.duration_ms,
         metadata={**evidence.metadata, **_make_metadata(answer, notes)},
     )
     evidence = with_account(evidence, answer, status_claimed=status_claimed)
