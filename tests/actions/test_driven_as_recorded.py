@@ -10,9 +10,9 @@ import pytest
 
 import proctor
 from proctor.model.account import PLAIN_READERS
-from proctor.targets import callable as functions
-from proctor.targets import command
 from proctor.targets.answers import refusals
+from proctor.targets.local import callable as functions
+from proctor.targets.local import command
 
 CLAIMS = (
     "no_tool_errors",

@@ -15,10 +15,10 @@ from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError, SpecError
 from proctor.formats.workspace import Section
 from proctor.model.evidence import Evidence, ToolCall
-from proctor.targets import module_import
 from proctor.targets.build import build_target
-from proctor.targets.callable import CallableTarget, load_function
-from proctor.targets.faults import TargetFault
+from proctor.targets.local.callable import CallableTarget, load_function
+from proctor.targets.shared import module_import
+from proctor.targets.shared.faults import TargetFault
 from tests.targets import functions
 from tests.targets.loopback import attempt
 

@@ -16,12 +16,12 @@ from proctor.checks.limits import HttpStatus
 from proctor.errors import InputError
 from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Usage
-from proctor.targets import wire
 from proctor.targets.answers.http_answers import evidence_of
 from proctor.targets.build import build_target, check_cases
-from proctor.targets.faults import TargetFault
-from proctor.targets.http import HttpSettings, HttpTarget
-from proctor.targets.wire import HttpAnswer, Wire
+from proctor.targets.platforms.http import HttpSettings, HttpTarget
+from proctor.targets.shared import wire
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.wire import HttpAnswer, Wire
 from tests.builders import call
 from tests.tables import rows
 from tests.targets.loopback import Answer, Asked, Player, Recorder, Reply, Server, attempt, serve

@@ -13,7 +13,7 @@ from proctor.actions.run import drive
 from proctor.actions.run_options import RunOptions
 from proctor.checks.tool_calls import ToolNotCalled
 from proctor.model.case import Assertion, Case, Suite
-from proctor.targets.agent_objects import find_inner_agents
+from proctor.targets.local.agent_objects import find_inner_agents
 from tests.actions.test_tool_names import make_agent
 
 expert = make_agent("smolagents", tools={"refund": 1})

@@ -25,12 +25,12 @@ from proctor.errors import InputError
 from proctor.evidence.unknowns.complete import declare_complete
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Evidence
-from proctor.targets import call_spans, otel_capture
 from proctor.targets.build import build_target
-from proctor.targets.call_spans import CallSpans
-from proctor.targets.callable import CallableTarget
-from proctor.targets.faults import TargetFault
-from proctor.targets.span_processor import explain_sampling
+from proctor.targets.capture import call_spans, otel_capture
+from proctor.targets.capture.call_spans import CallSpans
+from proctor.targets.capture.processor import explain_sampling
+from proctor.targets.local.callable import CallableTarget
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.loopback import attempt
 from tests.targets.traced_agent import ask_for_tool, chat, look_up, run_tool, say, tracer
 

@@ -13,11 +13,11 @@ import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.model.evidence import Evidence
-from proctor.targets import callable as callable_module
-from proctor.targets import stopwatch, wire
-from proctor.targets.callable import CallableTarget
-from proctor.targets.http import HttpSettings, HttpTarget
-from proctor.targets.stopwatch import Stopwatch
+from proctor.targets.local import callable as callable_module
+from proctor.targets.local.callable import CallableTarget
+from proctor.targets.platforms.http import HttpSettings, HttpTarget
+from proctor.targets.shared import stopwatch, wire
+from proctor.targets.shared.stopwatch import Stopwatch
 from tests.targets.loopback import Asked, Reply, attempt, serve
 
 

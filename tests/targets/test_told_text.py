@@ -11,7 +11,7 @@ from proctor.errors import TargetError
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
 from proctor.targets.answers.http_answers import evidence_of
-from proctor.targets.wire import HttpAnswer
+from proctor.targets.shared.wire import HttpAnswer
 from tests.targets.loopback import attempt as attempt_of
 from tests.targets.test_callable import drive
 

@@ -80,5 +80,6 @@ async def _drive(target: Target, case: Case, message: str, timeout_s: float) -> 
 
 
 def _find_kind(target: Target) -> str:
-    """Return the type of a target as settings call it, by the module that it is written in."""
-    return type(target).__module__.rpartition(".")[2]
+    """Return the type of a target as settings name it, by the module that defines it."""
+    module = type(target).__module__
+    return "mcp_agent" if module == "proctor.targets.mcp.agent" else module.rpartition(".")[2]

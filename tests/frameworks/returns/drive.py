@@ -20,9 +20,9 @@ import proctor
 from proctor.cassettes.ports import LIVE
 from proctor.evidence.unknowns.account import find_part_states
 from proctor.model.evidence import Evidence
-from proctor.targets.callable import CallableTarget
-from proctor.targets.faults import TargetFault
-from proctor.targets.returned_values import keep_current_exchange
+from proctor.targets.local.callable import CallableTarget
+from proctor.targets.local.returned_values import keep_current_exchange
+from proctor.targets.shared.faults import TargetFault
 from tests.frameworks.agents import shared_loop
 from tests.frameworks.returns import model, shop
 from tests.frameworks.returns.pick import list_untrue_parts

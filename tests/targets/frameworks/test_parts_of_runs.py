@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.model.evidence import Evidence
-from proctor.targets.faults import TargetFault
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.frameworks import shapes
 from tests.targets.frameworks.test_frameworks import drive, not_known
 

@@ -37,8 +37,8 @@ from proctor.targets.answers.refusals import (
     refuse_path,
     refuse_status,
 )
-from proctor.targets.faults import TargetFault
-from proctor.targets.wire import HttpAnswer
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.wire import HttpAnswer
 
 _RETRY_STATUSES = (429, 503)
 _ANSWERED = (200, 201)

@@ -29,8 +29,8 @@ from proctor.model.show import shorten, show
 from proctor.paths.dotted import find_dotted
 from proctor.targets.answers.account import AGENT_FAILED, is_empty
 from proctor.targets.answers.json_answers import find_answer_field, find_reported_failure
-from proctor.targets.faults import TargetCode, TargetFault
-from proctor.targets.wire import HttpAnswer
+from proctor.targets.shared.faults import TargetCode, TargetFault
+from proctor.targets.shared.wire import HttpAnswer
 
 READER = "http target"
 """The reader that the account of such an exchange names."""

@@ -26,13 +26,13 @@ import msgspec
 from proctor.errors import MissingExtra, TargetError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
-from proctor.targets.mcp_results import CallResult, Listing
-from proctor.targets.mcp_settings import ServerFault, ServerSettings
+from proctor.targets.mcp.results import CallResult, Listing
+from proctor.targets.mcp.settings import ServerFault, ServerSettings
 
 if TYPE_CHECKING:
-    from proctor.targets.mcp_auth import FetchedToken
-    from proctor.targets.mcp_connection import Connection
-    from proctor.targets.wire import MakeTransport
+    from proctor.targets.mcp.auth import FetchedToken
+    from proctor.targets.mcp.connection import Connection
+    from proctor.targets.shared.wire import MakeTransport
 
 LONGEST_NAME = 64
 """Characters of a tool's name that every model provider takes."""
@@ -184,7 +184,7 @@ class McpServers:
         self._listings.clear()
         if not connections and not self._leaving:
             return
-        from proctor.targets.mcp_stdio import finish_despite_cancel  # loads the `mcp` package, which is loaded by now
+        from proctor.targets.mcp.stdio import finish_despite_cancel  # loads the `mcp` package, which is loaded by now
 
         await finish_despite_cancel(_quietly_close(connections, self._leaving))
 
@@ -241,8 +241,8 @@ class McpServers:
                 raise TargetError(f"unknown MCP server {server!r}" + (f"; nearest: {close[0]!r}" if close else ""))
             if importlib.util.find_spec("mcp") is None:
                 raise MissingExtra("MCP servers", "mcp")
-            from proctor.targets.mcp_auth import FetchedToken  # loads the `mcp` package: 1.5 seconds
-            from proctor.targets.mcp_connection import RETRY_WAITS_S, Connection
+            from proctor.targets.mcp.auth import FetchedToken  # loads the `mcp` package: 1.5 seconds
+            from proctor.targets.mcp.connection import RETRY_WAITS_S, Connection
 
             waits_s = RETRY_WAITS_S if self._waits_s is None else self._waits_s
             # Kept apart from the connections: each attempt has one of its own, and all of them share the token.

@@ -22,16 +22,16 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.model.typed import convert_to
-from proctor.targets.agent_conversation import AgentConversation, AgentSettings, measure_ms
-from proctor.targets.conversation import choose_speaker, with_conversation, with_user
-from proctor.targets.direct_calls import direct_calls
-from proctor.targets.faults import TargetFault
-from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bound_result, can_be_written
-from proctor.targets.mcp_servers import McpServers, ReachedServers
-from proctor.targets.mcp_settings import read_servers
+from proctor.targets.mcp.agent_conversation import AgentConversation, AgentSettings, measure_ms
+from proctor.targets.mcp.results import CallResult, Listing, RemoteTool, bound_result, can_be_written
+from proctor.targets.mcp.servers import McpServers, ReachedServers
+from proctor.targets.mcp.settings import read_servers
+from proctor.targets.shared.conversation import choose_speaker, with_conversation, with_user
+from proctor.targets.shared.direct_calls import direct_calls
+from proctor.targets.shared.faults import TargetFault
 
 if TYPE_CHECKING:
-    from proctor.targets.wire import MakeTransport
+    from proctor.targets.shared.wire import MakeTransport
 
 
 class McpAgent:

@@ -25,8 +25,8 @@ from proctor.errors import InputError
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces.kind import find_kind, find_sign_of_work
 from proctor.model.show import exception_text, show
-from proctor.targets.call_spans import CallSpans, SpanKey
-from proctor.targets.sdk_spans import convert_span
+from proctor.targets.capture.call_spans import CallSpans, SpanKey
+from proctor.targets.capture.sdk_spans import convert_span
 
 SCOPE = "proctor.capture"
 """The instrumentation scope of the spans that we open around calls."""

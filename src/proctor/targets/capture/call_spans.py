@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from proctor.evidence.otlp.spans import Span
 from proctor.model.show import exception_text, show
-from proctor.targets.sdk_spans import convert_span
+from proctor.targets.capture.sdk_spans import convert_span
 
 MAX_SPANS = 10_000
 """How many spans of one call are kept."""

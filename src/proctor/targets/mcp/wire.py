@@ -23,11 +23,11 @@ from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Implementation
 from proctor import __version__
 from proctor.model.show import shorten
 from proctor.network.addresses import AddressRefused
-from proctor.targets.mcp_answers import HOOKS
-from proctor.targets.mcp_auth import FetchedToken, ServerAuth
-from proctor.targets.mcp_settings import ClientCredentials, ServerFault, ServerSettings, hide_secrets, sort_secrets, strip_url
-from proctor.targets.mcp_stdio import MOST_LINE_BYTES, ChildServer
-from proctor.targets.wire import MakeTransport
+from proctor.targets.mcp.answers import HOOKS
+from proctor.targets.mcp.auth import FetchedToken, ServerAuth
+from proctor.targets.mcp.settings import ClientCredentials, ServerFault, ServerSettings, hide_secrets, sort_secrets, strip_url
+from proctor.targets.mcp.stdio import MOST_LINE_BYTES, ChildServer
+from proctor.targets.shared.wire import MakeTransport
 
 _QUIET_STREAM_S = 300.0
 """How long a stream of events may be silent before it counts as lost."""

@@ -25,10 +25,10 @@ from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.model.typed import convert_to
 from proctor.network.addresses import AddressRefused
-from proctor.targets.content import read_content
-from proctor.targets.faults import TargetFault
-from proctor.targets.masking import Ids, Secrets
-from proctor.targets.stopwatch import Stopwatch
+from proctor.targets.shared.content import read_content
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.masking import Ids, Secrets
+from proctor.targets.shared.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import httpx2

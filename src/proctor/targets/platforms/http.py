@@ -20,12 +20,12 @@ from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest
 from proctor.targets.answers.http_answers import evidence_of
-from proctor.targets.conversation import Message
-from proctor.targets.faults import TargetFault
-from proctor.targets.masking import Ids, names_a_secret, show_settings
-from proctor.targets.templates import CONVERSATION_NAME, SESSION_NAME, Template, TextTemplate, message_template, values_for
-from proctor.targets.wire import HttpRequest, MakeTransport, Wire, check_address
-from proctor.targets.wire_target import WireTarget
+from proctor.targets.platforms.wire_target import WireTarget
+from proctor.targets.shared.conversation import Message
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.masking import Ids, names_a_secret, show_settings
+from proctor.targets.shared.templates import CONVERSATION_NAME, SESSION_NAME, Template, TextTemplate, message_template, values_for
+from proctor.targets.shared.wire import HttpRequest, MakeTransport, Wire, check_address
 
 DEFAULT_TEMPLATE: dict[str, Json] = {"input": "{user_message}"}
 _BODILESS = ("GET", "HEAD")

@@ -30,12 +30,12 @@ from proctor.targets.answers.account import is_blank, mark_empty_answer, mark_un
 from proctor.targets.answers.http_answers import evidence_of, with_account
 from proctor.targets.answers.json_answers import read_trace
 from proctor.targets.answers.refusals import make_fault, make_unanswered, refuse_empty, refuse_failure, refuse_status
-from proctor.targets.conversation import Message
-from proctor.targets.faults import TargetFault
-from proctor.targets.http import Auth, Requests, check_positive, secret_headers
-from proctor.targets.masking import Ids, show_settings
-from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
-from proctor.targets.wire_target import WireTarget
+from proctor.targets.platforms.http import Auth, Requests, check_positive, secret_headers
+from proctor.targets.platforms.wire_target import WireTarget
+from proctor.targets.shared.conversation import Message
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.masking import Ids, show_settings
+from proctor.targets.shared.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 
 DEFAULT_TEMPLATE: dict[str, Json] = {"chatInput": "{user_message}", "sessionId": "{session_id}", "requestId": "{request_id}"}
 _UNFINISHED = ("new", "running", "waiting", "unknown")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from proctor.errors import SpecError
 from proctor.model.show import shorten
-from proctor.targets.interrupts import is_interrupt
+from proctor.targets.shared.interrupts import is_interrupt
 
 _ENDS_AT_IMPORT = 'it ends the program when it is imported: put what starts it under `if __name__ == "__main__":`'
 _INSTALLED = frozenset(("site-packages", "dist-packages"))

@@ -10,10 +10,10 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
-from proctor.targets.conversation import Message, converse, ids_of
-from proctor.targets.masking import Ids
-from proctor.targets.templates import unknown_placeholders
-from proctor.targets.wire import Wire
+from proctor.targets.shared.conversation import Message, converse, ids_of
+from proctor.targets.shared.masking import Ids
+from proctor.targets.shared.templates import unknown_placeholders
+from proctor.targets.shared.wire import Wire
 
 
 class WireTarget(ABC):

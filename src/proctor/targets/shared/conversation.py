@@ -23,8 +23,8 @@ from proctor.evidence.values.text import as_text
 from proctor.model.account import Account, Part
 from proctor.model.attempt import Attempt, Speaker
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, UserEnding
-from proctor.targets.direct_calls import CODE as UNSUPPORTED_STEP
-from proctor.targets.faults import TargetFault
+from proctor.targets.shared.direct_calls import CODE as UNSUPPORTED_STEP
+from proctor.targets.shared.faults import TargetFault
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,10 +40,10 @@ from proctor.model.show import shorten, show
 from proctor.model.system import list_variables
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, is_empty, mark_empty_answer
 from proctor.targets.answers.json_answers import read_json_answer
-from proctor.targets.child import Finished, TooLarge, run_child
-from proctor.targets.conversation import Message, converse
-from proctor.targets.faults import TargetFault
-from proctor.targets.masking import Secrets, names_a_secret, show_settings
+from proctor.targets.local.child import Finished, TooLarge, run_child
+from proctor.targets.shared.conversation import Message, converse
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.masking import Secrets, names_a_secret, show_settings
 
 READER = "command"
 MAX_OUTPUT_BYTES = 50 * 1024 * 1024

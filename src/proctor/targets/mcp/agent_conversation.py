@@ -39,9 +39,9 @@ from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import nearest, show
 from proctor.model.stamps import stamp_moment
 from proctor.model.typed import convert_to
-from proctor.targets.direct_calls import DirectCall
-from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
-from proctor.targets.mcp_servers import OfferedTool, ReachedServers, name_tools
+from proctor.targets.mcp.results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
+from proctor.targets.mcp.servers import OfferedTool, ReachedServers, name_tools
+from proctor.targets.shared.direct_calls import DirectCall
 
 READER: Final = "mcp agent"
 MAX_TURNS: Final = 30

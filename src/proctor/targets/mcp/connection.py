@@ -25,13 +25,13 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
-from proctor.targets.mcp_answers import add_missing_content
-from proctor.targets.mcp_auth import REQUEST_ID, FetchedToken
-from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bound_result, can_be_written, mend_texts, plain_result
-from proctor.targets.mcp_settings import ServerFault, ServerSettings, hide_secrets, hide_secrets_in
-from proctor.targets.mcp_stdio import finish_despite_cancel
-from proctor.targets.mcp_wire import ServerWire, is_said_by_package
-from proctor.targets.wire import MakeTransport
+from proctor.targets.mcp.answers import add_missing_content
+from proctor.targets.mcp.auth import REQUEST_ID, FetchedToken
+from proctor.targets.mcp.results import CallResult, Listing, RemoteTool, bound_result, can_be_written, mend_texts, plain_result
+from proctor.targets.mcp.settings import ServerFault, ServerSettings, hide_secrets, hide_secrets_in
+from proctor.targets.mcp.stdio import finish_despite_cancel
+from proctor.targets.mcp.wire import ServerWire, is_said_by_package
+from proctor.targets.shared.wire import MakeTransport
 
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
 """The pauses between tries to connect, as MCPLab makes them."""

@@ -36,19 +36,25 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest
 from proctor.processes.threads import run_in_thread
-from proctor.targets.agent_objects import describe_exception, describe_shared_agent, find_agent_object, find_inner_agents, find_known_tools
 from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_unknown
 from proctor.targets.answers.plain_values import Unreadable
-from proctor.targets.conversation import Message, converse
-from proctor.targets.faults import TargetFault
+from proctor.targets.capture.otel_capture import NEXT_STEP, Capture, Captured, capture_call, check_capture, prepare_capture
 from proctor.targets.frameworks.recognise import find_page
 from proctor.targets.frameworks.streams import Streamed, drain, drain_async, is_blocking_stream
-from proctor.targets.interrupts import is_interrupt
-from proctor.targets.marks import AgentMark, find_mark, list_marked
-from proctor.targets.module_import import import_local_module, lies_in
-from proctor.targets.otel_capture import NEXT_STEP, Capture, Captured, capture_call, check_capture, prepare_capture
-from proctor.targets.returned_values import describe_kind, keep_current_exchange, read_returned_value
-from proctor.targets.stopwatch import Stopwatch
+from proctor.targets.local.agent_objects import (
+    describe_exception,
+    describe_shared_agent,
+    find_agent_object,
+    find_inner_agents,
+    find_known_tools,
+)
+from proctor.targets.local.returned_values import describe_kind, keep_current_exchange, read_returned_value
+from proctor.targets.shared.conversation import Message, converse
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.interrupts import is_interrupt
+from proctor.targets.shared.marks import AgentMark, find_mark, list_marked
+from proctor.targets.shared.module_import import import_local_module, lies_in
+from proctor.targets.shared.stopwatch import Stopwatch
 
 Function = Callable[..., Any]
 READER = "callable"

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import httpx2
 import msgspec
 
-from proctor.targets.mcp_settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, sort_secrets, strip_url
+from proctor.targets.mcp.settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, sort_secrets, strip_url
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", default=None)
 """The attempt a tool call belongs to; sent as `x-request-id`."""

@@ -21,7 +21,7 @@ import httpx2
 from mcp import ClientSession
 
 from proctor.model.show import shorten
-from proctor.targets.wire import MAX_ANSWER_BYTES
+from proctor.targets.shared.wire import MAX_ANSWER_BYTES
 
 
 class _BoundedBody(httpx2.AsyncByteStream):

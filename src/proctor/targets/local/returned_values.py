@@ -25,12 +25,12 @@ from proctor.model.show import kind_of
 from proctor.targets.answers.account import mark_missing_answer, mark_unknown
 from proctor.targets.answers.json_answers import read_json_answer, replace_answer
 from proctor.targets.answers.plain_values import Unreadable, plain_evidence, plain_value, type_name
-from proctor.targets.conversation import Message
 from proctor.targets.frameworks.found import mark_stand_in
 from proctor.targets.frameworks.providers import unpack_answers
 from proctor.targets.frameworks.recognise import read_returned, read_streamed
 from proctor.targets.frameworks.simplify import Budget
 from proctor.targets.frameworks.streams import Streamed
+from proctor.targets.shared.conversation import Message
 
 _MAX_KINDS = 5
 """Kinds of items that a message about a stream or a tuple names."""

@@ -80,7 +80,7 @@ def describe_exception(error: BaseException) -> str:
 
 def _is_own(file: str) -> bool:
     """Return whether a file is neither of an installed package nor of Python nor of proctor."""
-    ours = str(Path(__file__).parents[1])
+    ours = str(Path(__file__).parents[2])
     return not (_INSTALLED.search(file) or file.startswith(("<", ours, sysconfig.get_path("stdlib"))))
 
 

@@ -18,11 +18,11 @@ from proctor.model.evidence import Evidence, Json
 from proctor.targets.answers.account import is_blank
 from proctor.targets.answers.http_answers import evidence_of, with_account
 from proctor.targets.answers.refusals import make_fault, refuse_empty, refuse_failure, refuse_status
-from proctor.targets.conversation import Message
-from proctor.targets.http import check_positive, secret_headers
-from proctor.targets.masking import Ids, show_settings
-from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
-from proctor.targets.wire_target import WireTarget
+from proctor.targets.platforms.http import check_positive, secret_headers
+from proctor.targets.platforms.wire_target import WireTarget
+from proctor.targets.shared.conversation import Message
+from proctor.targets.shared.masking import Ids, show_settings
+from proctor.targets.shared.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 
 
 class FlowiseSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

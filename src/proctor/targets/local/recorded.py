@@ -22,7 +22,7 @@ from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
 from proctor.model.show import nearest, tell_more
 from proctor.sources.records import Record, read_records
-from proctor.targets.faults import TargetFault
+from proctor.targets.shared.faults import TargetFault
 
 _SHOWN = 3
 """How many recordings a message names; the rest are counted."""

@@ -20,10 +20,10 @@ from proctor.model.account import CALL_PARTS, PLAIN_READERS, Account, Part
 from proctor.model.evidence import Evidence
 from proctor.model.show import exception_text, shorten
 from proctor.targets.answers.account import mark_unknown
-from proctor.targets.faults import TargetFault
+from proctor.targets.shared.faults import TargetFault
 
 if TYPE_CHECKING:
-    from proctor.targets.call_spans import CapturedSpans
+    from proctor.targets.capture.call_spans import CapturedSpans
 
 Capture = Literal["otel"]
 WAIT_S = 1.0
@@ -62,7 +62,7 @@ def check_capture(capture: object) -> None:
 def prepare_capture(capture: Capture | None) -> None:
     """Make sure that spans can be captured. Raises `InputError` if they cannot."""
     if capture is not None:
-        from proctor.targets.span_processor import find_provider  # loads the SDK
+        from proctor.targets.capture.processor import find_provider  # loads the SDK
 
         find_provider()
 
@@ -71,8 +71,8 @@ async def capture_call(answer: Callable[[], Awaitable[Evidence]], *, name: str) 
     """Return what the function returned, with what was captured while it ran; a fault keeps what was captured before it."""
     from proctor.evidence.traces.merge_returned_and_traced import join_tellings
     from proctor.evidence.traces.nested_work import find_inner_work
-    from proctor.targets.call_spans import CallSpans, CapturedSpans  # loads the SDK
-    from proctor.targets.span_processor import stop_watching, watch_call
+    from proctor.targets.capture.call_spans import CallSpans, CapturedSpans  # loads the SDK
+    from proctor.targets.capture.processor import stop_watching, watch_call
 
     call = CallSpans()
     captured = CapturedSpans()
