@@ -22,7 +22,7 @@ PUBLIC_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "proctor.batches.run": ("batch",),
         "proctor.batches.progress_line": ("BatchProgress",),
         "proctor.model.batch": ("BatchSummary",),
-        "proctor.targets.marks": ("agent",),
+        "proctor.targets.shared.marks": ("agent",),
         "proctor.expectations": ("expect",),
         "proctor.model.case": ("Suite", "Case", "Assertion"),
         "proctor.model.evidence": ("Evidence", "ToolCall"),

@@ -100,7 +100,7 @@ from proctor.model.verdict import (
 from proctor.report.ranges import (
     add_ranges as add_ranges,
 )
-from proctor.targets.marks import (
+from proctor.targets.shared.marks import (
     agent as agent,
 )
 from proctor.validators import (

@@ -16,9 +16,9 @@ from proctor.llm.ports import ChatReply, ChatRequest, ModelCall
 from proctor.llm.scripted import ScriptedModel
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence
-from proctor.targets.mcp_agent import McpAgent
-from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import ServerSettings
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import ServerSettings
 from tests.actions.test_run_systems import call, list_failed
 from tests.executed_page import FENCE, ROOT
 from tests.targets.mcp_twins import local_shop

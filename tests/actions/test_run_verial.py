@@ -12,8 +12,8 @@ import pytest
 import proctor
 from proctor.llm.ports import ChatReply, ModelCall
 from proctor.llm.scripted import ScriptedModel
-from proctor.targets.mcp_agent import McpAgent
-from proctor.targets.mcp_servers import McpServers
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.servers import McpServers
 from tests.actions.test_run_systems import call, list_failed, make_appointment
 
 ANN, BOB = (

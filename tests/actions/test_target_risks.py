@@ -17,7 +17,7 @@ from proctor.formats.references import References
 from proctor.model.case import Suite
 from proctor.runner.ports import Target
 from proctor.targets.build import build_target
-from proctor.targets.callable import CallableTarget
+from proctor.targets.local.callable import CallableTarget
 
 TURNS = proctor.parse_suite("proctor: 1\ncases: [{id: one, input: hi}, {id: two, turns: [hi, ho], expect: [{turns_within: 2}]}]")
 USER = proctor.parse_suite("proctor: 1\ncases: [{id: two, user: {script: [hi, ho]}, expect: [{turns_within: 2}]}]")

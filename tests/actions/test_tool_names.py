@@ -11,7 +11,7 @@ import pytest
 import proctor
 from proctor.actions.run import drive
 from proctor.actions.run_options import RunOptions
-from proctor.targets.known_tools import find_known_tools
+from proctor.targets.local.agent_objects import find_known_tools
 
 
 def make_agent(root: str, **members: Any) -> Any:

@@ -9,7 +9,7 @@ from proctor.cassettes.ports import LIVE
 from proctor.evals.tools import AgentTool, ToolSet
 from proctor.llm.ports import ChatReply
 from proctor.model.case import Case
-from proctor.targets.mcp_results import CallResult
+from proctor.targets.mcp.results import CallResult
 from tests.tables import rows
 from tests.targets.mcp_twins import ScriptedModel, attempt, calls, run
 

@@ -19,7 +19,7 @@ from proctor.evals.tools import STUB, AgentTool
 from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest, ModelFault
 from proctor.llm.scripted import ScriptedModel
 from proctor.model.evidence import Json, ToolCall
-from proctor.targets.mcp_results import CallResult
+from proctor.targets.mcp.results import CallResult
 from tests.evals.agents import answering, calling, result, scripted
 from tests.tables import rows
 from tests.targets.mcp_twins import run

@@ -49,7 +49,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(VARIABLE, SECRET)
     # The traps are no tool servers; nobody need wait for them to become some.
-    monkeypatch.setattr("proctor.targets.mcp_connection.RETRY_WAITS_S", (0.01,))
+    monkeypatch.setattr("proctor.targets.mcp.connection.RETRY_WAITS_S", (0.01,))
     (folder / "runs.jsonl").write_text(EVIDENCE)
     with judge_server() as trap:
         # A provider of the user's own must not be asked on a stranger's word either.

@@ -21,9 +21,9 @@ from proctor.evals.client_manager import MCPClientManager
 from proctor.llm.ports import ChatReply
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
-from proctor.targets.mcp_agent import McpAgent
-from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import Era, ServerSettings
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import Era, ServerSettings
 from tests.foreign import install_from_index, install_from_npm
 from tests.targets.mcp_twins import ScriptedModel, attempt, calls, run
 

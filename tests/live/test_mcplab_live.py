@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proctor.actions.run import LiveRun
-from proctor.targets.mcp_settings import ServerSettings
+from proctor.targets.mcp.settings import ServerSettings
 from tests.actions.mcplab_world import completion, drive_mcplab
 from tests.actions.test_mcplab_command import model_server
 from tests.live.test_mcp_servers import EVERYTHING, FILESYSTEM, everything_over_http, node, npm_servers, time_server

@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 
 from proctor.actions.run import LiveRun
-from proctor.targets.mcp_settings import ServerSettings
+from proctor.targets.mcp.settings import ServerSettings
 from tests.actions.mcplab_world import completion, drive_mcplab
 from tests.llm.provider_server import Asked, Provider, Said, provider
 from tests.targets.cart_server import cart_server

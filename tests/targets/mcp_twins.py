@@ -19,7 +19,7 @@ from proctor.llm.ports import ChatReply, ChatRequest, ModelCall, ModelFault
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.processes.guard import GUARD
-from proctor.targets.mcp_settings import ServerSettings
+from proctor.targets.mcp.settings import ServerSettings
 from tests.targets.shop_server import shop
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from proctor.formats.references import References
 from proctor.formats.workspace import Section, read_workspace
 from proctor.model.case import Case, Suite
 from proctor.targets.build import TYPES, build_target, check_cases, problems_with
-from proctor.targets.http import HttpSettings
+from proctor.targets.platforms.http import HttpSettings
 
 SOUND: dict[str, dict[str, Any]] = {
     "http": {"url": "http://127.0.0.1:9/chat"},

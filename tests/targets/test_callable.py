@@ -15,10 +15,10 @@ from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError, SpecError
 from proctor.formats.workspace import Section
 from proctor.model.evidence import Evidence, ToolCall
-from proctor.targets import module_import
 from proctor.targets.build import build_target
-from proctor.targets.callable import CallableTarget, load_function
-from proctor.targets.faults import TargetFault
+from proctor.targets.local.callable import CallableTarget, load_function
+from proctor.targets.shared import module_import
+from proctor.targets.shared.faults import TargetFault
 from tests.targets import functions
 from tests.targets.loopback import attempt
 
@@ -196,7 +196,7 @@ def test_an_answer_with_nothing_in_it_is_a_fault(returned: Any) -> None:
 
 def test_what_was_done_without_a_word_is_kept_and_what_was_said_is_not_known() -> None:
     evidence = drive(lambda _: {"text": "", "tool_calls": [{"name": "look"}]}, attempt("hi"))
-    assert evidence.account is not None and evidence.account.unknown == {"answer": "the agent said nothing"}
+    assert evidence.account is not None and evidence.account.unknown.keys() == {"answer"}
     assert [call.name for call in evidence.tool_calls or ()] == ["look"]
 
 

@@ -16,9 +16,9 @@ from proctor.errors import InputError
 from proctor.formats.references import References
 from proctor.formats.workspace import Section
 from proctor.model.evidence import Evidence
-from proctor.targets import command as module
 from proctor.targets.build import build_target
-from proctor.targets.faults import TargetFault
+from proctor.targets.local import command as module
+from proctor.targets.shared.faults import TargetFault
 from tests.tables import rows
 from tests.targets.loopback import attempt
 
@@ -132,7 +132,7 @@ def test_a_program_that_takes_too_long_is_ended_with_what_it_started(tmp_path: P
 
 
 def test_what_a_program_leaves_running_neither_holds_it_up_nor_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.targets.child._GRACE_S", 0.2)
+    monkeypatch.setattr("proctor.targets.local.child._GRACE_S", 0.2)
     mark = tmp_path / "pid"
     evidence = drive(["sh", "-c", f"sleep 300 & echo $! > {mark}; echo done"], attempt("x"), timeout_s=30)
     assert evidence.text == "done"

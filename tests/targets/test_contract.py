@@ -23,7 +23,7 @@ from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, UserEnding
 from proctor.runner.ports import Target
 from proctor.targets.build import build_target
-from proctor.targets.faults import TargetFault
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.loopback import Asked, Player, Recorder, Reply, Server, attempt, serve
 from tests.users.talks import case_with, speaker_of
 
@@ -130,8 +130,8 @@ class Model:
 
 @contextlib.asynccontextmanager
 async def mcp_target() -> AsyncIterator[tuple[Target, Server | None]]:
-    from proctor.targets.mcp_agent import McpAgent  # loads `mcp`, which takes its time
-    from proctor.targets.mcp_servers import McpServers
+    from proctor.targets.mcp.agent import McpAgent  # loads `mcp`, which takes its time
+    from proctor.targets.mcp.servers import McpServers
     from tests.targets.mcp_twins import local_shop
 
     yield McpAgent("it", servers=McpServers([local_shop()]), model_for=lambda tape: Model()), None

@@ -18,10 +18,10 @@ from proctor.errors import TargetError
 from proctor.llm.ports import ChatReply
 from proctor.model.case import Case, Turn
 from proctor.model.evidence import Evidence
-from proctor.targets.conversation import messages_of
-from proctor.targets.direct_calls import direct_calls
-from proctor.targets.mcp_agent import McpAgent
-from proctor.targets.mcp_servers import McpServers
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.shared.conversation import messages_of
+from proctor.targets.shared.direct_calls import direct_calls
 from tests.targets.mcp_twins import ScriptedModel, attempt, calls, local_shop, run
 
 HI = ChatReply(text="Hi!")

@@ -9,9 +9,9 @@ from proctor.cassettes.ports import LIVE
 from proctor.decide.prepare import PreparedSuite
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
-from proctor.targets.mcp_agent import McpAgent
-from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import ServerSettings
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import ServerSettings
 from tests.targets.dying_http import dying_server
 from tests.targets.mcp_twins import ScriptedModel, bare_shop, run
 from tests.targets.test_mcp_agent import DONE, attempt, calls

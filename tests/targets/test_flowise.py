@@ -15,7 +15,7 @@ from proctor.errors import InputError
 from proctor.model.case import Assertion
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target
-from proctor.targets.faults import TargetFault
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.loopback import Answer, Asked, Reply, attempt, serve
 
 SAMPLE = json.loads((Path(__file__).parents[1] / "evidence/samples/flowise/flowise-3.1.2-prediction-agentflow-tool.json").read_text())

@@ -19,12 +19,12 @@ from proctor.evidence.mapping.read import compile_mapping
 from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Usage
 from proctor.model.mapping import EvidenceMap
-from proctor.targets import wire
-from proctor.targets.answers import evidence_of
+from proctor.targets.answers.http_answers import evidence_of
 from proctor.targets.build import build_target, check_cases
-from proctor.targets.faults import TargetFault
-from proctor.targets.http import HttpSettings, HttpTarget
-from proctor.targets.wire import HttpAnswer, Wire
+from proctor.targets.platforms.http import HttpSettings, HttpTarget
+from proctor.targets.shared import wire
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.wire import HttpAnswer, Wire
 from tests.builders import call
 from tests.tables import rows
 from tests.targets.loopback import Answer, Asked, Player, Recorder, Reply, Server, attempt, serve
@@ -160,9 +160,16 @@ def test_an_answer_is_read(row: dict[str, Any]) -> None:
     claims = {"assertions": (Assertion(check="http_status", spec=HttpStatus(status=status)),)} if row.get("claimed") else {}
     evidence, _ = drive(lambda asked: reply, attempt("hi", **claims), **row.get("settings", {}))
     assert evidence.account is not None
-    told = {"unknown": evidence.account.unknown, "notes": list(evidence.account.notes), "reader": evidence.account.reader}
+    account = evidence.account
+    known = {"unknown": list(account.unknown), "notes": list(account.notes), "reader": account.reader, "ignored": list(account.ignored)}
     for field, wanted in row["expect"].items():
-        found: Any = told[field] if field in told else getattr(evidence, field)
+        if field == "why":
+            assert all(words in account.unknown[part] for part, words in wanted.items()), account.unknown
+            continue
+        found: Any = known[field] if field in known else getattr(evidence, field)
+        if field == "unknown":
+            assert sorted(found) == sorted(wanted)
+            continue
         if field == "tool_calls" and found is not None:
             found = [one.name for one in found]
         if field == "nodes" and found is not None:
@@ -172,6 +179,36 @@ def test_an_answer_is_read(row: dict[str, Any]) -> None:
         if field == "metadata":
             found = {key: found.get(key) for key in wanted}
         assert found == wanted, field
+
+
+HARMLESS = {
+    "cache_hint": 3,
+    "billing": {"plan": "pro"},
+    "flags": ["a", "b"],
+    "region_note": "eu",
+    "beta": True,
+    "guests": [{"name": "Ada"}],
+}
+
+
+@rows("targets/cases/answers.yaml")
+def test_a_harmless_field_changes_nothing(row: dict[str, Any]) -> None:
+    body, status = row.get("body"), row.get("status", 200)
+    if not isinstance(body, dict) or status >= 400 or "answer_format" in row.get("settings", {}):
+        return
+    path = row.get("settings", {}).get("response_path")
+
+    def read(given: dict[str, Any]) -> Evidence:
+        return evidence_of(HttpAnswer(status=status, body=given), response_path=path, status_claimed=row.get("claimed", False))
+
+    before = read(body)
+    assert before.account is not None
+    if before.account.reader != "http target":
+        return
+    for key, value in HARMLESS.items():
+        after = read({**body, key: value})
+        assert after.account is not None and after.account.unknown == before.account.unknown, key
+        assert (after.tool_calls, after.error) == (before.tool_calls, before.error), key
 
 
 def data_of(row: dict[str, Any]) -> bytes | None:

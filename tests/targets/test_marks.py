@@ -9,8 +9,8 @@ import pytest
 
 import proctor
 from proctor.errors import InputError, SpecError
-from proctor.targets.callable import load_function
-from proctor.targets.faults import TargetFault
+from proctor.targets.local.callable import load_function
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.frameworks.test_frameworks import drive
 
 
@@ -48,7 +48,7 @@ def test_the_time_limit_of_the_mark_holds_where_nothing_else_is_said() -> None:
     import asyncio
 
     from proctor.cassettes.ports import LIVE
-    from proctor.targets.callable import CallableTarget
+    from proctor.targets.local.callable import CallableTarget
     from tests.targets.loopback import attempt
 
     @proctor.agent(timeout_s=0.05)

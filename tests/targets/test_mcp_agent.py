@@ -20,10 +20,10 @@ from proctor.llm.taped import TapedModel
 from proctor.model.case import Case, Turn
 from proctor.model.evidence import Evidence, Json, Usage
 from proctor.runner.ports import Target
-from proctor.targets.mcp_agent import AgentSettings, McpAgent, build_mcp_agent
-from proctor.targets.mcp_results import bound_result, cut_middle, plain_result, text_for_model
-from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import Bearer, ServerSettings, read_servers
+from proctor.targets.mcp.agent import AgentSettings, McpAgent, build_mcp_agent
+from proctor.targets.mcp.results import bound_result, cut_middle, plain_result, text_for_model
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import Bearer, ServerSettings, read_servers
 from tests.targets.mcp_twins import ScriptedModel, attempt, bare_shop, calls, local_shop, run
 
 HI = ChatReply(text="Hi!", usage=Usage(input_tokens=1))

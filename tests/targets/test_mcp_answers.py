@@ -10,10 +10,10 @@ import httpx2
 import pytest
 
 from proctor.errors import TargetError
-from proctor.targets import mcp_answers
-from proctor.targets.mcp_connection import Connection
-from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import ClientCredentials, ServerFault, ServerSettings
+from proctor.targets.mcp import answers as mcp_answers
+from proctor.targets.mcp.connection import Connection
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import ClientCredentials, ServerFault, ServerSettings
 from tests.targets.loopback import Asked, Reply, serve
 from tests.targets.mcp_twins import http_shop, run
 

@@ -9,9 +9,9 @@ import httpx2
 import pytest
 
 from proctor.errors import TargetError
-from proctor.targets.mcp_auth import ServerAuth
-from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings
+from proctor.targets.mcp.auth import ServerAuth
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings
 from tests.targets.mcp_twins import http_shop, run
 
 

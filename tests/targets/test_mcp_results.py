@@ -12,10 +12,10 @@ from proctor.cassettes.ports import LIVE
 from proctor.llm.ports import ChatReply
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
-from proctor.targets.mcp_agent import AgentSettings, McpAgent
-from proctor.targets.mcp_results import can_be_written, mend_texts
-from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import ServerSettings
+from proctor.targets.mcp.agent import AgentSettings, McpAgent
+from proctor.targets.mcp.results import can_be_written, mend_texts
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import ServerSettings
 from tests.targets.cart_server import PICTURE, SOUND, cart_server
 from tests.targets.mcp_twins import ROOT, ScriptedModel, attempt, calls, run
 from tests.targets.test_mcp_sessions import cart

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from proctor.errors import TargetError
-from proctor.targets import mcp_stdio
-from proctor.targets.mcp_connection import Connection
-from proctor.targets.mcp_results import Listing, RemoteTool
-from proctor.targets.mcp_servers import LONGEST_NAME, McpServers, name_tools
-from proctor.targets.mcp_settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings
+from proctor.targets.mcp import stdio as mcp_stdio
+from proctor.targets.mcp.connection import Connection
+from proctor.targets.mcp.results import Listing, RemoteTool
+from proctor.targets.mcp.servers import LONGEST_NAME, McpServers, name_tools
+from proctor.targets.mcp.settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings
 from tests.targets.mcp_twins import bare_shop, children, http_shop, local_shop, run, stdio_shop
 
 VERSIONS = {"auto": "2026-07-28", "handshake": "2025-11-25", "stateless": "2026-07-28"}

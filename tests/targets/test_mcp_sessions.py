@@ -15,9 +15,9 @@ from proctor.errors import SpecError
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
-from proctor.targets.mcp_agent import McpAgent
-from proctor.targets.mcp_servers import MOST_LEAVING, McpServers
-from proctor.targets.mcp_settings import ServerSettings, read_servers
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.servers import MOST_LEAVING, McpServers
+from proctor.targets.mcp.settings import ServerSettings, read_servers
 from tests.targets.mcp_twins import ROOT, attempt, calls, children, run
 
 

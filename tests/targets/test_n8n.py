@@ -16,7 +16,7 @@ from proctor.errors import InputError
 from proctor.model.case import Assertion
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target
-from proctor.targets.faults import TargetFault
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.loopback import Asked, Player, Recorder, Reply, attempt, serve
 
 SAMPLES = Path(__file__).parents[1] / "evidence/samples/n8n"

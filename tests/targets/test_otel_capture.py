@@ -18,17 +18,19 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased,
 from opentelemetry.util._once import Once
 
 from proctor.actions.run import drive
-from proctor.actions.run_options import read_run_options
+from proctor.actions.run_options import RunOptions, read_run_options
 from proctor.cassettes.ports import LIVE
+from proctor.checks.tool_calls import ToolNotCalled
 from proctor.errors import InputError
-from proctor.model.case import Case, Suite
+from proctor.evidence.unknowns.complete import declare_complete
+from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Evidence
-from proctor.targets import otel_capture
 from proctor.targets.build import build_target
-from proctor.targets.call_spans import CallSpans
-from proctor.targets.callable import CallableTarget
-from proctor.targets.faults import TargetFault
-from proctor.targets.span_processor import explain_sampling
+from proctor.targets.capture import call_spans, otel_capture
+from proctor.targets.capture.call_spans import CallSpans
+from proctor.targets.capture.processor import explain_sampling
+from proctor.targets.local.callable import CallableTarget
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.loopback import attempt
 from tests.targets.traced_agent import ask_for_tool, chat, look_up, run_tool, say, tracer
 
@@ -429,12 +431,42 @@ def test_without_any_span_what_the_function_tells_stands() -> None:
     assert names(evidence) == ["pay"] and unknown(evidence) == {}
 
 
+MESSAGES = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "hi"}]
+
+
+def test_without_any_span_returned_messages_do_not_show_that_nothing_was_called() -> None:
+    evidence = capture(lambda message: MESSAGES)
+    assert evidence.account is not None and "no span was recorded" in unknown(evidence)["tool_calls"]
+    assert "tool_calls" in evidence.account.overridable and "answer" not in unknown(evidence)
+    assert "tool_calls" not in unknown(declare_complete(evidence, ("tool_calls",), "suite.yaml:1"))
+
+
+@pytest.mark.parametrize(("returned", "outcome"), [(MESSAGES, "error"), ("hi", "error"), ({"text": "hi", "tool_calls": []}, "pass")])
+def test_a_run_that_captured_nothing_warns_once_and_passes_no_absence(returned: Any, outcome: str, tmp_path: Path) -> None:
+    warnings: list[str] = []
+    checks = (Assertion(check="tool_not_called", spec=ToolNotCalled(name="refund")),)
+    suite = Suite(name="two", cases=tuple(Case(id=name, input="go", assertions=checks) for name in ("a", "b")))
+    options = RunOptions(capture="otel", announce=warnings.append)
+    run = asyncio.run(drive(suite, options, target=lambda message: returned, home=tmp_path))
+    assert [case.outcome for case in run.result.cases] == [outcome, outcome]
+    (warning,) = [line for line in warnings if "capture: otel" in line]
+    assert "in 2 of 2 calls" in warning and "docs/how-to/capture-traces-in-process.md" in warning
+
+
+def test_a_run_that_captured_spans_does_not_warn(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    suite = Suite(name="one", cases=(Case(id="a", input="17"),))
+    options = RunOptions(capture="otel", announce=warnings.append)
+    asyncio.run(drive(suite, options, target=lambda message: look_up(int(message)), home=tmp_path))
+    assert not [line for line in warnings if "capture" in line]
+
+
 def test_spans_that_tell_nothing_of_an_agent_are_as_good_as_none() -> None:
     def agent(message: str) -> str:
         tracer().start_span("GET /", attributes={"http.request.method": "GET"}).end()
         return "hi"
 
-    assert "no span of this call tells of a model or a tool: install" in unknown(capture(agent))["tool_calls"]
+    assert "no span of this call is of a model or a tool: install" in unknown(capture(agent))["tool_calls"]
 
 
 def test_a_call_that_the_function_denies_is_seen_and_nothing_counts_as_not_done() -> None:
@@ -523,9 +555,9 @@ def test_an_sdk_that_is_switched_off_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_more_spans_than_are_kept_leave_the_calls_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otel_capture, "CallSpans", lambda: CallSpans(max_spans=3))
+    monkeypatch.setattr(call_spans, "CallSpans", lambda: CallSpans(max_spans=3))
     assert "3 more spans came than are kept" in unknown(capture(lambda message: look_up(17) + look_up(18)))["tool_calls"]
-    monkeypatch.setattr(otel_capture, "CallSpans", lambda: CallSpans(max_bytes=1500))
+    monkeypatch.setattr(call_spans, "CallSpans", lambda: CallSpans(max_bytes=1500))
     assert "more spans came than are kept" in unknown(capture(lambda message: look_up(17)))["tool_calls"]
 
 

@@ -20,7 +20,7 @@ from proctor.actions.run_options import read_run_options
 from proctor.cassettes.ports import LIVE
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence
-from proctor.targets.callable import CallableTarget
+from proctor.targets.local.callable import CallableTarget
 from tests.targets.loopback import attempt
 
 

@@ -14,7 +14,7 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target, check_cases
-from proctor.targets.faults import TargetFault
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.loopback import attempt
 
 LINES = """\

@@ -26,9 +26,9 @@ from proctor.actions.run_options import RunOptions
 from proctor.cassettes.ports import LIVE
 from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Evidence, EvidenceTurn, ToolCall, Usage
-from proctor.targets.callable import CallableTarget
-from proctor.targets.faults import TargetFault
-from proctor.targets.returned import Unreadable, plain_value
+from proctor.targets.answers.plain_values import Unreadable, plain_value
+from proctor.targets.local.callable import CallableTarget
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.loopback import attempt
 
 

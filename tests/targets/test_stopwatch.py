@@ -13,11 +13,11 @@ import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.model.evidence import Evidence
-from proctor.targets import callable as callable_module
-from proctor.targets import stopwatch, wire
-from proctor.targets.callable import CallableTarget
-from proctor.targets.http import HttpSettings, HttpTarget
-from proctor.targets.stopwatch import Stopwatch
+from proctor.targets.local import callable as callable_module
+from proctor.targets.local.callable import CallableTarget
+from proctor.targets.platforms.http import HttpSettings, HttpTarget
+from proctor.targets.shared import stopwatch, wire
+from proctor.targets.shared.stopwatch import Stopwatch
 from tests.targets.loopback import Asked, Reply, attempt, serve
 
 
@@ -177,14 +177,14 @@ async def stream_later(message: str) -> AsyncIterator[str]:
 def test_starting_a_thread_and_reading_the_answer_are_not_the_functions_time(
     function: Any, expected: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = callable_module.keep_this_exchange
+    keep = callable_module.keep_current_exchange
 
     def keep_slowly(*given: Any) -> Evidence:
         CLOCK.pass_ms(300)
         return keep(*given)
 
     monkeypatch.setattr(callable_module.threading, "Thread", LateThread)
-    monkeypatch.setattr(callable_module, "keep_this_exchange", keep_slowly)
+    monkeypatch.setattr(callable_module, "keep_current_exchange", keep_slowly)
     evidence = asyncio.run(CallableTarget("agent", function).run(attempt("hello"), LIVE))
     assert (evidence.text, evidence.duration_ms) == ("ok", expected)
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from proctor.errors import SpecError
 from proctor.model.case import Case
-from proctor.targets.templates import BUILT_IN, message_template, unknown_placeholders, values_for
-from proctor.targets.wire import json_bytes
+from proctor.targets.shared.templates import BUILT_IN, message_template, unknown_placeholders, values_for
+from proctor.targets.shared.wire import json_bytes
 from tests.tables import rows
 
 

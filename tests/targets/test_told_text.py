@@ -10,8 +10,8 @@ import proctor
 from proctor.errors import TargetError
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
-from proctor.targets.answers import evidence_of
-from proctor.targets.wire import HttpAnswer
+from proctor.targets.answers.http_answers import evidence_of
+from proctor.targets.shared.wire import HttpAnswer
 from tests.targets.loopback import attempt as attempt_of
 from tests.targets.test_callable import drive
 
@@ -137,7 +137,7 @@ def test_pieces_of_text_before_an_answer_without_one_are_its_text() -> None:
 
 
 def test_an_answer_under_one_of_the_usual_keys_is_read_as_that_of_an_http_agent() -> None:
-    for key in ("answer", "response", "output", "content", "message"):
+    for key in ("answer", "response", "output", "content", "message", "reply", "result"):
         evidence = answered({key: ANSWER, "sources": [{"title": "Orders"}], "model": "small"})
         assert (evidence.text, evidence.tool_calls, evidence.model) == (ANSWER, None, "small")
     evidence = answered({"answer": ANSWER, "tool_calls": [{"name": "lookup", "result": 1}], "usage": {"input_tokens": 3}})

@@ -90,7 +90,7 @@ def models() -> Iterable[Description]:
 
 def _target_fields(kind: str) -> tuple[Field, ...]:
     if kind == "mcp_agent":
-        from proctor.targets.agent_conversation import AgentSettings  # one kind at a time, as when targets are built
+        from proctor.targets.mcp.agent_conversation import AgentSettings  # one kind at a time, as when targets are built
 
         own = (
             Field(name="type", kind="`mcp_agent`", required=True),
@@ -106,15 +106,15 @@ def _target_fields(kind: str) -> tuple[Field, ...]:
 def _settings(kind: str) -> type[msgspec.Struct]:
     match kind:
         case "http":
-            from proctor.targets.http import HttpSettings as Settings
+            from proctor.targets.platforms.http import HttpSettings as Settings
         case "flowise":
-            from proctor.targets.flowise import FlowiseSettings as Settings
+            from proctor.targets.platforms.flowise import FlowiseSettings as Settings
         case "n8n":
-            from proctor.targets.n8n import N8nSettings as Settings
+            from proctor.targets.platforms.n8n import N8nSettings as Settings
         case "callable":
-            from proctor.targets.callable import CallableSettings as Settings
+            from proctor.targets.local.callable import CallableSettings as Settings
         case "command":
-            from proctor.targets.command import CommandSettings as Settings
+            from proctor.targets.local.command import CommandSettings as Settings
         case _:
-            from proctor.targets.recorded import RecordedSettings as Settings
+            from proctor.targets.local.recorded import RecordedSettings as Settings
     return Settings

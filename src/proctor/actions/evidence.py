@@ -43,8 +43,8 @@ def read_evidence(
 
 def _read_framework(source: object) -> Evidence | None:
     """Return the evidence in a result of a framework; plain data has readers of its own."""
+    from proctor.targets.answers.plain_values import Unreadable
     from proctor.targets.frameworks.recognise import read_returned  # only a value that is no plain data needs it
-    from proctor.targets.returned import Unreadable
 
     listed = cast("list[object]", source) if isinstance(source, list) else [source]
     if not listed or all(isinstance(item, (Mapping, str, Path, bytes, int, float, list, tuple)) or item is None for item in listed):

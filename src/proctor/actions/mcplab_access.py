@@ -25,7 +25,7 @@ from proctor.llm.ports import ChatModel
 from proctor.llm.settings import ModelSettings
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
-from proctor.targets.mcp_settings import ApiKey, Auth, Bearer, ClientCredentials, ServerFault, ServerSettings
+from proctor.targets.mcp.settings import ApiKey, Auth, Bearer, ClientCredentials, ServerFault, ServerSettings
 
 # provider: the variables of its key and of its address
 PROVIDER_VARIABLES: Final = {

@@ -16,7 +16,7 @@ from proctor.actions.mcplab_plan import Entry, Plan
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.numbers import to_whole_numbers
-from proctor.targets.mcp_settings import HIDDEN, strip_url
+from proctor.targets.mcp.settings import HIDDEN, strip_url
 
 _SECRET_WORDS: Final = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
 _TEXT_RULES: Final = {

@@ -36,10 +36,10 @@ from proctor.model.problem import Problem
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.report.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
-from proctor.targets.agent_conversation import AgentSettings
-from proctor.targets.mcp_agent import McpAgent
-from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import ServerSettings
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.agent_conversation import AgentSettings
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import ServerSettings
 
 ARTIFACTS_FOLDER = "mcplab"
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._-]+")

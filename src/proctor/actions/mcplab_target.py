@@ -20,8 +20,8 @@ from proctor.errors import TargetError
 from proctor.llm.ports import ChatModel
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, Json
-from proctor.targets.mcp_agent import McpAgent
-from proctor.targets.mcp_servers import McpServers
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.servers import McpServers
 
 NO_MODEL: Final = "missing_variable"
 _LONGEST_ID: Final = 180

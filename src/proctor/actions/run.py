@@ -21,7 +21,7 @@ from proctor.actions.run_target import with_capture
 from proctor.actions.settings import describe_passed_over
 from proctor.actions.suites import load_suite
 from proctor.actions.taping import tell_untaped
-from proctor.actions.target_risks import list_risks
+from proctor.actions.target_risks import list_risks, list_warnings
 from proctor.actions.trust import trust_for
 from proctor.actions.variables import read_variables
 from proctor.actions.waiting import wait_for_end
@@ -101,6 +101,8 @@ async def drive(
             # A run that is resumed goes on with its own number of repeats.
             settings = msgspec.structs.replace(settings, repeat=folder.header.repeat)
             driven = await _drive_into(folder, done, built, settings, tape_for, options.listener)
+        for line in list_warnings(built.driven):
+            options.announce(line)
         driven = msgspec.structs.replace(driven, unused=describe_unused())
     _write_artifacts(driven, built, options.mcplab, folder.header.note)
     return driven

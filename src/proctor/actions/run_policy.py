@@ -31,7 +31,7 @@ from proctor.model.evidence import Json
 from proctor.runner.ports import Judge, Target
 
 if TYPE_CHECKING:
-    from proctor.targets.mcp_settings import ServerSettings
+    from proctor.targets.mcp.settings import ServerSettings
 
 TargetLike = Target | Callable[..., object | Awaitable[object]] | Mapping[str, Json] | str | None
 

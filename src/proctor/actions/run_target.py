@@ -11,12 +11,12 @@ from proctor.model.evidence import Json
 from proctor.runner.ports import Target
 
 if TYPE_CHECKING:
-    from proctor.targets.capturing import Capture
+    from proctor.targets.capture.otel_capture import Capture
 
 
 def wrap_function(function: Callable[..., object], *, capture: Capture | None = None) -> Target:
     """Return a Python function as a target. Raises `InputError` for one that cannot be driven."""
-    from proctor.targets.callable import CallableTarget  # only functions come here
+    from proctor.targets.local.callable import CallableTarget  # only functions come here
 
     return CallableTarget(getattr(function, "__name__", "function"), function, capture=capture)
 

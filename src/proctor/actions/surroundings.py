@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from proctor.targets.wire import MakeTransport
+    from proctor.targets.shared.wire import MakeTransport
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What is said of targets before a run, since it may spoil the results: conversations that are lost or mixed, tools that are not there."""
+"""Warnings about targets: before a run conversations that are lost or mixed and tools that do not exist, after it what was not recorded."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from proctor.runner.ports import Target
 def list_risks(driven: Sequence[tuple[Target, Suite]], registry: Registry) -> list[str]:
     """Return a warning for everything that the targets say of themselves, each with the cases that it gets."""
     return list(dict.fromkeys(line for target, suite in driven for line in _describe_risks(target, suite, registry)))
+
+
+def list_warnings(driven: Sequence[tuple[Target, Suite]]) -> list[str]:
+    """Return the warnings that the run showed to be due, each once."""
+    return list(dict.fromkeys(line for target, _ in driven for line in _ask(target, "list_warnings") or ()))
 
 
 def _describe_risks(target: Target, suite: Suite, registry: Registry) -> Iterator[str]:

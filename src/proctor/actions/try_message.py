@@ -94,7 +94,8 @@ async def _drive(target: Target, case: Case, message: str, timeout_s: float) -> 
 
 
 def _find_kind(target: Target) -> str:
-    """Return the type of a target as settings call it, by the module that it is written in."""
+    """Return the type of a target as settings name it, by the module that defines it."""
     while isinstance(target, DrivenTarget):
         target = target.driven
-    return type(target).__module__.rpartition(".")[2]
+    module = type(target).__module__
+    return "mcp_agent" if module == "proctor.targets.mcp.agent" else module.rpartition(".")[2]

@@ -15,7 +15,7 @@ from typing import Any
 from proctor.evals.blocking import HOME_LOOP
 from proctor.model.show import exception_text
 from proctor.processes.threads import run_in_thread
-from proctor.targets.interrupts import is_interrupt
+from proctor.targets.shared.interrupts import is_interrupt
 
 
 def copy_context() -> contextvars.Context:

@@ -22,9 +22,9 @@ from proctor.evals.blocking import run_blocking
 from proctor.evals.tools import AgentTool
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
-from proctor.targets.mcp_results import CallResult, Listing
-from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import ServerSettings, guess_transport, read_servers
+from proctor.targets.mcp.results import CallResult, Listing
+from proctor.targets.mcp.servers import McpServers
+from proctor.targets.mcp.settings import ServerSettings, guess_transport, read_servers
 
 Status = Literal["connected", "connecting", "disconnected"]
 ServerLike = ServerSettings | Mapping[str, Json] | object

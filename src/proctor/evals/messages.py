@@ -16,7 +16,7 @@ from proctor.evidence.values.text import as_text
 from proctor.llm.ports import ChatMessage, ModelCall, Role
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import show
-from proctor.targets.mcp_results import text_for_model
+from proctor.targets.mcp.results import text_for_model
 
 Message = dict[str, Json]
 _ERROR: Final = "Error: "

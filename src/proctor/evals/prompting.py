@@ -30,8 +30,8 @@ from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.numbers import is_number
 from proctor.model.show import show
 from proctor.model.typed import convert_to
-from proctor.targets.agent_conversation import AgentSettings
-from proctor.targets.mcp_agent import McpAgent
+from proctor.targets.mcp.agent import McpAgent
+from proctor.targets.mcp.agent_conversation import AgentSettings
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from proctor.evals.prompting import Prompting, PromptOptions, StopCondition, Tim
 from proctor.evals.tools import AgentTool, ToolsLike, list_tools_of
 from proctor.llm.ports import ChatModel
 from proctor.model.show import show
-from proctor.targets.agent_conversation import AgentSettings
+from proctor.targets.mcp.agent_conversation import AgentSettings
 
 if TYPE_CHECKING:
     from proctor.evals.client_manager import MCPClientManager

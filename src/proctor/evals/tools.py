@@ -16,8 +16,8 @@ from proctor.errors import ProctorError
 from proctor.evals.spans import ToolSpan
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import exception_text
-from proctor.targets.mcp_results import CallResult, Listing, RemoteTool
-from proctor.targets.mcp_servers import McpServers, ReachedServers, name_tools
+from proctor.targets.mcp.results import CallResult, Listing, RemoteTool
+from proctor.targets.mcp.servers import McpServers, ReachedServers, name_tools
 
 Execute = Callable[[dict[str, Json]], Awaitable[CallResult]]
 STUB = "This tool was not executed: the conversation ends with its call."

@@ -22,7 +22,7 @@ from proctor.model.problem import Problem
 from proctor.model.show import show
 
 if TYPE_CHECKING:
-    from proctor.targets.wire import MakeTransport
+    from proctor.targets.shared.wire import MakeTransport
 
 TYPES: dict[str, str] = {
     "http": "an agent behind an HTTP address",
@@ -131,34 +131,34 @@ def _build_kind(
     what = f"target {name!r}"
     match kind:
         case "http":
-            from proctor.targets.http import HttpSettings, HttpTarget
+            from proctor.targets.platforms.http import HttpSettings, HttpTarget
 
             settings = section.build(HttpSettings, references, what)
             return HttpTarget(name, settings, secrets=references.secrets, transport=transport)
         case "flowise":
-            from proctor.targets.flowise import FlowiseSettings, FlowiseTarget
+            from proctor.targets.platforms.flowise import FlowiseSettings, FlowiseTarget
 
             flow = section.build(FlowiseSettings, references, what)
             return FlowiseTarget(name, flow, secrets=references.secrets, transport=transport)
         case "n8n":
-            from proctor.targets.n8n import N8nSettings, N8nTarget
+            from proctor.targets.platforms.n8n import N8nSettings, N8nTarget
 
             workflow = section.build(N8nSettings, references, what)
             return N8nTarget(name, workflow, secrets=references.secrets, transport=transport)
         case "callable":
-            from proctor.targets.callable import CallableSettings, CallableTarget, load_function
+            from proctor.targets.local.callable import CallableSettings, CallableTarget, load_function
 
             function = section.build(CallableSettings, references, what)
             loaded = load_function(function.function, base=base, trusted=section.trusted)
             return CallableTarget(name, loaded, timeout_s=function.timeout_s, capture=function.capture)
         case "command":
-            from proctor.targets.command import CommandSettings, CommandTarget
+            from proctor.targets.local.command import CommandSettings, CommandTarget
 
             program = section.build(CommandSettings, references, what)
             # A program that somebody else's suite names must not see the keys in this environment.
             return CommandTarget(name, program, base=base, secrets=references.secrets, whole_environment=section.trusted)
         case _:
-            from proctor.targets.recorded import RecordedSettings, RecordedTarget
+            from proctor.targets.local.recorded import RecordedSettings, RecordedTarget
 
             return RecordedTarget(name, section.build(RecordedSettings, references, what), base=base)
 
@@ -171,7 +171,7 @@ def _build_mcp_agent(
     offline: bool,
     transport: MakeTransport | None,
 ) -> BuiltTarget:
-    from proctor.targets.mcp_agent import build_mcp_agent  # loads what speaks to servers
+    from proctor.targets.mcp.agent import build_mcp_agent  # loads what speaks to servers
 
     if model_for is None:
         raise SpecError(f"target {name!r} needs a model: `model` names one of `models`", field="model")

@@ -20,9 +20,9 @@ import proctor
 from proctor.cassettes.ports import LIVE
 from proctor.evidence.unknowns.account import find_part_states
 from proctor.model.evidence import Evidence
-from proctor.targets.callable import CallableTarget
-from proctor.targets.faults import TargetFault
-from proctor.targets.this_exchange import keep_this_exchange
+from proctor.targets.local.callable import CallableTarget
+from proctor.targets.local.returned_values import keep_current_exchange
+from proctor.targets.shared.faults import TargetFault
 from tests.frameworks.agents import shared_loop
 from tests.frameworks.returns import model, shop
 from tests.frameworks.returns.pick import list_untrue_parts
@@ -55,7 +55,7 @@ class WatchedTarget(CallableTarget):
         # What an expert does inside of a tool is out of sight even in the whole.
         if self.turns[-1]["done"] and self._message.said != shop.EXPERT:
             self.untrue += list_untrue_parts(
-                answer, lambda part: keep_this_exchange(super(WatchedTarget, self)._read_evidence(part), self._message)
+                answer, lambda part: keep_current_exchange(super(WatchedTarget, self)._read_evidence(part), self._message)
             )
         return super()._read_evidence(answer)
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from proctor.evidence.unknowns.account import find_part_states
 from proctor.model.evidence import Evidence
-from proctor.targets.faults import TargetFault
 from proctor.targets.frameworks.streams import Streamed
+from proctor.targets.shared.faults import TargetFault
 from tests.frameworks.returns import model
 
 MOST_KINDS, MOST_TAILS = 10, 25

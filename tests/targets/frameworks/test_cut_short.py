@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.targets.plain_answers import read_plain_answer
+from proctor.targets.answers.json_answers import read_json_answer
 from tests.targets.frameworks import shapes
 from tests.targets.frameworks.test_frameworks import drive, fault_of, not_known
 
@@ -166,17 +166,17 @@ def test_an_answer_that_speaks_of_a_limit_is_an_answer() -> None:
 @pytest.mark.parametrize("make", [shapes.autogen_result, shapes.crew_output, shapes.agno_run, shapes.ag2_response])
 def test_a_framework_that_drops_why_its_model_stopped_is_noted(make: Callable[[], Any]) -> None:
     account = drive(lambda message: make()).account
-    assert account is not None and any("does not tell why its model stopped" in note for note in account.notes)
+    assert account is not None and any("does not report why its model stopped" in note for note in account.notes)
 
 
 @pytest.mark.parametrize("calls", [[], [{"toolCallId": "c", "toolName": "lookup_order", "input": {"id": 17}}]])
 def test_text_and_calls_in_the_spelling_of_the_ai_sdk_are_those_of_the_last_step(calls: list[Any]) -> None:
-    evidence = read_plain_answer({"text": "Done.", "toolCalls": calls})
+    evidence = read_json_answer({"text": "Done.", "toolCalls": calls})
     assert evidence is not None and evidence.account is not None
     assert evidence.text == "Done." and "last step" in evidence.account.unknown["tool_calls"]
 
 
 def test_calls_of_ones_own_form_in_that_spelling_are_all_there_are() -> None:
-    evidence = read_plain_answer({"text": "Done.", "toolCalls": [{"name": "lookup_order", "arguments": {"id": 17}}]})
+    evidence = read_json_answer({"text": "Done.", "toolCalls": [{"name": "lookup_order", "arguments": {"id": 17}}]})
     assert evidence is not None and [call.name for call in evidence.tool_calls or ()] == ["lookup_order"]
     assert evidence.account is None or "tool_calls" not in evidence.account.unknown

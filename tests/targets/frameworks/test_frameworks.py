@@ -14,9 +14,9 @@ import proctor
 from proctor.cassettes.ports import LIVE
 from proctor.evidence.unknowns.account import find_part_states
 from proctor.model.evidence import Evidence
-from proctor.targets.callable import CallableTarget
-from proctor.targets.faults import TargetFault
 from proctor.targets.frameworks import looking, recognise, streams
+from proctor.targets.local.callable import CallableTarget
+from proctor.targets.shared.faults import TargetFault
 from tests.targets.frameworks import shapes
 from tests.targets.loopback import attempt
 

@@ -10,7 +10,7 @@ import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.model.evidence import Evidence
-from proctor.targets.callable import CallableTarget
+from proctor.targets.local.callable import CallableTarget
 from tests.targets.frameworks.shapes import make
 from tests.targets.loopback import attempt
 

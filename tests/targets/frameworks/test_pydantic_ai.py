@@ -13,7 +13,7 @@ pydantic_ai = pytest.importorskip("pydantic_ai")
 from pydantic_ai.models.test import TestModel  # noqa: E402 - only where the package is there
 
 from proctor.cassettes.ports import LIVE  # noqa: E402
-from proctor.targets.callable import CallableTarget  # noqa: E402
+from proctor.targets.local.callable import CallableTarget  # noqa: E402
 from tests.targets.loopback import attempt  # noqa: E402
 
 

@@ -33,7 +33,7 @@ from proctor.evidence.plain.record import read_plain
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
 from proctor.evidence.unknowns.markers import find_marker
-from proctor.evidence.unknowns.members import HARMLESS
+from proctor.evidence.unknowns.unrecognised import HARMLESS
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import Account

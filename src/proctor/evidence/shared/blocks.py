@@ -30,7 +30,7 @@ from proctor.evidence.unknowns.endings import find_stop, read_status, to_snake_c
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.unknowns.unrecognised import check_fields, holds_text, list_unrecognised, mark_kind
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
+from proctor.evidence.values.access import dict_or_empty, find_first, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container, decode_embedded
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import as_text

@@ -31,7 +31,7 @@ from proctor.service.suites.documents import refusal_of
 from proctor.service.suites.mcplab_rules import admit_sent_plan, plan_sent_suite
 from proctor.service.suites.outbound import Outbound, ProjectSecrets, check_wait
 from proctor.store.pages import Row
-from proctor.targets.mcp_settings import ServerSettings
+from proctor.targets.mcp.settings import ServerSettings
 
 MOST_OF_A_JUDGE = {"samples": 25, "model": 10, "concurrency": 64, "retries": 10}
 """What a judge that a suite or a project names may ask for; `model` is how many of them. The judge of the workspace may ask for more."""

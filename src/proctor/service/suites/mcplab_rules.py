@@ -21,7 +21,7 @@ from proctor.model.problem import Problem
 from proctor.model.show import show
 from proctor.service.suites.mcplab_library import LIBRARY_KEY, STARTED
 from proctor.service.suites.outbound import MOST_SERVERS, Outbound
-from proctor.targets.mcp_settings import ServerSettings, read_servers
+from proctor.targets.mcp.settings import ServerSettings, read_servers
 
 MOST_AGENTS: Final = 50
 MOST_COMBINATIONS: Final = 50_000

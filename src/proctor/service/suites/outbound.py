@@ -137,7 +137,7 @@ class Outbound:
 
     def _check_program(self, what: str, settings: Mapping[str, Json]) -> None:
         """Refuse a program that may not be started; what it is told is no part of what an administrator allows."""
-        from proctor.targets.command import split_command  # few suites name a program
+        from proctor.targets.local.command import split_command  # few suites name a program
 
         command: Json = settings.get("command")
         words = command if isinstance(command, list) else [command]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any, cast
 
 from proctor.model.account import CALL_PARTS
+from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, simplify
-from proctor.targets.returned import Unreadable
 
 _RESPONSES = ("RunResponse", "AsyncRunResponse")
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 
 from proctor.model.account import CALL_PARTS
+from proctor.targets.answers.plain_values import Unreadable, type_name
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage
 from proctor.targets.frameworks.looking import call_member, find_entry, find_package, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
-from proctor.targets.returned import Unreadable, type_name
 
 _PACKAGE = "agent_framework"
 

@@ -17,11 +17,11 @@ from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
+from proctor.targets.answers.account import trust_start
+from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
 from proctor.targets.frameworks.looking import call_member, find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
-from proctor.targets.lost_messages import trust_beginning
-from proctor.targets.returned import Unreadable
 
 _RUNS = ("RunOutput", "RunResponse", "TeamRunOutput", "TeamRunResponse")
 _KEPT = frozenset(("run_id", "session_id", "messages", "tools", "model", "status"))
@@ -93,7 +93,7 @@ def read_inner_calls(member: object, found: Found, budget: Budget, who: str) -> 
     if inner is None or inner.format != "agno":
         found.mark(CALL_PARTS, f"{who} keeps no messages, so its calls are unknown")
         return []
-    evidence = trust_beginning(read_document(inner.document, format="agno")[0])
+    evidence = trust_start(read_document(inner.document, format="agno")[0])
     for part, why in evidence.account.unknown.items() if evidence.account is not None else ():
         if part in CALL_PARTS:
             found.mark((part,), f"{who}: {why}")

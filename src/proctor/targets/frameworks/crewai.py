@@ -14,11 +14,11 @@ from proctor.evidence.reading import read_document
 from proctor.evidence.shared.conversation import ENDS_WITH_CALL
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.targets.answers.account import trust_start
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
 from proctor.targets.frameworks.streams import is_crew_stream
-from proctor.targets.lost_messages import trust_beginning
 
 _OUTPUTS = ("CrewOutput", "LiteAgentOutput", "TaskOutput")
 _DELEGATE = ("delegate work to coworker", "ask question to coworker", "delegate_work_to_coworker", "ask_question_to_coworker")
@@ -72,7 +72,7 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
     if not written:
         found.mark(CALL_PARTS, _NOT_KEPT)
         return ()
-    evidence = trust_beginning(read_document(written, format="openai")[0])
+    evidence = trust_start(read_document(written, format="openai")[0])
     account = evidence.account
     for part, why in account.unknown.items() if account is not None else ():
         if part != "answer":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -9,12 +10,22 @@ import msgspec
 from proctor.evidence.unknowns.endings import find_stop
 from proctor.evidence.unknowns.markers import find_stop_marker
 from proctor.model.account import CALL_PARTS, Part
-from proctor.model.evidence import Json, ToolCall, Usage
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
+from proctor.targets.answers.account import mark_unknown
 from proctor.targets.frameworks.simplify import Budget
 
 EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer")
 LOOKS_WHOLE = "an answer that was cut at a limit of tokens, or by a filter, looks whole here"
 """What is to be said of a framework that does not keep why its model stopped."""
+_LONGEST_STAND_IN = 400
+"""Characters of a text that a framework writes in place of an answer; an answer that quotes one is longer."""
+_STAND_INS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"Sorry, need more steps to process this request\.$"), "the graph was stopped by its limit of steps (`recursion_limit`)"),
+    (re.compile(r"Agent stopped due to .{1,40}$"), "the executor stopped the agent (`max_iterations`)"),
+    (re.compile(r"Model call limits exceeded: (thread|run) limit \("), "the agent was stopped by its limit of model calls"),
+    (re.compile(r".{1,80} call limit reached: (thread|run) limit exceeded \("), "the agent was stopped by its limit of tool calls"),
+    (re.compile(r"Error in generating final LLM output: "), "the agent was stopped at `max_steps`, and its model gave no last answer"),
+)
 
 
 class Found(msgspec.Struct, kw_only=True):
@@ -83,3 +94,13 @@ def add_usage(parts: Sequence[tuple[Json, Json]]) -> Usage | None:
         return None
     spent, written = sum(part[0] for part in parts), sum(part[1] for part in parts)
     return Usage(input_tokens=spent, output_tokens=written, total_tokens=spent + written)
+
+
+def mark_stand_in(evidence: Evidence) -> Evidence:
+    """Return evidence in which answer and calls are unknown if its text is one that a framework writes when it stops an agent.
+
+    Tried with langchain 1.4, langgraph 1.2, smolagents 1.26: `tests/frameworks/returns.yaml`.
+    """
+    text = (evidence.text or "").strip() if len(evidence.text or "") <= _LONGEST_STAND_IN else ""
+    why = next((why for words, why in _STAND_INS if words.match(text)), None)
+    return evidence if why is None else mark_unknown(evidence, EVERYTHING, f"{why}: the text is not an answer", is_cause=True)

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
+from proctor.targets.answers.plain_values import Unreadable, type_name
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, list_fields, simplify
-from proctor.targets.returned import Unreadable, type_name
 
 _WAITS = "the graph waits for a human (`__interrupt__`): what it would do then is unknown"
 _LAST_ONLY = "one message was returned, which shows the last step only: return the state to show the calls before it"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from proctor.targets.returned import Unreadable, type_name
+from proctor.targets.answers.plain_values import Unreadable, type_name
 
 _BUILT_IN = frozenset((dict, list, tuple, str, int, float, bool, type(None)))
 MAX_ITEMS = 100_000

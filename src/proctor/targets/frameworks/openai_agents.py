@@ -12,10 +12,10 @@ from typing import cast
 
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
+from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, add_usage
 from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member, take_items
 from proctor.targets.frameworks.simplify import Budget, simplify
-from proctor.targets.returned import Unreadable
 
 _RAISED = ("An error occurred while running the tool.",)
 _CUT_OFF = ("response.incomplete", "response.failed")

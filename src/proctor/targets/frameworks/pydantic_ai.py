@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 
+from proctor.targets.answers.plain_values import Unreadable, type_name
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, read_last
 from proctor.targets.frameworks.looking import call_member, is_instance_of, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
-from proctor.targets.returned import Unreadable, type_name
 
 _RESULTS = ("AgentRunResult", "StreamedRunResult", "StreamedRunResultSync", "RunResult")
 _NODES = ("UserPromptNode", "ModelRequestNode", "CallToolsNode", "SetFinalResult")

@@ -1,11 +1,12 @@
-"""Finds the framework that a returned value is of, and reads it as evidence.
+"""Finds the framework of a returned value, and reads the value as evidence.
 
-A value is tried with every framework's reader, which knows it by the classes it is of; nothing is imported. What is of a framework and
-cannot be read raises `Unreadable`; what is of none is None, and the caller says so.
+Every framework's reader recognises values by their classes, without importing the framework. A value of a framework that cannot be read
+raises `Unreadable`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import msgspec
@@ -13,9 +14,12 @@ import msgspec
 from proctor.evidence.reading import read_document
 from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.evidence.shared.conversation import ENDS_WITH_CALL
-from proctor.model.account import CALL_PARTS, Account, Part
-from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.values.text import as_text
+from proctor.model.account import CALL_PARTS, Account
+from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.show import shorten
+from proctor.targets.answers.account import AGENT_FAILED, add_account, mark_messages, mark_unknown, trust_start
 from proctor.targets.frameworks import (
     ag2,
     ag2_events,
@@ -36,11 +40,9 @@ from proctor.targets.frameworks import (
     smolagents,
     strands,
 )
-from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, read_last
+from proctor.targets.frameworks.found import EVERYTHING, LOOKS_WHOLE, Found, Framework, mark_stand_in, read_last
 from proctor.targets.frameworks.looking import find_package
 from proctor.targets.frameworks.simplify import Budget
-from proctor.targets.frameworks.stand_ins import mark_stand_in
-from proctor.targets.lost_messages import mark_lost_messages, trust_beginning
 
 FRAMEWORKS: tuple[Framework, ...] = tuple(
     module.FRAMEWORK
@@ -67,41 +69,40 @@ FRAMEWORKS: tuple[Framework, ...] = tuple(
 )
 """Every framework whose values are read."""
 FUNCTION_PAGE = "docs/how-to/test-a-python-function.md"
-FAILED = "agent_failed"
-"""The code of a run that its own framework calls failed."""
 
 
 def read_returned(value: object) -> Evidence | None:
-    """Return the evidence in a value of a framework; None where it is of none that is known."""
-    budget = Budget()
-    for framework in FRAMEWORKS:
-        found = framework.read(value, budget)
-        if found is None and framework.read_stream is not None and type(value) is list:
-            found = framework.read_stream(cast("list[object]", value), budget)
-        if found is not None:
-            return _make_evidence(found, framework)
-    return _read_last(cast("list[object]", value)) if type(value) is list else None
-
-
-def _read_last(items: list[object]) -> Evidence | None:
-    """Return the evidence in the last item, where it is the result of a framework."""
-    budget = Budget()
-    for framework in FRAMEWORKS:
-        found = read_last(items, framework.read, budget)
-        if found is not None:
-            return _make_evidence(found, framework)
-    return None
+    """Return the evidence in a value of a framework; None for any other value."""
+    if type(value) is not list:
+        return _read_first(lambda framework, budget: framework.read(value, budget))
+    items = cast("list[object]", value)
+    return _read_first(lambda framework, budget: framework.read(value, budget) or _read_items(framework, items, budget)) or _read_last(
+        items
+    )
 
 
 def read_streamed(items: list[object]) -> Evidence | None:
-    """Return the evidence in the items of a stream; None where they are of no framework that is known."""
+    """Return the evidence in the items of a stream; None if they are of no known framework."""
+    # At the end of a stream of text or of progress messages comes the result.
+    return _read_first(lambda framework, budget: _read_items(framework, items, budget)) or _read_last(items)
+
+
+def _read_items(framework: Framework, items: list[object], budget: Budget) -> Found | None:
+    return framework.read_stream(items, budget) if framework.read_stream is not None else None
+
+
+def _read_last(items: list[object]) -> Evidence | None:
+    return _read_first(lambda framework, budget: read_last(items, framework.read, budget))
+
+
+def _read_first(read: Callable[[Framework, Budget], Found | None]) -> Evidence | None:
+    """Return the evidence of the first framework whose reader recognises the value."""
     budget = Budget()
     for framework in FRAMEWORKS:
-        found = framework.read_stream(items, budget) if framework.read_stream is not None else None
+        found = read(framework, budget)
         if found is not None:
             return _make_evidence(found, framework)
-    # Pieces of text, or what else a program shows while it works, and at the end the result.
-    return _read_last(items)
+    return None
 
 
 def find_page(value: object) -> str:
@@ -116,70 +117,56 @@ def find_page(value: object) -> str:
 
 
 def _make_evidence(found: Found, framework: Framework) -> Evidence:
-    # What the framework gave is a whole run unless its reader says otherwise, whether or not it repeats what was said to the agent.
     evidence = read_document(found.document, format=found.format)[0]
-    evidence = evidence if found.needs_message else trust_beginning(evidence)
-    given = evidence.account or Account()
-    unknown: dict[Part, str] = {}
-    for part, why in (*given.unknown.items(), *found.unknowns):
-        unknown.setdefault(part, why)
+    # A result of a framework is a whole run unless its reader marks otherwise, even if it does not repeat the user's message.
+    evidence = evidence if found.needs_message else trust_start(evidence)
+    for part, why in found.unknowns:
+        evidence = mark_unknown(evidence, (part,), why)
+    unknown = (evidence.account or Account()).unknown
     if unknown.get("answer") == ENDS_WITH_CALL and not found.is_over:
-        # What was done after the call is as little here as what was said.
-        for part in CALL_PARTS:
-            unknown.setdefault(part, ENDS_WITH_CALL)
+        # Calls after the last one are missing as well as the answer.
+        evidence = mark_unknown(evidence, CALL_PARTS, ENDS_WITH_CALL)
     if found.usage is None and "tool_calls" in unknown:
-        # Steps that are not here spent tokens, too.
-        unknown.setdefault("usage", unknown["tool_calls"])
-    told = () if framework.tells_end else (f"{framework.name} does not tell why its model stopped: {LOOKS_WHOLE}",)
-    reader = given.reader if given.reader not in ("", "plain") else f"{framework.name} result"
-    changes: dict[str, Json] = {
-        "account": msgspec.structs.replace(
-            given, reader=reader, unknown=unknown, notes=tuple(dict.fromkeys((*given.notes, *found.notes, *told)))
-        )
-    }
-    if found.unknowns and given.seen_tools and any(part in CALL_PARTS for part, _ in found.unknowns):
-        changes["account"] = msgspec.structs.replace(changes["account"], seen_tools=())
+        # Missing steps used tokens, too.
+        evidence = mark_unknown(evidence, ("usage",), unknown["tool_calls"])
+    evidence = _add_findings(evidence, found)
+    unknowns = Unknowns()
+    unknowns.notes = [*found.notes]
+    if not framework.tells_end:
+        unknowns.note(f"{framework.name} does not report why its model stopped: {LOOKS_WHOLE}")
+    evidence = _mark_raised(add_account(evidence, unknowns, f"{framework.name} result"), framework.raised)
+    evidence = mark_stand_in(mark_messages(evidence) if found.needs_message else evidence)
+    if found.failed is None:
+        return evidence
+    return _mark_failed(evidence, f"the run of {framework.name} ended in an error: {shorten(found.failed, 2_000)}")
+
+
+def _add_findings(evidence: Evidence, found: Found) -> Evidence:
+    """Return the evidence with the calls, the structured answer and the usage that its document lacks."""
     if found.calls is not None:
-        changes["tool_calls"] = (*(evidence.tool_calls or ()), *found.calls)
+        evidence = msgspec.structs.replace(evidence, tool_calls=(*(evidence.tool_calls or ()), *found.calls))
     if found.body is not None:
-        changes["body"] = found.body
-        if evidence.text is None:
-            changes["text"] = _write_json(found.body)
-    if found.usage is not None:
-        changes["usage"] = found.usage
-        # Of a whole conversation, the tokens of this run are those of its last exchange.
-        turns = evidence.turns or ()
-        changes["turns"] = (*turns[:-1], msgspec.structs.replace(turns[-1], usage=found.usage)) if turns else None
-        changes["account"] = msgspec.structs.replace(
-            changes["account"], unknown={part: why for part, why in changes["account"].unknown.items() if part != "usage"}
-        )
-    made = _mark_raised(msgspec.structs.replace(evidence, **changes), framework.raised)
-    made = mark_stand_in(mark_lost_messages(made) if found.needs_message else made)
-    return (
-        made
-        if found.failed is None
-        else _mark_failed(made, f"the run of {framework.name} ended in an error: {shorten(found.failed, 2_000)}")
-    )
+        evidence = msgspec.structs.replace(evidence, body=found.body, text=evidence.text or as_text(found.body))
+    if found.usage is None:
+        return evidence
+    # Of a whole conversation, the tokens of this run are those of its last exchange.
+    turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], usage=found.usage))
+    account = evidence.account or Account()
+    unknown = {part: why for part, why in account.unknown.items() if part != "usage"}
+    return msgspec.structs.replace(evidence, usage=found.usage, turns=turns, account=msgspec.structs.replace(account, unknown=unknown))
 
 
 def _mark_failed(evidence: Evidence, error: str) -> Evidence:
-    """Return the evidence of a run that ended in an error: what was said to the end of it was said by the error."""
-    account = evidence.account or Account()
-    unknown = {**account.unknown, **dict.fromkeys((*EVERYTHING, "usage"), error)}
+    """Return the evidence of a run that ended in an error, whose last text is that of the error."""
     turns = evidence.turns and (*evidence.turns[:-1], msgspec.structs.replace(evidence.turns[-1], text=None))
+    evidence = mark_unknown(evidence, (*EVERYTHING, "usage"), error, is_cause=True)
     return msgspec.structs.replace(
-        evidence,
-        text=None,
-        body=None,
-        turns=turns,
-        error=error,
-        account=msgspec.structs.replace(account, unknown=unknown, seen_tools=()),
-        metadata={**evidence.metadata, "code": FAILED},
+        evidence, text=None, body=None, turns=turns, error=error, metadata={**evidence.metadata, "code": AGENT_FAILED}
     )
 
 
 def _mark_raised(evidence: Evidence, raised: tuple[str, ...]) -> Evidence:
-    """Return the evidence with results that tell of an exception as errors."""
+    """Return the evidence with results that report an exception as errors."""
     if not raised or not evidence.tool_calls:
         return evidence
     turns = tuple(msgspec.structs.replace(turn, tool_calls=_mark_calls(turn.tool_calls, raised)) for turn in evidence.turns or ())
@@ -195,7 +182,3 @@ def _mark_calls(calls: tuple[ToolCall, ...] | None, raised: tuple[str, ...]) -> 
         else call
         for call in calls
     )
-
-
-def _write_json(body: Json) -> str:
-    return msgspec.json.encode(body).decode()

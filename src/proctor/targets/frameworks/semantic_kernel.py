@@ -12,10 +12,10 @@ import json
 from typing import Any
 
 from proctor.model.account import CALL_PARTS
+from proctor.targets.answers.plain_values import Unreadable, type_name
 from proctor.targets.frameworks.found import LOOKS_WHOLE, Found, Framework
 from proctor.targets.frameworks.looking import call_member, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget
-from proctor.targets.returned import Unreadable, type_name
 
 _PACKAGE = "semantic_kernel"
 _RAISED = ("An error occurred while invoking the function",)

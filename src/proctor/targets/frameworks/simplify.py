@@ -22,7 +22,7 @@ import msgspec
 from proctor.evidence.values.json_bytes import MAX_DEPTH
 from proctor.model.evidence import Json
 from proctor.model.show import exception_text, shorten
-from proctor.targets.returned import Unreadable, plain_value, type_name
+from proctor.targets.answers.plain_values import Unreadable, plain_value, type_name
 
 MAX_VALUES = 500_000
 """How many values one answer may have."""

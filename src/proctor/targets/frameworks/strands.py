@@ -14,10 +14,10 @@ from typing import cast
 from proctor.evidence.reading import read_document
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
+from proctor.targets.answers.account import trust_start
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage, read_last
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
-from proctor.targets.lost_messages import trust_beginning
 
 # What a guard says in place of an answer is what the user sees. A filter cuts the answer; whatever else is no end of its own, the run.
 _ENDED = (None, "end_turn", "stop_sequence", "tool_use", "guardrail_intervened", "content_filtered")
@@ -111,7 +111,7 @@ def _read_several(value: object, budget: Budget) -> Found:
             found.mark(CALL_PARTS, f"what node {name!r} did is not wholly in the result")
         if inner is None:
             continue
-        evidence = trust_beginning(read_document(inner.document, format=inner.format)[0])
+        evidence = trust_start(read_document(inner.document, format=inner.format)[0])
         calls.extend((*(evidence.tool_calls or ()), *(inner.calls or ())))
         found.document["text"] = evidence.text
         for part, why in (*inner.unknowns, *(evidence.account.unknown.items() if evidence.account is not None else ())):

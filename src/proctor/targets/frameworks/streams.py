@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import msgspec
 
+from proctor.targets.answers.plain_values import Unreadable
 from proctor.targets.frameworks.looking import MAX_ITEMS, call_member, is_instance_of, read_member
 from proctor.targets.frameworks.simplify import MAX_BYTES
-from proctor.targets.returned import Unreadable
 
 
 class Streamed(msgspec.Struct):

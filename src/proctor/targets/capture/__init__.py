@@ -1,0 +1,1 @@
+"""Captures the OpenTelemetry spans of an agent that runs in this process."""

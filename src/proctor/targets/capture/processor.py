@@ -1,0 +1,242 @@
+"""Hands every span of the process to the call of an agent's function that it belongs to.
+
+A span belongs to a call by two signs. Its trace id is that of the span that was opened around the call, or of a trace that began within
+the call: children have it, also in threads that carry the context of OpenTelemetry alone. Or the context variable of its thread or task
+names the call, as tasks and threads with a copied context inherit it: that finds spans which begin a trace of their own.
+
+Where the two signs name different calls the span is kept in neither, and both are told. A span with neither sign that tells of an agent's
+work may belong to any call that is running, so all of them are told. So is one whose call is over: what outlives its call may be
+a worker that all cases share.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from opentelemetry import context as context_api
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import Span as SdkSpan
+
+from proctor.errors import InputError
+from proctor.evidence.otlp.spans import Span
+from proctor.evidence.traces.kind import find_kind, find_sign_of_work
+from proctor.model.show import exception_text, show
+from proctor.targets.capture.call_spans import CallSpans, SpanKey
+from proctor.targets.capture.sdk_spans import convert_span
+
+SCOPE = "proctor.capture"
+"""The instrumentation scope of the spans that we open around calls."""
+
+_CURRENT: ContextVar[CallSpans | None] = ContextVar("proctor_call", default=None)
+_IS_OURS: ContextVar[bool] = ContextVar("proctor_drives", default=False)
+"""Whether proctor itself works in this context, as when it asks a judge: those spans are of no call."""
+
+
+class _Stranger:
+    """A span of unknown origin, and the calls that ran when it began."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: tuple[CallSpans, ...]) -> None:
+        self.calls = calls
+
+
+class CallSpanProcessor(SpanProcessor):
+    """Sorts spans by the calls they belong to. It never raises: an agent must not fail because it is watched."""
+
+    def __init__(self) -> None:
+        # Reentrant, for the reason that `CallSpans` has.
+        self._lock = threading.RLock()
+        self._calls: set[CallSpans] = set()
+        self._by_trace: dict[int, CallSpans] = {}
+        self._running: dict[SpanKey, CallSpans | _Stranger] = {}
+        self._roots: set[int] = set()
+        """The ids of spans of ours that began, until somebody asks: so we know that we are told of spans at all."""
+
+    def on_start(self, span: SdkSpan, parent_context: context_api.Context | None = None) -> None:
+        """Find the call that a span belongs to."""
+        if span.instrumentation_scope is not None and span.instrumentation_scope.name == SCOPE:
+            self._roots.add(span.get_span_context().span_id)
+        # Every span of the process comes by here, also while nobody is watched: then it must cost nothing.
+        elif self._calls:
+            self._guard(span, self._sort)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Keep a span with its call."""
+        if self._running:
+            self._guard(span, self._finish)
+
+    def take_root(self, span_id: int) -> bool:
+        """Return whether a span of ours was seen to begin."""
+        seen = span_id in self._roots
+        self._roots.discard(span_id)
+        return seen
+
+    def open(self, call: CallSpans, root: trace.Span) -> None:
+        """Take spans for a call from now on."""
+        context = root.get_span_context()
+        call.root_id = context.span_id if context.is_valid else None
+        with self._lock:
+            self._calls.add(call)
+            if context.is_valid:
+                self._by_trace[context.trace_id] = call
+
+    def close(self, call: CallSpans, unfinished: list[SpanKey]) -> None:
+        """Take no more spans for a call."""
+        with self._lock:
+            self._calls.discard(call)
+            for trace_id in [trace_id for trace_id, owner in self._by_trace.items() if owner is call]:
+                del self._by_trace[trace_id]
+            # They may never end, and would be remembered for as long as the process lives.
+            for key in unfinished:
+                self._running.pop(key, None)
+
+    def _guard(self, span: ReadableSpan, work: Callable[[SpanKey, ReadableSpan], None]) -> None:
+        try:
+            context = span.get_span_context()
+            if context is not None:
+                work((context.trace_id, context.span_id), span)
+        except Exception as error:
+            why = f"a span could not be kept: {type(error).__name__}: {exception_text(error)}"
+            for call in tuple(self._calls):
+                call.note_gap(why)
+
+    def _sort(self, key: SpanKey, span: ReadableSpan) -> None:
+        by_context = _CURRENT.get()
+        with self._lock:
+            by_trace = self._by_trace.get(key[0])
+            if by_trace is not None and by_context is not None and by_trace is not by_context:
+                why = f"the span {show(span.name, 60)} belongs to this case by its trace or by its context, and to another by the other"
+                by_trace.note_gap(why)
+                by_context.note_gap(why)
+                return
+            owner = by_trace or by_context
+            if owner is None and _IS_OURS.get():
+                return
+            if owner is not None and owner.begin(key, span):
+                self._running[key] = owner
+                # Of a trace that began elsewhere, and goes on here, nobody knows where else it goes on.
+                if by_trace is None and span.parent is None:
+                    self._by_trace[key[0]] = owner
+                return
+            calls = tuple(self._calls)
+            self._running[key] = _Stranger(calls)
+        for call in calls:
+            call.note_stranger(key, span.name)
+
+    def _finish(self, key: SpanKey, span: ReadableSpan) -> None:
+        with self._lock:
+            owner = self._running.pop(key, None)
+        if isinstance(owner, CallSpans):
+            owner.end(key, span)
+        elif owner is not None and not _tells_of_work(convert_span(span)):
+            for call in owner.calls:
+                call.forget_stranger(key)
+
+
+def _tells_of_work(span: Span) -> bool:
+    """Return whether a span could tell a reader of traces anything about an agent."""
+    if find_kind(span) is not None or find_sign_of_work(span) is not None:
+        return True
+    return any(event.name.startswith("gen_ai.") for event in span.events)
+
+
+_PROCESSOR = CallSpanProcessor()
+"""One for the process, as the tracer provider is: an SDK cannot be told to forget a processor."""
+_SET_UP = threading.Lock()
+_PROVIDERS: dict[int, object] = {}
+"""Providers that have our processor, by identity; some of them cannot be hashed."""
+
+
+def find_provider() -> trace.TracerProvider:
+    """Return the tracer provider of the process; set one up where there is none. Raises `InputError` for one that cannot be watched."""
+    with _SET_UP:
+        provider = trace.get_tracer_provider()
+        if isinstance(provider, trace.ProxyTracerProvider):
+            # Nothing is exported, so nothing is gained by the usual limits, which cut long conversations.
+            no_limits = SpanLimits(max_span_attributes=SpanLimits.UNSET, max_events=SpanLimits.UNSET, max_event_attributes=SpanLimits.UNSET)
+            trace.set_tracer_provider(TracerProvider(span_limits=no_limits, shutdown_on_exit=False))
+            provider = trace.get_tracer_provider()
+        if id(provider) not in _PROVIDERS:
+            _add_processor(provider)
+            # The object itself is kept, too: the id of one that is gone may be given to another.
+            _PROVIDERS[id(provider)] = provider
+    return provider
+
+
+def _add_processor(provider: trace.TracerProvider) -> None:
+    add = getattr(provider, "add_span_processor", None)
+    if add is None:
+        kind = type(provider)
+        raise InputError(
+            f"capture: otel cannot watch the tracer provider that is set, {kind.__module__}.{kind.__qualname__}: "
+            "it takes no span processors; set up one of opentelemetry.sdk.trace"
+        )
+    add(_PROCESSOR)
+
+
+@contextmanager
+def watch_call(call: CallSpans, name: str) -> Generator[None]:
+    """Take the spans of what runs inside for `call`, until `stop_watching`."""
+    provider = find_provider()
+    root = _open_root(provider, name, call)
+    _PROCESSOR.open(call, root)
+    # Not reset: what this task does after the call, such as asking a judge, is proctor's own work.
+    _IS_OURS.set(True)
+    token = _CURRENT.set(call)
+    attached = context_api.attach(trace.set_span_in_context(root))
+    try:
+        yield
+    finally:
+        context_api.detach(attached)
+        _CURRENT.reset(token)
+        root.end()
+        if isinstance(root, ReadableSpan) and (root.attributes or root.events or not root.status.is_unset):
+            # The function wrote something on the span that it found around itself.
+            call.end(_ROOT_KEY, root)
+
+
+def stop_watching(call: CallSpans, unfinished: list[SpanKey]) -> None:
+    """Take no more spans for a call; those that come nevertheless are of unknown origin."""
+    _PROCESSOR.close(call, unfinished)
+
+
+def _open_root(provider: trace.TracerProvider, name: str, call: CallSpans) -> trace.Span:
+    """Open the span that stands around a call, and make sure that we are told of spans."""
+    tracer = provider.get_tracer(SCOPE)
+    # In an empty context: a span around the whole run would give all calls one trace, and the trace tells whose a span is.
+    root = tracer.start_span(name, context=context_api.Context())
+    if not root.is_recording():
+        call.note_gap("the tracer provider records no spans: OTEL_SDK_DISABLED is set, or its sampler drops them")
+        return root
+    if not _PROCESSOR.take_root(root.get_span_context().span_id):
+        # Somebody has put another provider behind the same name since.
+        root.end()
+        _add_processor(provider)
+        root = provider.get_tracer(SCOPE).start_span(name, context=context_api.Context())
+        if not _PROCESSOR.take_root(root.get_span_context().span_id):
+            call.note_gap("the tracer provider does not tell its span processors of spans")
+    why = explain_sampling(getattr(provider, "sampler", None))
+    if why is not None:
+        call.note_gap(why)
+    return root
+
+
+def explain_sampling(sampler: object) -> str | None:
+    """Explain why a sampler may have dropped spans, or return None for one that keeps them all or cannot be asked."""
+    describe = getattr(sampler, "get_description", None)
+    if describe is None:
+        return None
+    told = str(describe()).replace("TraceIdRatioBased{1.0}", _ALL).replace("TraceIdRatioBased{1}", _ALL)
+    keeps = told == _ALL or told.startswith("AlwaysRecordSampler{")
+    if keeps or (told.startswith(f"ParentBased{{root:{_ALL},") and f"localParentSampled:{_ALL}" in told):
+        return None
+    return f"the sampler of the tracer provider, {show(told, 60)}, may have dropped spans: run with OTEL_TRACES_SAMPLER=always_on"
+
+
+_ALL = "AlwaysOnSampler"
+_ROOT_KEY: SpanKey = (0, 0)

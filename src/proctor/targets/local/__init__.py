@@ -1,0 +1,1 @@
+"""Agents on this machine: a Python function, a program, a recording."""

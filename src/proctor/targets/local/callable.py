@@ -1,0 +1,349 @@
+"""A Python function as the agent: the quickest way to test what runs in the same process.
+
+The function is called with the message. Where its signature has them it also gets `context`, `session_id`, `request_id`, `turn` (from 0)
+and `history` (the exchanges before, as `{"input", "text"}`), each call copies of its own. It answers with a text, with plain evidence as a
+mapping, with a list of provider messages or an envelope of them (`{"messages": [...]}`), with what an agent framework returns
+(`frameworks/`), with a stream of these, or with an `Evidence`; what else it returns, what JSON cannot hold inside of these (`returned.py`),
+and a text with nothing in it are the error of that case. So is whatever it raises: only the user's own Ctrl-C ends the run. An `async`
+function is awaited; any other runs in a thread of its own, which is left alone when the time is up, since a thread cannot be ended. A
+function has no wire: nothing of it is on a tape, it is called again on replay.
+
+With `capture: otel` the spans that OpenTelemetry records during the call are read together with what was returned (`otel_capture.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import importlib
+import inspect
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import EvidenceError, SpecError
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.model.account import CALL_PARTS, PLAIN_READERS
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.problem import Problem
+from proctor.model.show import exception_text, kind_of, nearest
+from proctor.processes.threads import run_in_thread
+from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, mark_empty_answer, mark_unknown
+from proctor.targets.answers.plain_values import Unreadable
+from proctor.targets.capture.otel_capture import NEXT_STEP, Capture, Captured, capture_call, check_capture, prepare_capture
+from proctor.targets.frameworks.recognise import find_page
+from proctor.targets.frameworks.streams import Streamed, drain, drain_async, is_blocking_stream
+from proctor.targets.local.agent_objects import (
+    describe_exception,
+    describe_shared_agent,
+    find_agent_object,
+    find_inner_agents,
+    find_known_tools,
+)
+from proctor.targets.local.returned_values import describe_kind, keep_current_exchange, read_returned_value
+from proctor.targets.shared.conversation import Message, converse
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.interrupts import is_interrupt
+from proctor.targets.shared.marks import AgentMark, find_mark, list_marked
+from proctor.targets.shared.module_import import import_local_module, lies_in
+from proctor.targets.shared.stopwatch import Stopwatch
+
+Function = Callable[..., Any]
+READER = "callable"
+DEFAULT_TIMEOUT_S = 120.0
+OFFERED = ("context", "session_id", "request_id", "turn", "history")
+"""What a function may ask for by the names of its parameters."""
+
+
+class CallableSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Python function as the agent."""
+
+    type: Literal["callable"] = "callable"
+    function: str
+    """`module:function`, or `module` for its only function marked `@proctor.agent`; the module is found where Python finds modules, or in
+    the folder of the workspace."""
+    timeout_s: float | None = None
+    """How long one call may take; where nothing is said what `@proctor.agent` says, else 120 seconds."""
+    capture: Literal["otel"] | None = None
+    """`otel`: the spans that OpenTelemetry records while the function runs are evidence, too. Needs `opentelemetry-sdk`."""
+
+
+class CallableTarget:
+    """Calls a Python function."""
+
+    takes_speakers = True
+    has_wire = False
+
+    def __init__(self, name: str, function: Function, *, timeout_s: float | None = None, capture: Capture | None = None) -> None:
+        """Raises `SpecError` for a function that cannot be called with a message, and for a capture that cannot be made."""
+        mark = find_mark(function) or AgentMark()
+        self._capture: Capture | None = capture if capture is not None else mark.capture
+        check_capture(self._capture)
+        self._name = name
+        self._function = function
+        said = timeout_s if timeout_s is not None else mark.timeout_s
+        self._timeout_s = said if said is not None else DEFAULT_TIMEOUT_S
+        self._wanted = _list_wanted_arguments(function)
+        self._calls = self._calls_without_spans = 0
+        self._inner_agents: dict[str, str] = {}
+        """Tools that use an agent whose calls were not recorded, and that agent."""
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks for the method's own kind
+
+    @property
+    def name(self) -> str:
+        """The name that reports show."""
+        return self._name
+
+    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
+        """Return no problems: a function takes any case."""
+        return []
+
+    def describe_risk(self) -> str | None:
+        """Return a warning where all cases share an agent that keeps its conversation."""
+        return describe_shared_agent(self._function, self._name)
+
+    def describe_forgetting(self) -> str | None:
+        """Return why the function cannot know which conversation a message belongs to; None where it is told."""
+        if {"session_id", "history"}.intersection(self._wanted):
+            return None
+        page = "docs/how-to/test-a-python-function.md#one-conversation-for-each-case"
+        return f"{_describe_call(self._function)} takes neither session_id nor history ({page})"
+
+    def find_tools(self) -> frozenset[str] | None:
+        """Return the names of the agent's tools; None where they are unknown."""
+        return find_known_tools(self._function)
+
+    def uses_variable(self, name: str) -> bool:
+        """Return whether the function can see a variable of the case: it takes `context`."""
+        return "context" in self._wanted
+
+    async def open(self) -> None:
+        """Look whether spans can be captured, where they are to be, and load the readers of answers; there is nothing to connect."""
+        # A tenth of a second, in which no answer to another case could be taken.
+        importlib.import_module("proctor.evidence.recognise")
+        prepare_capture(self._capture)
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Call the function with every message of the case."""
+        history: list[dict[str, Json]] = []
+
+        async def say(message: Message) -> Evidence:
+            async def answer() -> Evidence:
+                watch = Stopwatch()
+                returned = await self._call(message, history, watch)
+                passed = watch.read_ms()
+                evidence = keep_current_exchange(add_account(self._read_evidence(returned), Unknowns(), READER), message)
+                return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
+
+            evidence = await self._observe(answer, f"proctor {attempt.case.id}")
+            if evidence.error is not None and evidence.metadata.get("code") == AGENT_FAILED:
+                raise TargetFault(AGENT_FAILED, f"{_describe_call(self._function)}: {evidence.error}", evidence=evidence)
+            if is_blank(evidence):
+                told = f"{_describe_call(self._function)} returned an answer with nothing in it"
+                raise TargetFault("empty_answer", told, evidence=evidence)
+            evidence = mark_empty_answer(_mark_unseen_turn(evidence, message))
+            history.append({"input": message.said, "text": evidence.text})
+            return evidence
+
+        return await converse(attempt, say, target=self._name)
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+    def list_warnings(self) -> list[str]:
+        """Return what the run showed about the target that its user should know."""
+        found: list[str] = []
+        if self._calls_without_spans:
+            found.append(
+                f"warning: target {self._name!r} has capture: otel, and no span of a model or a tool was recorded in "
+                f"{self._calls_without_spans} of {self._calls} calls: that a tool was not called is unknown; {NEXT_STEP}"
+            )
+        found += [
+            f"warning: tool {tool!r} of target {self._name!r} uses a {agent} that is not instrumented: which tools that agent called is "
+            "unknown (docs/how-to/capture-traces-in-process.md)"
+            for tool, agent in self._inner_agents.items()
+        ]
+        return found
+
+    async def _observe(self, answer: Callable[[], Awaitable[Evidence]], name: str) -> Evidence:
+        """Return the evidence of one call, with what was captured meanwhile and with what no capture could show."""
+        captured = Captured(await answer()) if self._capture is None else await capture_call(answer, name=name)
+        evidence = captured.evidence
+        self._calls += 1
+        self._calls_without_spans += not captured.has_work
+        # A list of calls that the function itself writes is complete.
+        if captured.has_inner_work or evidence.account is None or evidence.account.reader in PLAIN_READERS:
+            return evidence
+        inner = find_inner_agents(self._function, [call.name for call in evidence.tool_calls or ()])
+        self._inner_agents |= inner
+        for tool, agent in inner.items():
+            why = f"the tool {tool} uses a {agent} that is not instrumented, so its calls are missing"
+            evidence = mark_unknown(evidence, CALL_PARTS, why, is_overridable=True)
+        return evidence
+
+    async def _call(self, message: Message, history: list[dict[str, Json]], watch: Stopwatch) -> Any:
+        offered: dict[str, Json] = {
+            "context": copy.deepcopy(dict(message.attempt.case.context)),
+            "session_id": message.session_id,
+            "request_id": message.request_id,
+            "turn": message.turn,
+            "history": copy.deepcopy(history),
+        }
+        arguments = {name: offered[name] for name in self._wanted}
+        bound = asyncio.timeout(self._timeout_s)
+        given_up = threading.Event()
+        try:
+            async with bound:
+                try:
+                    if self._is_async:
+                        with watch:
+                            answer = await self._function(message.said, **arguments)
+                    else:
+                        answer = await self._run_blocking(
+                            lambda: watch.call(lambda: drain(self._function(message.said, **arguments), given_up))
+                        )
+                    return await self._finish(answer, given_up, watch)
+                except TimeoutError as error:  # the function's own; ours shows outside of the bound
+                    raise self._describe_exception(error) from error
+        except TimeoutError:
+            raise TargetFault("timeout", f"{_describe_call(self._function)} did not answer within {self._timeout_s:g} s") from None
+        except (TargetFault, asyncio.CancelledError):
+            raise
+        except Unreadable as error:
+            raise TargetFault("bad_answer", f"what {_describe_call(self._function)} returned cannot be read: {error}") from None
+        except BaseException as error:  # an agent that calls `sys.exit` ends its answer, not the run
+            if is_interrupt(error):
+                raise
+            raise self._describe_exception(error) from error
+        finally:
+            given_up.set()
+
+    async def _run_blocking(self, work: Callable[[], object]) -> Any:
+        # The thread sees the context variables of its caller, as a function that is awaited would.
+        answer, raised = await run_in_thread(work, contextvars.copy_context(), "proctor-callable")
+        if isinstance(raised, Unreadable):
+            raise raised
+        if raised is not None:
+            raise self._describe_exception(raised) from raised
+        return answer
+
+    async def _finish(self, answer: Any, given_up: threading.Event, watch: Stopwatch) -> object:
+        """Return what was promised, and what a stream held once it was read to its end."""
+        if inspect.isawaitable(answer):
+            with watch:
+                answer = await answer
+        if is_blocking_stream(answer):
+            return await self._run_blocking(lambda: watch.call(lambda: drain(answer, given_up)))
+        with watch:
+            return await drain_async(answer)
+
+    def _describe_exception(self, error: BaseException) -> TargetFault:
+        return TargetFault("agent_failed", f"{_describe_call(self._function)} raised {describe_exception(error)}")
+
+    def _read_evidence(self, answer: object) -> Evidence:
+        """Return what the function returned as evidence; an error while reading it is the fault of the function."""
+        try:
+            found = read_returned_value(answer)
+        except (EvidenceError, Unreadable) as error:
+            raise self._refuse_answer(answer, exception_text(error)) from None
+        except Exception as error:
+            # A mapping of the user's own may raise anything when it is read.
+            raise self._refuse_answer(answer, f"reading it raised {type(error).__name__}: {exception_text(error)}") from error
+        if found is not None:
+            return found
+        raise TargetFault(
+            "bad_answer",
+            f"{_describe_call(self._function)} returned {describe_kind(answer)}, "
+            "expected text, a mapping of plain evidence, messages or an Evidence, or what an agent framework returns; "
+            f"see {find_page(answer)}",
+        )
+
+    def _refuse_answer(self, answer: object, why: str) -> TargetFault:
+        shown = answer.items[-1] if isinstance(answer, Streamed) and answer.items else answer
+        # Names of formats help on the command line, not in a function.
+        why = why.partition("\n  known forms")[0]
+        message = f"what {_describe_call(self._function)} returned ({describe_kind(shown)}) is no evidence: {why}"
+        return TargetFault("bad_answer", f"{message}; see {find_page(shown)}")
+
+
+def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
+    """Return the function that `module:function` names; raises `SpecError` where there is none.
+
+    Where the reference is not to be trusted (a suite may be anybody's), only modules that lie in the folder `base` are taken: the
+    library of Python has functions that must not be called with a message out of a suite.
+    """
+    module_name, colon, path = reference.partition(":")
+    if (colon and not path) or not all(part.isidentifier() for part in (*module_name.split("."), *(path.split(".") if colon else ()))):
+        raise SpecError(f"function: expected module:function, found {reference!r}", field="function")
+    module = import_local_module(module_name, base, trusted)
+    path = path or _name_marked(module, module_name)
+    found: Any = module
+    for part in path.split("."):
+        if not hasattr(found, part):
+            names = [name for name in dir(found) if not name.startswith("_") and callable(getattr(found, name, None))]
+            raise SpecError(f"function: {module_name} has no {path!r}", field="function", nearest=nearest(part, names))
+        found = getattr(found, part)
+    if not callable(found):
+        raise SpecError(f"function: {reference} is {kind_of(found)}, not a function", field="function")
+    if not trusted and not lies_in(sys.modules.get(getattr(found, "__module__", None) or ""), base):
+        # `agent:subprocess.run` goes through a module of the folder, and leaves it.
+        raise SpecError(f"function: {reference} is not written in the folder of the suite", field="function")
+    return found
+
+
+def _name_marked(module: object, name: str) -> str:
+    """Return the name of the only function of a module that is marked `@proctor.agent`."""
+    marked = list_marked(module)
+    if len(marked) == 1:
+        return marked[0]
+    told = f"marks {', '.join(marked)} with @proctor.agent" if marked else "marks no function with @proctor.agent"
+    raise SpecError(f"function: {name} {told}; write {name}:{marked[0] if marked else 'function'}", field="function")
+
+
+def _describe_call(function: Function) -> str:
+    return f"{getattr(function, '__qualname__', type(function).__name__)}()"
+
+
+def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
+    """Return the names of the offered values that the function takes."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a built-in without a signature
+        return ()
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        if find_agent_object(function) is None:
+            return OFFERED
+        # What an agent of a framework does with names that it does not know is its own affair.
+        parameters = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    has_message = bool(positional) or any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    rest = [one for one in parameters if one not in positional[:1] and one.kind is not one.VAR_POSITIONAL]
+    if not has_message:
+        raise SpecError(
+            f"function: {_describe_call(function)} takes no message", field="function", hint="its first parameter is the message"
+        )
+    for one in rest:
+        if one.name not in OFFERED and one.default is one.empty:
+            raise SpecError(
+                f"function: {_describe_call(function)} needs {one.name!r}, which no case gives; "
+                f"beside the message there are {', '.join(OFFERED)}",
+                field="function",
+                nearest=nearest(one.name, OFFERED),
+            )
+    return tuple(one.name for one in rest if one.name in OFFERED and one.kind is not one.POSITIONAL_ONLY)
+
+
+def _mark_unseen_turn(evidence: Evidence, message: Message) -> Evidence:
+    """Return evidence in which the calls of a turn that shows none are unknown, whatever the other turns show."""
+    is_alone = len(message.attempt.case.turns or ()) < 2 and message.attempt.speaker is None
+    if is_alone or evidence.tool_calls is not None or evidence.nodes is not None or evidence.body is not None:
+        return evidence
+    return mark_unknown(evidence, ("tool_calls",), f"$.turns[{message.turn}] records text and no calls")

@@ -1,0 +1,223 @@
+"""A program as the agent: started for every message, it reads the message and answers on its standard output.
+
+The message goes to standard input, or to where `{input}` stands among the arguments. `{messages}` stands for all that was said so far, as
+JSON, and `{session_id}` for the id that all turns of an attempt share; the program also finds it as `PROCTOR_SESSION_ID`, and the number
+of the turn (from 0) as `PROCTOR_TURN`. Of a simulated system `clinic` it finds `CLINIC_URL` and `CLINIC_TOKEN`. `stdin` says what goes to
+standard input instead, with the same placeholders. No shell is started. What it prints is text, or one JSON value: plain evidence,
+messages of a provider, a trace, or any other object, which is read as the answer of an HTTP agent is. An exit code other than 0 is the
+error of that case, with the end of standard error.
+
+A program has no wire that we hold: nothing of it is on a tape, it is started again on replay. One that a suite describes gets a few
+harmless variables and what `env` adds; one that the workspace or the user describes gets all of theirs, since an agent needs its keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import EvidenceError, SpecError
+from proctor.evidence.plain.record import read_plain
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.values.json_bytes import decode_embedded
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence
+from proctor.model.json_values import write_as_text
+from proctor.model.missing import MISSING
+from proctor.model.problem import Problem
+from proctor.model.show import shorten, show
+from proctor.model.system import list_variables
+from proctor.targets.answers.account import AGENT_FAILED, add_account, is_blank, is_empty, mark_empty_answer
+from proctor.targets.answers.json_answers import read_json_answer
+from proctor.targets.local.child import Finished, TooLarge, run_child
+from proctor.targets.shared.conversation import Message, converse
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.masking import Secrets, names_a_secret, show_settings
+
+READER = "command"
+MAX_OUTPUT_BYTES = 50 * 1024 * 1024
+"""The most that a program may print, as much as an HTTP agent may answer."""
+INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "SYSTEMROOT", "TEMP", "TERM", "TMP", "TMPDIR", "USER")
+"""The variables that a program gets which a suite describes."""
+_PLACEHOLDER = re.compile(r"\{(input|messages|session_id)\}")
+_MESSAGE = ("{input}", "{messages}")
+_JSON_BEGINS = re.compile(r'\s*(?:\{\s*"|\[\s*\{)')
+
+
+class CommandSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A program as the agent."""
+
+    type: Literal["command"] = "command"
+    command: tuple[str, ...]
+    """The program and its arguments, as a list or as one text; without `{input}` or `{messages}` the message goes to standard input."""
+    stdin: str | None = None
+    """What goes to standard input: `{messages}` for the whole conversation as JSON, the message by default."""
+    env: dict[str, str] = {}
+    """Variables to add; a secret as `${NAME}`."""
+    cwd: str | None = None
+    """The folder to start it in, from that of the workspace file, which is the default."""
+    timeout_s: float = 120.0
+    """How long one answer may take."""
+
+    def __repr__(self) -> str:
+        return show_settings(self)
+
+
+class CommandTarget:
+    """Starts a program for every message."""
+
+    takes_speakers = True
+    has_wire = False
+
+    def __init__(
+        self,
+        name: str,
+        settings: CommandSettings,
+        *,
+        base: Path | None = None,
+        secrets: frozenset[str] = frozenset(),
+        whole_environment: bool = False,
+    ) -> None:
+        """Raises `SpecError` for settings that cannot be used."""
+        self._name = name
+        self._words = split_command(settings.command)
+        named = any(name in word for word in self._words for name in _MESSAGE)
+        self._tells_all = any("{messages}" in text for text in (*self._words, settings.stdin or ""))
+        self._stdin = settings.stdin if settings.stdin is not None else "" if named else "{input}"
+        self._cwd = (base or Path.cwd()) / settings.cwd if settings.cwd is not None else base
+        self._timeout_s = settings.timeout_s
+        if not 0 < settings.timeout_s < float("inf"):
+            raise SpecError(f"timeout_s: expected a number above 0, found {settings.timeout_s:g}", field="timeout_s")
+        own = {name: value for name, value in os.environ.items() if whole_environment or name in INHERITED}
+        self._env = {**own, **settings.env}
+        self._secrets = Secrets(secrets | {value for name, value in settings.env.items() if names_a_secret(name)})
+
+    @property
+    def name(self) -> str:
+        """The name that reports show."""
+        return self._name
+
+    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
+        """Return no problems: a program takes any case."""
+        return []
+
+    async def open(self) -> None:
+        """Do nothing: every message starts a program of its own."""
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Start the program with every message of the case."""
+        return await converse(attempt, self._say, target=self._name)
+
+    async def close(self) -> None:
+        """Do nothing: no program outlives its message."""
+
+    async def _say(self, message: Message) -> Evidence:
+        started = time.perf_counter()
+        done = await self._run_program(message)
+        passed = round((time.perf_counter() - started) * 1000, 3)
+        if done.code != 0:
+            ended = f"ended with code {done.code}" if done.code > 0 else f"was ended by signal {-done.code}"
+            told = self._secrets.hide(done.last_words)
+            said = f": {shorten(told, 1_000)}" if told else " and said nothing on standard error"
+            raise TargetFault("agent_failed", f"{self.describe()} {ended}{said}")
+        try:
+            text = self._secrets.hide(done.output.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is no UTF-8 text (byte {error.start})") from None
+        if is_empty(text):
+            raise TargetFault("empty_answer", f"{self.describe()} printed nothing{self._quote_errors(done)}")
+        evidence = self._read(text)
+        if is_blank(evidence):
+            raise TargetFault("empty_answer", f"{self.describe()} printed an answer with nothing in it", evidence=evidence)
+        evidence = mark_empty_answer(add_account(evidence, Unknowns(), READER))
+        return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
+
+    async def _run_program(self, message: Message) -> Finished:
+        said = write_as_text(message.said)
+        # Half a surrogate stays what it is: `msgspec` refuses it.
+        told = json.dumps(message.list_messages(), ensure_ascii=False) if self._tells_all else ""
+        filled = {"input": said, "messages": told, "session_id": message.session_id}
+        words = [_fill(word, filled) for word in self._words]
+        if any("\0" in word for word in words):
+            raise TargetFault("bad_request", "the message holds a zero byte, which no argument can: let it go to standard input", safe=True)
+        env = {
+            **self._env,
+            **_name_systems(message.attempt.case),
+            "PROCTOR_SESSION_ID": message.session_id,
+            "PROCTOR_TURN": str(message.turn),
+        }
+        given = _fill(self._stdin, filled).encode("utf-8", "surrogatepass")
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await run_child(words, given, env=env, cwd=self._cwd, limit_bytes=MAX_OUTPUT_BYTES)
+        # The program is gone by now: `run_child` ends it before it lets a cancellation through.
+        except TimeoutError:
+            raise TargetFault("timeout", f"{self.describe()} did not answer within {self._timeout_s:g} s and was ended") from None
+        except TooLarge:
+            raise TargetFault("too_large", f"{self.describe()} printed more than {MAX_OUTPUT_BYTES:,} bytes and was ended") from None
+        # `ValueError`: Python refuses to start a program with a zero byte in a variable or in its folder.
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            place = f" in {str(self._cwd)!r}" if self._cwd is not None else ""
+            raise TargetFault("unreachable", f"{self.describe()} cannot be started{place}: {why}") from None
+
+    def _quote_errors(self, done: Finished) -> str:
+        told = self._secrets.hide(done.last_words)
+        return f" on standard output; on standard error: {shorten(told, 400)}" if told else ""
+
+    def _read(self, text: str) -> Evidence:
+        """Return what the program printed as evidence."""
+        document: Any = decode_embedded(text) if text.lstrip()[:1] in ("{", "[") else MISSING
+        if document is MISSING:
+            # Taken for plain text, one half of a document would be judged as the answer.
+            if _JSON_BEGINS.match(text):
+                told = "begins as JSON does and is no JSON: it was cut off, or other lines stand around it"
+                raise TargetFault("bad_answer", f"what {self.describe()} printed {told}: {show(text)}")
+            return read_plain({"text": text.strip()})
+        try:
+            evidence = read_json_answer(document)
+        except EvidenceError as error:
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is no evidence: {error.message}") from None
+        if evidence is None:
+            raise TargetFault("bad_answer", f"what {self.describe()} printed is no evidence: it contains several runs")
+        if evidence.error is not None and evidence.metadata.get("code") == AGENT_FAILED:
+            raise TargetFault(AGENT_FAILED, f"{self.describe()} answered an error: {shorten(evidence.error)}", evidence=evidence)
+        return evidence
+
+    def describe(self) -> str:
+        """Return the command in a few words, without secrets."""
+        return self._secrets.hide(shorten(shlex.join(self._words), 120))
+
+
+def split_command(given: Iterable[str]) -> tuple[str, ...]:
+    """Return the words of a command; one text alone is split as a shell would. Raises `SpecError`."""
+    words = tuple(given)
+    if len(words) == 1:
+        try:
+            words = tuple(shlex.split(words[0]))
+        except ValueError as error:
+            raise SpecError(f"command: {show(words[0])} cannot be split into words: {error}", field="command") from None
+    if not words or not words[0]:
+        raise SpecError("command: no program is named", field="command")
+    return words
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    # In one pass: a message that holds `{messages}` or `{session_id}` itself is passed on as it is.
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+
+
+def _name_systems(case: Case) -> dict[str, str]:
+    """Return the variables that lead to the simulated systems of a case, named as variables of an environment are."""
+    return {re.sub(r"\W", "_", name).upper(): str(case.context[name]) for name in list_variables(case.systems) if name in case.context}

@@ -1,0 +1,1 @@
+"""Our own agent, and the MCP servers whose tools it calls."""

@@ -1,0 +1,220 @@
+"""Our own agent: a chat model that is given the tools of MCP servers and works until it has an answer.
+
+Every attempt has a conversation of its own (`agent_conversation.py` has the rules), within the time of the attempt, and sessions of its
+own with the servers. The simulated systems of a case are servers, too, without any configuration (`WithSystems`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from proctor import __version__
+from proctor.cassettes.ports import Tape
+from proctor.errors import SpecError, TargetError
+from proctor.llm.ports import Attachment, ChatModel
+from proctor.model.attempt import Attempt, OwnTools, Speaker
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.show import show
+from proctor.model.typed import convert_to
+from proctor.targets.mcp.agent_conversation import AgentConversation, AgentSettings, measure_ms
+from proctor.targets.mcp.results import CallResult, Listing, RemoteTool, bound_result, can_be_written
+from proctor.targets.mcp.servers import McpServers, ReachedServers
+from proctor.targets.mcp.settings import read_servers
+from proctor.targets.shared.conversation import choose_speaker, with_conversation, with_user
+from proctor.targets.shared.direct_calls import direct_calls
+from proctor.targets.shared.faults import TargetFault
+
+if TYPE_CHECKING:
+    from proctor.targets.shared.wire import MakeTransport
+
+
+class McpAgent:
+    """A target: an agent loop over a chat model and MCP servers.
+
+    `model_for` makes the model an attempt talks to, on the attempt's tape; whoever made its connections closes them.
+    """
+
+    takes_speakers = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        servers: McpServers,
+        model_for: Callable[[Tape], ChatModel],
+        settings: AgentSettings | None = None,
+    ) -> None:
+        self._name = name
+        self._servers = servers
+        self._model_for = model_for
+        self._settings = settings or AgentSettings()
+
+    @property
+    def name(self) -> str:
+        """The name that reports show."""
+        return self._name
+
+    def uses_variable(self, name: str) -> bool:
+        """Return False: of a case only its messages are sent."""
+        return False
+
+    async def open(self) -> None:
+        """Connect the servers."""
+        await self._servers.open()
+
+    async def close(self) -> None:
+        """Close the connections to the servers."""
+        await self._servers.close()
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Work through the turns of the case, in sessions of their own."""
+        async with self._servers.open_session() as servers:
+            reached = servers if attempt.tools is None else WithSystems(servers, attempt.tools)
+            return await self._drive_case(reached, attempt, tape)
+
+    async def _drive_case(self, servers: ReachedServers, attempt: Attempt, tape: Tape) -> Evidence:
+        direct = direct_calls(attempt.case)
+        silent = attempt.speaker is not None or (direct and not says_anything(attempt.case))
+        texts = () if silent else list_inputs(attempt.case)
+        files = load_attachments(attempt.case)
+        systems = () if attempt.tools is None else tuple(attempt.tools.list_tools())
+        wanted = tuple(dict.fromkeys((*list_wanted_servers(attempt.case, servers.ids), *systems)))
+        conversation = AgentConversation(self._settings, servers, self._model_for(tape), attempt, tape)
+        speaker = choose_speaker(attempt, texts)
+        said: list[str] = []
+        started = time.perf_counter()
+
+        def make_evidence() -> Evidence:
+            return with_user(conversation.make_evidence(said if attempt.speaker is not None else texts, measure_ms(started)), attempt)
+
+        # A little less than we are given: whoever waits for us would not keep what we saw.
+        deadline = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
+        try:
+            async with deadline:
+                await conversation.list_tools(wanted)
+                await conversation.call_directly(call for call in direct if call.after_prompts == 0)
+                while conversation.broken is None and (text := await self._ask_speaker(speaker, conversation, make_evidence)) is not None:
+                    said.append(text)
+                    await conversation.work_turn(text, files if len(said) == 1 else ())
+                    await conversation.call_directly(call for call in direct if call.after_prompts == len(said))
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            conversation.broken = ("timeout", f"the run took longer than {attempt.timeout_s:g} s{conversation.describe_open_call()}")
+        return make_evidence()
+
+    async def _ask_speaker(self, speaker: Speaker, conversation: AgentConversation, make_evidence: Callable[[], Evidence]) -> str | None:
+        """Return what is said next; a user who cannot go on is a fault that keeps the turns before it."""
+        answer = conversation.show_last_turn()
+        try:
+            return await speaker.say_next(answer)
+        except TargetError as error:
+            if answer is None:
+                raise
+            raise with_conversation(TargetFault(error.code, error.message), make_evidence()) from None
+
+
+def build_mcp_agent(
+    settings: Mapping[str, Json],
+    *,
+    name: str,
+    model_for: Callable[[Tape], ChatModel],
+    offline: bool = False,
+    transport: MakeTransport | None = None,
+) -> McpAgent:
+    """Return the agent that a file describes: the fields of `AgentSettings`, and `servers`. Raises `SpecError`.
+
+    `type` and `model` stand in the file too; the model itself is made by the caller.
+    """
+    own = {key: value for key, value in settings.items() if key not in ("type", "model", "servers")}
+    try:
+        agent = convert_to(own, AgentSettings)
+    except msgspec.ValidationError as error:
+        problem, _, at = str(error).partition(" - at `$.")
+        raise SpecError(f"an MCP agent: {problem}", field=at.rstrip("`") or None) from None
+    if agent.max_turns < 1:
+        raise SpecError(f"expected at least 1 model call, found {agent.max_turns}", field="max_turns")
+    servers = read_servers(settings.get("servers", []))
+    connected = McpServers(servers, offline=offline, transport=transport)
+    return McpAgent(name, servers=connected, model_for=model_for, settings=agent)
+
+
+# --- what a case asks for -------------------------------------------------------------------------------------------
+
+
+def says_anything(case: Case) -> bool:
+    """Return whether a case has anything to say."""
+    return case.custom_body is not None or bool(case.turns) or case.input is not None
+
+
+def list_inputs(case: Case) -> tuple[str, ...]:
+    """Return what a case says, turn by turn. Raises `TargetError` where this agent cannot be told that."""
+    if case.custom_body is not None:
+        raise TargetError(f"case {case.id!r} has a custom body, which only an agent over HTTP can be sent")
+    if case.turns:
+        return tuple(turn.input for turn in case.turns)
+    if case.input is None:
+        raise TargetError(f"case {case.id!r} says nothing to the agent: it has neither input nor turns")
+    return (case.input,)
+
+
+def list_wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ids of the servers that the case uses; all of them where it names none."""
+    named = case.settings.get("mcp_servers")
+    if not isinstance(named, list):
+        return known
+    ids = [each.get("id") if isinstance(each, dict) else each for each in named]
+    return tuple(dict.fromkeys(str(each) for each in ids))
+
+
+def load_attachments(case: Case) -> tuple[Attachment, ...]:
+    """Return the files that go with the first message. Raises `TargetError` for one that was not loaded."""
+    found: list[Attachment] = []
+    for each in case.settings.get("attachments") or ():
+        if not each.get("data") and not each.get("url"):
+            raise TargetError(f"case {case.id!r}: the attachment {show(each.get('path') or each.get('name'), 80)} was not loaded")
+        found.append(Attachment(**{key: each[key] for key in ("media_type", "data", "url", "name") if each.get(key) is not None}))
+    return tuple(found)
+
+
+# --- simulated systems ----------------------------------------------------------------------------------------------
+
+
+class WithSystems:
+    """The servers that an agent has been given, and beside them the systems of one attempt."""
+
+    def __init__(self, servers: ReachedServers, tools: OwnTools) -> None:
+        """Raises `TargetError` where a system and a server have the same name."""
+        self._servers = servers
+        self._tools = tools
+        self._listed = tools.list_tools()
+        both = [name for name in self._listed if name in servers.ids]
+        if both:
+            told = f"the agent has an MCP server {both[0]!r}, and the case a system of that name; call one of them otherwise"
+            raise TargetError(told, code="bad_request")
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The servers in the order of the settings, then the systems."""
+        return (*self._servers.ids, *self._listed)
+
+    async def get_listing(self, server: str) -> Listing:
+        """Return who a server is and what it offers."""
+        if server not in self._listed:
+            return await self._servers.get_listing(server)
+        tools = tuple(RemoteTool(name=tool.name, description=tool.description, schema=tool.schema) for tool in self._listed[server])
+        return Listing(server=server, name="proctor", version=__version__, tools=tools)
+
+    async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+        """Call a tool of a server or a system, once; what failed is told in the result."""
+        if server not in self._listed:
+            return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
+        if not can_be_written(arguments):
+            return CallResult(error="the arguments hold half a surrogate pair, which cannot be sent")
+        return CallResult(result=bound_result(await self._tools.call_tool(server, tool, arguments)))

@@ -1,0 +1,399 @@
+"""The conversation of our own agent in one attempt: what is said, called and spent until there is an answer.
+
+The loop, turn by turn of a case, over one conversation:
+
+* The model is asked with the system prompt, everything said so far and all tools. The tool calls of its reply are made one after
+  the other, in order, and answered; then it is asked again. A reply without tool calls ends the turn: its text is the answer.
+  Text beside tool calls is kept in the messages and is never the answer.
+* A call of a tool that does not exist, or with arguments that are no object, never reaches a server: the model is told, and the call is
+  recorded with its error, as are results that say `isError` and calls that failed on the wire. Where `unknown_tools` is `end`, a call of a
+  tool that does not exist breaks the run off.
+* A reply that is cut off, filtered, or holds what is not understood is no whole answer: what it leaves open is unknown, and the account
+  of the evidence says so. So it is with everything after a run broke off.
+* `max_turns` bounds the model calls of the whole case. A run that reaches it, or its time limit, a server that ends and a model that
+  cannot be asked any more after tools were called break the run off: the evidence keeps what was observed, `error` says why,
+  `metadata.code` is its stable word. A call that was under way when the time ran out is kept with its error: it may have had its effect.
+  Before any tool was called the model's fault is raised instead: nothing was observed.
+* Calls that the case makes itself (`direct_calls.py`) come at their place between the turns; a case may have nothing else.
+* Tool lists and tool calls go through the tape, so a replay needs no server; model calls do too, by the model the caller makes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.evidence.shared.usage import add_usage
+from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.values.text import parse_json
+from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, ChatRequest, Finish, ModelCall, ModelFault, ToolDefinition
+from proctor.model.account import Account
+from proctor.model.attempt import Attempt
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
+from proctor.model.show import nearest, show
+from proctor.model.stamps import stamp_moment
+from proctor.model.typed import convert_to
+from proctor.targets.mcp.results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
+from proctor.targets.mcp.servers import OfferedTool, ReachedServers, name_tools
+from proctor.targets.shared.direct_calls import DirectCall
+
+READER: Final = "mcp agent"
+MAX_TURNS: Final = 30
+"""How many times the model is asked in one case unless the settings say otherwise: an agent in a loop must end."""
+CONTENT_ERROR: Final = "content-error"
+PROTOCOL_ERROR: Final = "protocol-error"
+_ENDS: Final[dict[Finish, str]] = {
+    "length": "the model's answer was cut off at the token limit",
+    "other": "the model stopped for an unrecognised reason",
+}
+_NO_CALL: Final = "the model stopped to call tools, and its reply contains no call"
+_NOTHING_LEFT: Final = "a content filter left nothing of the model's answer"
+_CUT_OFF: Final = "the time of the run was over before the tool had answered; whether it took effect is unknown"
+_MESSAGE_LIMIT: Final = 4_000
+"""Of a tool's answer in the kept messages: the whole of it stands beside the call."""
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of the agent loop."""
+
+    system: str = ""
+    max_turns: int = MAX_TURNS
+    """Model calls a case may take, over all its turns."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    result_limit: int = RESULT_LIMIT
+    """Characters of one tool result the model is given."""
+    tool_results: ResultForm = "whole"
+    """How the model is told what a tool answered. `whole`: the whole MCP result as compact JSON, as MCPLab and MCPJam tell it; `text`: its
+    texts, then whatever else there is as compact JSON."""
+    unknown_tools: Literal["told", "end"] = "told"
+    """What becomes of a call of a tool that no server has: the model is `told`, or it is the `end` of the run, as MCPLab has it."""
+    tool_errors: Literal["text", "json"] = "text"
+    """How it is told that a call itself failed: `Error: ...`, or `{"error": "..."}` as MCPLab does."""
+
+
+class AgentConversation:
+    """One attempt: what was said, called and spent so far."""
+
+    def __init__(self, settings: AgentSettings, servers: ReachedServers, model: ChatModel, attempt: Attempt, tape: Tape) -> None:
+        self._settings = settings
+        self._servers = servers
+        self._model = model
+        self._attempt = attempt
+        self._tape = tape
+        self._messages: list[ChatMessage] = [ChatMessage(role="system", text=settings.system)] if settings.system else []
+        self._about: dict[int, dict[str, Json]] = {}
+        """When a message was said and what it cost, by its place."""
+        self._cut_off: ToolCall | None = None
+        """The call that was under way when the run was ended from outside."""
+        self._tools: dict[str, OfferedTool] = {}
+        self._definitions: tuple[ToolDefinition, ...] = ()
+        self._about_servers: list[dict[str, Json]] = []
+        self._turns: list[EvidenceTurn] = []
+        self._model_calls = 0
+        self._calls: list[ToolCall] = []
+        self._direct = 0
+        self._last: ChatReply | None = None
+        self._unknowns = Unknowns()
+        self.broken: tuple[str, str] | None = None
+        """The code and the reason why the run was broken off, if it was."""
+
+    async def list_tools(self, wanted: Sequence[str]) -> None:
+        """Ask the servers for their tools."""
+
+        async def send(server: str) -> Json:
+            return msgspec.to_builtins(await self._servers.get_listing(server))
+
+        listings: list[Listing] = []
+        for server in wanted:
+            answer = await self._tape.exchange("tool", {"method": "tools/list", "server": server}, lambda server=server: send(server))
+            listings.append(convert_to(answer, Listing))
+        tools = name_tools(listings)
+        self._tools = {tool.name: tool for tool in tools}
+        self._definitions = tuple(
+            ToolDefinition(name=tool.name, description=tool.description, schema=_complete_schema(tool)) for tool in tools
+        )
+        self._about_servers = [
+            {"id": each.server, "name": each.name, "version": each.version, "protocol": each.protocol} for each in listings
+        ]
+
+    async def work_turn(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        """Say one thing and work until it is answered; what happened is kept however it ends."""
+        started, first_call = time.perf_counter(), len(self._calls)
+        spent: list[Usage | None] = []
+        answer: str | None = None
+        self._say(ChatMessage(role="user", text=text, attachments=attachments))
+        try:
+            answer = await self._answer_turn(spent)
+        finally:
+            if self.broken is not None and self.broken[0] == "max_turns":
+                # As MCPLab has it: a run that reached its limit has the answer "", not none.
+                answer = ""
+            self._turns.append(
+                EvidenceTurn(
+                    input=text,
+                    text=answer,
+                    body=parse_json(answer),
+                    tool_calls=tuple(self._calls[first_call:]),
+                    duration_ms=measure_ms(started),
+                    usage=add_usage(spent),
+                    metadata={"model_calls": len(spent)},
+                )
+            )
+
+    async def call_directly(self, calls: Iterable[DirectCall]) -> None:
+        """Make the calls of the case itself; what happens after a turn belongs to that turn."""
+        first_call = len(self._calls)
+        for call in calls:
+            if self.broken is not None:
+                break
+            await self._call_directly(call)
+        made = self._calls[first_call:]
+        if made and self._turns:
+            last = self._turns[-1]
+            self._turns[-1] = msgspec.structs.replace(last, tool_calls=(*(last.tool_calls or ()), *made))
+
+    async def _call_directly(self, call: DirectCall) -> None:
+        server = call.find_server(self._servers.ids)
+        if server is None:
+            self.broken = ("unknown_server", call.describe_unknown_server(self._servers.ids))
+            return
+        started = time.perf_counter()
+        made = ToolCall(name=call.tool, arguments=call.arguments, id=call.id, server=server, aliases=(f"{server}:{call.tool}",))
+        try:
+            made, gone = await self._send_call(made, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
+        except asyncio.CancelledError:
+            self._record_cut_off_call(made, started)
+            raise
+        self._calls.append(msgspec.structs.replace(made, duration_ms=measure_ms(started)))
+        self._direct += 1
+        if gone:
+            self.broken = ("server_gone", str(made.error))
+
+    async def _answer_turn(self, spent: list[Usage | None]) -> str | None:
+        while self.broken is None:
+            if self._model_calls >= self._settings.max_turns:
+                self.broken = ("max_turns", "max_turns reached")
+                return ""
+            reply = await self._ask_model()
+            if reply is None:
+                return None
+            spent.append(reply.usage)
+            self._say(ChatMessage(role="assistant", text=reply.text, tool_calls=reply.tool_calls), usage=reply.usage)
+            _mark_reply(self._unknowns, reply)
+            if not reply.tool_calls:
+                return reply.text
+            for call in reply.tool_calls:
+                if not await self._make_call(call):
+                    return None
+        return None
+
+    def _make_account(self) -> Account:
+        """Return what is known of the run, and what is not."""
+        if self.broken is not None:
+            why = f"the run did not finish: {self.broken[1]}"
+            self._unknowns.mark("answer", why)
+            self._unknowns.mark("tool_calls", why)
+        return self._unknowns.close_account(READER)
+
+    def _say(self, message: ChatMessage, usage: Usage | None = None) -> None:
+        """Add a message to the conversation, with the time of day."""
+        about: dict[str, Json] = {"ts": stamp_moment(datetime.now(UTC))}
+        if usage is not None:
+            about["usage"] = msgspec.to_builtins(usage)
+        self._about[len(self._messages)] = about
+        self._messages.append(message)
+
+    def _record_cut_off_call(self, call: ToolCall, started: float) -> None:
+        """Record a call that never came back: its server may have done what it was asked."""
+        changes: dict[str, Json] = {"error": _CUT_OFF, "error_kind": PROTOCOL_ERROR, "duration_ms": measure_ms(started)}
+        self._cut_off = msgspec.structs.replace(call, **changes)
+        self._calls.append(self._cut_off)
+
+    def describe_open_call(self) -> str:
+        """Return which call was open when the run was ended, as the end of a sentence; empty where none was."""
+        if self._cut_off is None:
+            return ""
+        return f", while the tool {self._cut_off.name!r} of the MCP server {self._cut_off.server!r} was being called"
+
+    async def _ask_model(self) -> ChatReply | None:
+        settings = self._settings
+        request = ChatRequest(
+            messages=tuple(self._messages),
+            tools=self._definitions,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            seed=settings.seed,
+        )
+        self._model_calls += 1
+        try:
+            self._last = await self._model.complete(request)
+        except ModelFault as fault:
+            # Nothing was observed yet, so this is a fault that may be tried again. Later the tools have had their effect.
+            if not self._calls and not self._turns:
+                raise
+            self.broken = (fault.code, f"the model could not be asked any more: {fault.message}")
+            return None
+        return self._last
+
+    async def _make_call(self, call: ModelCall) -> bool:
+        """Make one call and answer it to the model; False when its server is gone."""
+        started = time.perf_counter()
+        tool = self._tools.get(call.name)
+        arguments = {} if call.arguments is None else call.arguments
+        gone = False
+        if tool is None:
+            made = ToolCall(
+                name=call.name, arguments=arguments, id=call.id, error=self._describe_unknown_tool(call.name), error_kind=PROTOCOL_ERROR
+            )
+        else:
+            made = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
+            # MCP takes nothing but an object; `read_arguments` has kept as text what the model gave instead of one.
+            if not isinstance(arguments, dict):
+                told = f"the arguments of {call.name!r} are no JSON object: {show(arguments)}"
+                made = msgspec.structs.replace(made, arguments=bound_result(arguments), error=told, error_kind=PROTOCOL_ERROR)
+            else:
+                try:
+                    made, gone = await self._send_call(made, tool, arguments)
+                except asyncio.CancelledError:
+                    self._record_cut_off_call(made, started)
+                    self._say(ChatMessage(role="tool", text=f"Error: {_CUT_OFF}", call_id=call.id, name=call.name))
+                    raise
+        self._calls.append(msgspec.structs.replace(made, duration_ms=measure_ms(started)))
+        if tool is None and self._settings.unknown_tools == "end":
+            self.broken = ("unknown_tool", str(made.error))
+        answer = self._write_result(made)
+        self._say(ChatMessage(role="tool", text=cut_middle(answer, self._settings.result_limit), call_id=call.id, name=call.name))
+        if gone:
+            self.broken = ("server_gone", str(made.error))
+        return self.broken is None
+
+    async def _send_call(self, made: ToolCall, tool: OfferedTool, arguments: dict[str, Json]) -> tuple[ToolCall, bool]:
+        async def send() -> Json:
+            result = await self._servers.call_tool(tool.server, tool.tool, arguments, request_id=self._attempt.request_id)
+            return msgspec.to_builtins(result)
+
+        request = {"method": "tools/call", "server": tool.server, "tool": tool.tool, "arguments": arguments}
+        answer = convert_to(await self._tape.exchange("tool", request, send), CallResult)
+        if answer.error is not None:
+            return msgspec.structs.replace(made, error=answer.error, error_kind=PROTOCOL_ERROR), answer.gone
+        failure = mcp_error(answer.result)
+        kind = None if failure is None else CONTENT_ERROR
+        return msgspec.structs.replace(made, result=answer.result, error=failure, error_kind=kind), False
+
+    def _write_result(self, made: ToolCall) -> str:
+        """Return the text that the model gets for a call: the result as it came, also one that says `isError`, else why there is none."""
+        settings = self._settings
+        if made.result is not None:
+            return text_for_model(made.result, settings.result_limit, settings.tool_results)
+        return f"Error: {made.error}" if settings.tool_errors == "text" else msgspec.json.encode({"error": made.error}).decode()
+
+    def _describe_unknown_tool(self, name: str) -> str:
+        close = nearest(name, self._tools)
+        return f"there is no tool {show(name, 80)}" + (f"; nearest: {', '.join(close)}" if close else "")
+
+    def show_last_turn(self) -> Evidence | None:
+        """Return what was observed of the last turn alone, or None before the first."""
+        if not self._turns:
+            return None
+        last = self._turns[-1]
+        return Evidence(
+            case=self._attempt.case.id,
+            input=last.input,
+            text=last.text,
+            body=last.body,
+            tool_calls=last.tool_calls,
+            duration_ms=last.duration_ms,
+            usage=last.usage,
+            model=self._find_model_name(),
+            available_tools=tuple({each.tool: None for each in self._tools.values()}),
+            account=self._make_account(),
+        )
+
+    def make_evidence(self, inputs: Sequence[str], duration_ms: float) -> Evidence:
+        """Return everything that was observed."""
+        last = self._turns[-1] if self._turns else None
+        own = {each.tool: None for each in self._tools.values()}
+        # A claim may name a tool alone or with its server, as the calls have both names, too (`aliases`).
+        qualified = {f"{each.server}:{each.tool}": None for each in self._tools.values()}
+        metadata: dict[str, Json] = {
+            "provider": self._model.provider,
+            "model": self._find_model_name(),
+            "model_calls": self._model_calls,
+            "servers": self._about_servers,
+            "messages": [{**_shorten_message(message), **self._about.get(place, {})} for place, message in enumerate(self._messages)],
+        }
+        if self._direct:
+            metadata["direct_calls"] = self._direct
+        if self._last is not None:
+            metadata["finish"] = self._last.finish
+        if self.broken is not None:
+            metadata["code"] = self.broken[0]
+        return Evidence(
+            case=self._attempt.case.id,
+            input=inputs[0] if len(inputs) == 1 else list(inputs) or None,
+            text=last.text if last is not None else None,
+            body=last.body if last is not None else None,
+            tool_calls=tuple(self._calls),
+            duration_ms=duration_ms,
+            usage=add_usage(turn.usage for turn in self._turns),
+            turns=tuple(self._turns) or None,
+            context=self._attempt.case.context or None,
+            available_tools=(*own, *qualified),
+            timezone=self._attempt.case.timezone,
+            error=self.broken[1] if self.broken is not None else None,
+            model=self._find_model_name(),
+            account=self._make_account(),
+            metadata=metadata,
+        )
+
+    def _find_model_name(self) -> str:
+        """Return the model as it calls itself, else as the settings call it."""
+        return (self._last.model if self._last is not None else "") or self._model.name
+
+
+def _complete_schema(tool: OfferedTool) -> dict[str, Json]:
+    """Return the schema of a tool, with the type `object` where it names none: models refuse anything else."""
+    return tool.schema if "type" in tool.schema else {"type": "object", **tool.schema}
+
+
+def _shorten_message(message: ChatMessage) -> dict[str, Json]:
+    """Return a message for reports, without the bulk of files and results."""
+    kept: dict[str, Json] = msgspec.to_builtins(message)
+    if message.role == "tool":
+        kept["text"] = cut_middle(message.text, _MESSAGE_LIMIT)
+    if message.attachments:
+        kept["attachments"] = [
+            {"name": each.name, "media_type": each.media_type, "url": each.url, "characters": len(each.data or "")}
+            for each in message.attachments
+        ]
+    return kept
+
+
+def measure_ms(since: float) -> float:
+    """Return the milliseconds since a reading of `time.perf_counter`."""
+    return round((time.perf_counter() - since) * 1000, 3)
+
+
+def _mark_reply(unknowns: Unknowns, reply: ChatReply) -> None:
+    """Mark what is unknown after a reply: one that was cut off, filtered or contains unrecognised parts is not the whole answer."""
+    for what in reply.unread:
+        if what.startswith("an answer"):
+            unknowns.mark("answer", f"the model gave {what}")
+        else:
+            unknowns.mark_unrecognised(("answer", "tool_calls"), f"the model's reply contains {what}, which is unrecognised")
+    if reply.tool_calls:
+        return  # the conversation continues
+    if reply.finish == "tool_calls":
+        unknowns.mark_parts(("tool_calls", "answer"), _NO_CALL)
+    elif reply.finish == "content_filter" and not reply.text:
+        unknowns.mark("answer", _NOTHING_LEFT)
+    elif reply.finish in _ENDS:
+        unknowns.mark("answer", _ENDS[reply.finish])

@@ -1,0 +1,152 @@
+"""Proves to an MCP server over HTTP who we are: adds the credentials to each request as it leaves.
+
+* Headers of the settings win over what the auth would send, as in MCPLab.
+* A token of the client credentials grant is fetched by a form POST, kept until 30 seconds before it expires, and fetched once more
+  when the server refuses it. The token endpoint is never followed to another place.
+* Tokens stand in no message and no log; `list_secrets()` names those fetched, so that what a server echoes can be scrubbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextvars import ContextVar
+from urllib.parse import urlencode
+
+import httpx2
+import msgspec
+
+from proctor.targets.mcp.settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, sort_secrets, strip_url
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", default=None)
+"""The attempt a tool call belongs to; sent as `x-request-id`."""
+
+LIFE_LEFT_S = 30.0
+"""A token with less life left than this is not used any more."""
+_DEFAULT_LIFE_S = 3600.0
+"""How long a token is used whose server does not say when it expires."""
+
+
+class FetchedToken:
+    """The token of one server, fetched once for all the sessions with it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.token: str | None = None
+        self.stale_at = 0.0
+        self.fetched: list[str] = []
+        """The last tokens, none of which may be shown."""
+
+
+class ServerAuth(httpx2.Auth):
+    """Adds the headers of one server's auth, and remembers the last refusal for messages."""
+
+    def __init__(
+        self, settings: ServerSettings, *, clock: Callable[[], float] = time.monotonic, fetched: FetchedToken | None = None
+    ) -> None:
+        self._settings = settings
+        self._auth = settings.auth
+        self._own_headers = {name.lower() for name in settings.headers}
+        self._clock = clock
+        self._fetched = fetched or FetchedToken()
+        self.refusal: tuple[int, str] | None = None
+        """Status and reason of the last answer that was an error or a redirect."""
+
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return the tokens fetched so far."""
+        return sort_secrets(self._fetched.fetched)
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Add the credentials that the server wants, and fetch a token first where one is needed."""
+        request_id = REQUEST_ID.get()
+        if request_id is not None and "x-request-id" not in self._own_headers:
+            request.headers["x-request-id"] = request_id
+        match self._auth:
+            case Bearer(token=token):
+                self._add_header(request, "Authorization", f"Bearer {token}")
+            case ApiKey(value=value, header_name=name):
+                self._add_header(request, name, value)
+            case ClientCredentials() as credentials:
+                kept = self._fetched
+                # Twice at most: a token may be withdrawn before its time is over, and a new one that is refused too stays refused.
+                for last in (False, True):
+                    # One request fetches for all: sessions that begin side by side would otherwise fetch a token each.
+                    async with kept.lock:
+                        if kept.token is None or self._clock() >= kept.stale_at:
+                            answer = yield self._token_request(credentials)
+                            await answer.aread()
+                            self._read_token(answer, credentials)
+                        used = kept.token
+                    self._add_header(request, "Authorization", f"Bearer {used}")
+                    response = yield request
+                    self._note_refusal(response)
+                    if response.status_code != 401 or last:
+                        return
+                    await response.aread()
+                    # Another session may have fetched a new one meanwhile, which must not be thrown away.
+                    if kept.token == used:
+                        kept.token = None
+                return
+            case None:
+                pass
+        response = yield request
+        self._note_refusal(response)
+
+    def _add_header(self, request: httpx2.Request, name: str, value: str) -> None:
+        if name.lower() not in self._own_headers:
+            request.headers[name] = value
+
+    def _note_refusal(self, response: httpx2.Response) -> None:
+        if response.status_code >= 300:
+            self.refusal = (response.status_code, response.reason_phrase)
+
+    def _token_request(self, auth: ClientCredentials) -> httpx2.Request:
+        form = {"grant_type": "client_credentials", "client_id": auth.client_id, "client_secret": auth.client_secret}
+        if auth.scope:
+            form["scope"] = auth.scope
+        if auth.audience:
+            form["audience"] = auth.audience
+        return httpx2.Request(
+            "POST",
+            auth.token_url,
+            content=urlencode({**form, **auth.token_params}).encode(),
+            headers={"content-type": "application/x-www-form-urlencoded", "accept": "application/json"},
+            # A request built by hand has no limits of its own.
+            extensions={"timeout": httpx2.Timeout(self._settings.timeout_s).as_dict()},
+        )
+
+    def _read_token(self, response: httpx2.Response, auth: ClientCredentials) -> None:
+        where = strip_url(auth.token_url)
+        if response.status_code >= 300:
+            raise self._make_fault(f"got no token: {where} answered {response.status_code} {response.reason_phrase}{_error_word(response)}")
+        try:
+            answer = msgspec.json.decode(response.content)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._make_fault(f"got no token: {where} did not answer with JSON") from None
+        token = answer.get("access_token") if isinstance(answer, dict) else None
+        if not isinstance(token, str) or not token:
+            raise self._make_fault(f"got no token: the answer of {where} has no 'access_token'")
+        life = answer.get("expires_in", _DEFAULT_LIFE_S)
+        try:
+            life_s = float(life)
+        except (TypeError, ValueError):
+            life_s = _DEFAULT_LIFE_S
+        kept = self._fetched
+        kept.token = token
+        # A long run fetches many; the last ten are enough to scrub what a server can still echo.
+        kept.fetched = [*kept.fetched[-9:], token]
+        kept.stale_at = self._clock() + life_s - LIFE_LEFT_S
+
+    def _make_fault(self, message: str) -> ServerFault:
+        return ServerFault("unauthorized", self._settings.id, message, permanent=True)
+
+
+def _error_word(response: httpx2.Response) -> str:
+    """Return the `error` word of RFC 6749; nothing else of the answer, which may echo the secret."""
+    try:
+        word = msgspec.json.decode(response.content).get("error")
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+        return ""
+    known = ("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
+    return f" ({word})" if word in known else ""

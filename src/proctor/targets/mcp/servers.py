@@ -1,0 +1,275 @@
+"""Several MCP servers as one set of tools.
+
+Servers are connected side by side; if one cannot be reached, none is kept and the error names every one that failed. A tool is
+offered to a model under its own name; where two servers have the same name, both are offered as `server__tool`. Letters that model
+providers refuse in names become `_`, and no offered name is longer than 64. What a call is recorded under is always the tool's own name.
+
+What a server keeps in a session (a cart, a login) belongs to one attempt at a case: `open_session` gives an attempt its own sessions, each
+made for its first call of that server. Tools are listed once, by the sessions that `open` made; the first attempt takes these over. Servers
+whose settings say `session: shared` have one session for all. A session that is no longer needed is left in the background: a server
+that takes its time to end holds nobody up, and `close` waits for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from proctor.errors import MissingExtra, TargetError
+from proctor.model.evidence import Json
+from proctor.model.show import nearest
+from proctor.targets.mcp.results import CallResult, Listing
+from proctor.targets.mcp.settings import ServerFault, ServerSettings
+
+if TYPE_CHECKING:
+    from proctor.targets.mcp.auth import FetchedToken
+    from proctor.targets.mcp.connection import Connection
+    from proctor.targets.shared.wire import MakeTransport
+
+LONGEST_NAME = 64
+"""Characters of a tool's name that every model provider takes."""
+MOST_LEAVING = 16
+"""How many sessions may be on their way out before a new one waits."""
+_REFUSED = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as a model sees it."""
+
+    name: str
+    """Under which the model calls it."""
+    server: str
+    tool: str
+    """Its own name on its server."""
+    description: str = ""
+    schema: dict[str, Json] = {}
+
+
+def name_tools(listings: Iterable[Listing]) -> tuple[OfferedTool, ...]:
+    """Return all tools of these servers under names that differ."""
+    tools = [(listing.server, tool) for listing in listings for tool in listing.tools]
+    often = Counter(tool.name for _, tool in tools)
+    taken: set[str] = set()
+    found: list[OfferedTool] = []
+    for server, tool in tools:
+        name = _free_name(tool.name if often[tool.name] == 1 else f"{server}__{tool.name}", taken)
+        taken.add(name)
+        found.append(OfferedTool(name=name, server=server, tool=tool.name, description=tool.description, schema=tool.schema))
+    return tuple(found)
+
+
+def _free_name(wanted: str, taken: set[str]) -> str:
+    base = _REFUSED.sub("_", wanted) or "_"
+    name, number = base[:LONGEST_NAME], 1
+    while name in taken:
+        number += 1
+        ending = f"_{number}"
+        name = base[: LONGEST_NAME - len(ending)] + ending
+    return name
+
+
+class ReachedServers(Protocol):
+    """The servers that an agent loop may ask."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The servers, in the order of the settings."""
+        ...
+
+    async def get_listing(self, server: str) -> Listing:
+        """Return who a server is and what it offers."""
+        ...
+
+    async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+        """Call a tool of a server, once; what failed is told in the result."""
+        ...
+
+
+class _OwnSessions:
+    """The servers of one attempt."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self._servers = servers
+        self._own: dict[str, Connection] = {}
+
+    @property
+    def connections(self) -> list[Connection]:
+        return list(self._own.values())
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return self._servers.ids
+
+    async def get_listing(self, server: str) -> Listing:
+        return await self._servers.get_listing(server)
+
+    async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+        if self._servers.is_shared(server):
+            return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
+        if server not in self._own:
+            # Kept before it is connected: `open_session` closes what stands here, also where connecting fails or is cancelled.
+            self._own[server] = connection = await self._servers.new_connection(server)
+            try:
+                await connection.get_listing()
+            except ServerFault as fault:
+                return CallResult(error=fault.message, gone=True)
+        return await self._own[server].call(tool, arguments, request_id=request_id)
+
+
+class McpServers:
+    """The servers an agent may use; `async with`, or `open` and `close`.
+
+    `offline` says that everything comes from a tape: opening connects no server. What goes over HTTP goes by `transport`, where one is
+    given.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[ServerSettings],
+        *,
+        waits_s: Sequence[float] | None = None,
+        offline: bool = False,
+        transport: MakeTransport | None = None,
+    ) -> None:
+        ids = Counter(each.id for each in settings)
+        twice = [name for name, count in ids.items() if count > 1]
+        if twice:
+            raise TargetError(f"two MCP servers have the id {twice[0]!r}")
+        self._settings = {each.id: each for each in settings}
+        self._waits_s = waits_s
+        self._offline = offline
+        self._transport = transport
+        self._connections: dict[str, Connection] = {}
+        self._listings: dict[str, Listing] = {}
+        self._tokens: dict[str, FetchedToken] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The servers, in the order of the settings."""
+        return tuple(self._settings)
+
+    async def __aenter__(self) -> McpServers:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect all servers, side by side. Raises `TargetError` naming every server that cannot be reached."""
+        connections = [] if self._offline else [self._get_connection(name) for name in self._settings]
+        try:
+            faults = await _connect_all(connections)
+        except BaseException:
+            await self.close()
+            raise
+        if faults:
+            await self.close()
+            if len(faults) == 1:
+                raise faults[0]
+            raise TargetError("\n".join(str(fault) for fault in faults))
+
+    async def close(self) -> None:
+        """Close all servers, side by side. None of their processes is left when this returns or is cancelled."""
+        connections, self._connections = list(self._connections.values()), {}
+        self._listings.clear()
+        if not connections and not self._leaving:
+            return
+        from proctor.targets.mcp.stdio import finish_despite_cancel  # loads the `mcp` package, which is loaded by now
+
+        await finish_despite_cancel(_quietly_close(connections, self._leaving))
+
+    @asynccontextmanager
+    async def open_session(self) -> AsyncGenerator[ReachedServers]:
+        """Yield the servers for one attempt, each with a session of its own unless its settings say otherwise."""
+        own = _OwnSessions(self)
+        try:
+            yield own
+        finally:
+            self.close_later(own.connections)
+
+    async def get_listing(self, server: str) -> Listing:
+        """Return who a server is and what it offers. One that was lost is connected again."""
+        # An attempt has taken its session over; connecting another one only to list the same tools would start a process for nothing.
+        if server not in self._connections and server in self._listings:
+            return self._listings[server]
+        self._listings[server] = listing = await self._get_connection(server).get_listing()
+        return listing
+
+    async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+        """Call a tool of a server, once; what failed is told in the result."""
+        return await self._get_connection(server).call(tool, arguments, request_id=request_id)
+
+    async def is_answering(self, server: str) -> bool:
+        """Return whether a connected server answers now."""
+        return await self._get_connection(server).is_answering()
+
+    def is_shared(self, server: str) -> bool:
+        """Whether all attempts have one session with this server."""
+        return server not in self._settings or self._settings[server].session == "shared"
+
+    async def new_connection(self, server: str) -> Connection:
+        """Return a session that nobody else has; not connected yet, unless it is the one that `open` made."""
+        # A process may take seconds to end; attempts that are quicker than that would pile up processes.
+        while len(self._leaving) >= MOST_LEAVING:
+            await asyncio.wait(self._leaving, return_when=asyncio.FIRST_COMPLETED)
+        # Taken out, so that the next attempt gets a session of its own. The first one finds here what `open` has connected.
+        self._get_connection(server)
+        return self._connections.pop(server)
+
+    def close_later(self, connections: Iterable[Connection]) -> None:
+        """Close sessions in the background."""
+        for connection in connections:
+            # Kept in a set, as asyncio itself holds tasks by weak references only and could lose one that is still closing.
+            task = asyncio.create_task(_quietly_close([connection]))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
+    def _get_connection(self, server: str) -> Connection:
+        if server not in self._connections:
+            if server not in self._settings:
+                close = nearest(server, self._settings)
+                raise TargetError(f"unknown MCP server {server!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+            if importlib.util.find_spec("mcp") is None:
+                raise MissingExtra("MCP servers", "mcp")
+            from proctor.targets.mcp.auth import FetchedToken  # loads the `mcp` package: 1.5 seconds
+            from proctor.targets.mcp.connection import RETRY_WAITS_S, Connection
+
+            waits_s = RETRY_WAITS_S if self._waits_s is None else self._waits_s
+            # Kept apart from the connections: each attempt has one of its own, and all of them share the token.
+            fetched = self._tokens.setdefault(server, FetchedToken())
+            self._connections[server] = Connection(self._settings[server], waits_s=waits_s, transport=self._transport, fetched=fetched)
+        return self._connections[server]
+
+
+async def _connect_all(connections: Sequence[Connection]) -> list[ServerFault]:
+    """Connect them side by side and return those that failed; a cancelled caller leaves no attempt running."""
+    if not connections:
+        return []
+    tasks = [asyncio.create_task(connection.get_listing()) for connection in connections]
+    try:
+        # For all of them, also after one has failed: the user learns of every server that cannot be reached at once.
+        await asyncio.wait(tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    faults = [error for task in tasks if (error := task.exception()) is not None]
+    for error in faults:
+        if not isinstance(error, ServerFault):
+            raise error
+    return [error for error in faults if isinstance(error, ServerFault)]
+
+
+async def _quietly_close(connections: Sequence[Connection], leaving: Iterable[asyncio.Task[None]] = ()) -> None:
+    await asyncio.gather(*(connection.close() for connection in connections), *leaving, return_exceptions=True)

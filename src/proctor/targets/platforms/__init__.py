@@ -1,0 +1,1 @@
+"""Agents behind an HTTP address: any API, n8n, Flowise."""

@@ -1,0 +1,338 @@
+"""A workflow of n8n: triggered by its webhook, observed through its executions.
+
+The webhook is sent the message with `x-request-id` and `x-session-id`. With an API key the executions are then looked through, again and
+again for a bounded time, for a finished one that was started with our request id: in that header, or in the body, because a Chat Trigger
+keeps no headers. It shows nodes, tools and tokens. Status and time are those of the webhook; where a Respond to Webhook node gives the
+answer, so are text and body, because the execution shows what came into that node and not what it said. Without a key, what the webhook
+answers is all there is; a trace inside that answer is read.
+
+On a tape the looking is one exchange that answers with the execution found, not with those of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import EvidenceError, SpecError
+from proctor.evidence.platforms import n8n
+from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
+from proctor.evidence.values.json_bytes import decode_embedded
+from proctor.evidence.values.text import NODE_KEYS, find_text
+from proctor.model.evidence import Evidence, Json
+from proctor.targets.answers.account import is_blank, mark_empty_answer, mark_unknown
+from proctor.targets.answers.http_answers import evidence_of, with_account
+from proctor.targets.answers.json_answers import read_trace
+from proctor.targets.answers.refusals import make_fault, make_unanswered, refuse_empty, refuse_failure, refuse_status
+from proctor.targets.platforms.http import Auth, Requests, check_positive, secret_headers
+from proctor.targets.platforms.wire_target import WireTarget
+from proctor.targets.shared.conversation import Message
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.masking import Ids, show_settings
+from proctor.targets.shared.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
+
+DEFAULT_TEMPLATE: dict[str, Json] = {"chatInput": "{user_message}", "sessionId": "{session_id}", "requestId": "{request_id}"}
+_UNFINISHED = ("new", "running", "waiting", "unknown")
+# The workflow has run already; one look that fails is no reason to give it up.
+_PASSING = ("unreachable", "transport", "timeout")
+_PAGE = 20
+"""Executions asked for at once."""
+_MOST_PAGES = 5
+"""How far back an execution is looked for: ours is among the newest."""
+_LONGEST_PAUSE_S = 2.0
+"""The longest pause between two looks, however long the workflow takes."""
+
+
+class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A workflow of n8n."""
+
+    type: Literal["n8n"] = "n8n"
+    webhook: str
+    """The address of its webhook: `http://127.0.0.1:5678/webhook/agent`."""
+    method: str = "POST"
+    auth: Auth = Auth()
+    """What the webhook asks for."""
+    headers: dict[str, str] = {}
+    """More headers for the webhook."""
+    template: Json = msgspec.field(default_factory=lambda: DEFAULT_TEMPLATE)
+    """What the webhook is sent, with placeholders."""
+    response_path: str | None = None
+    """Where the text stands in the webhook's answer, if the executions are not read."""
+    api: str | None = None
+    """Where n8n runs, for its API: `http://127.0.0.1:5678`."""
+    api_key: str | None = None
+    """A key of n8n's API, as `${NAME}`; with it the execution is read."""
+    workflow_id: str | None = None
+    """Look at executions of this workflow only."""
+    poll_every_s: float = 0.25
+    """The first pause between two looks; pauses grow up to two seconds."""
+    poll_for_s: float = 30.0
+    """How long to look for the execution after the webhook answered."""
+    timeout_s: float = 120.0
+    """How long the webhook, or one look, may take."""
+
+    def __repr__(self) -> str:
+        return show_settings(self)
+
+
+class N8nTarget(WireTarget):
+    """Triggers a workflow of n8n and reads its execution."""
+
+    def __init__(
+        self, name: str, settings: N8nSettings, *, secrets: frozenset[str] = frozenset(), transport: MakeTransport | None = None
+    ) -> None:
+        """Raises `SpecError` for settings that cannot be used."""
+        for field, value in (("timeout_s", settings.timeout_s), ("poll_for_s", settings.poll_for_s)):
+            check_positive(value, field)
+        if (settings.api is None) != (not settings.api_key):
+            raise SpecError("reading executions needs both `api` and `api_key`", field="api" if settings.api is not None else "api_key")
+        if settings.api is not None:
+            check_address(settings.api, "api")
+        self._settings = settings
+        self._requests = Requests(
+            method=settings.method,
+            url=settings.webhook,
+            field="webhook",
+            headers=settings.headers,
+            credentials=settings.auth.make_headers(),
+            template=settings.template,
+        )
+        key = frozenset((settings.api_key,)) if settings.api_key else frozenset[str]()
+        super().__init__(
+            name,
+            Wire(secrets=secrets | key | settings.auth.list_secrets() | secret_headers(settings.headers), transport=transport),
+            placeholders=self._requests.placeholders,
+        )
+
+    async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
+        """Trigger the workflow with one message."""
+        request = self._requests.make(message, {"x-session-id": message.session_id})
+        answer = await self._wire.exchange(request, tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
+        if self._settings.api is None:
+            return _read_answer(answer, self._settings.response_path, message)
+        if _was_turned_away(answer):
+            return _read_answer(answer, None, message)
+        look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
+        # All looks together are one exchange on the tape: how many there are differs from run to run.
+        found = await self._wire.exchange_over_tape(
+            look, lambda: self._wait_for_execution(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
+        )
+        return _read_execution(found.body, answer, message)
+
+    # --- executions -------------------------------------------------------------------------------------------------
+
+    def _list_url(self, cursor: str | None) -> str:
+        settings = self._settings
+        query = {"includeData": "true", "limit": str(_PAGE)}
+        if settings.workflow_id:
+            query["workflowId"] = settings.workflow_id
+        if cursor:
+            query["cursor"] = cursor
+        return f"{(settings.api or '').rstrip('/').removesuffix('/api/v1')}/api/v1/executions?{urlencode(query)}"
+
+    async def _wait_for_execution(self, request_id: str) -> HttpAnswer:
+        """Look for the finished execution until it is there or the time is up."""
+        settings = self._settings
+        state = "n8n lists none that received it"
+        pause = settings.poll_every_s
+        bound = asyncio.timeout(settings.poll_for_s)
+        try:
+            async with bound:
+                while True:
+                    try:
+                        answer, execution = await self._find_execution(request_id)
+                    except TargetFault as fault:
+                        if fault.code not in _PASSING:
+                            raise
+                        state = fault.message
+                    else:
+                        if execution is not None and _is_finished(execution):
+                            return msgspec.structs.replace(answer, body=execution)
+                        if execution is not None:
+                            state = f"execution {execution.get('id')} is still {execution.get('status')}"
+                    await asyncio.sleep(pause)
+                    # Doubled each time: a quick workflow is found at once, and a slow one is not asked for four times a second.
+                    pause = min(max(pause, 0.01) * 2, _LONGEST_PAUSE_S)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise TargetFault(
+                "no_execution",
+                f"no finished execution with x-request-id {request_id!r} at {self._wire.show_url(settings.api or '')} "
+                f"after {settings.poll_for_s:g} s: {state}; does the workflow save its executions, is workflow_id right, "
+                "and if it starts with a Chat Trigger, does the template send {request_id}?",
+            ) from None
+
+    async def _find_execution(self, request_id: str) -> tuple[HttpAnswer, dict[str, Any] | None]:
+        """Return the execution that received this id, newest pages first."""
+        cursor: str | None = None
+        answer = HttpAnswer(status=0)
+        for _ in range(_MOST_PAGES):
+            request = HttpRequest(method="GET", url=self._list_url(cursor), headers={"x-n8n-api-key": self._settings.api_key or ""})
+            answer = await self._wire.send(request, timeout_s=self._settings.timeout_s)
+            page = self._read_page(answer)
+            for execution in list_of(page.get("data")):
+                if isinstance(execution, dict) and request_id in _received_ids(execution):
+                    return answer, execution
+            cursor = page.get("nextCursor") if isinstance(page.get("nextCursor"), str) else None
+            if cursor is None:
+                break
+        return answer, None
+
+    def _read_page(self, answer: HttpAnswer) -> dict[str, Any]:
+        where = f"n8n's API at {self._wire.show_url(self._settings.api or '')}"
+        if answer.status in (401, 403):
+            raise TargetFault("unauthorized", f"{where} refused the key (status {answer.status}); it needs the scope execution:list")
+        if answer.status >= 300 or not isinstance(answer.body, dict):
+            raise TargetFault("bad_answer", f"{where} answered status {answer.status} without a list of executions")
+        return answer.body
+
+
+def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
+    """Yield every text that may be the request id which a node of this execution was started with."""
+    run_data = dict_or_empty(dict_or_empty(dict_or_empty(execution.get("data")).get("resultData")).get("runData"))
+    for records in run_data.values():
+        for record in list_of(records):
+            if any(list_of(dict_or_empty(record).get("source"))):
+                continue  # fed by another node, so it is not what started the execution
+            for outputs in dict_or_empty(dict_or_empty(record).get("data")).values():
+                for item in (item for branch in list_of(outputs) for item in list_of(branch)):
+                    yield from _ids_in(dict_or_empty(dict_or_empty(item).get("json")))
+
+
+def _ids_in(item: dict[str, Any]) -> Iterator[str]:
+    """Yield the ids in an item: that of a webhook has headers and a body, that of a Chat Trigger is the body."""
+    yield from (
+        value for name, value in dict_or_empty(item.get("headers")).items() if name.lower() == "x-request-id" and isinstance(value, str)
+    )
+    yield from (value for part in (item, dict_or_empty(item.get("body"))) for value in part.values() if isinstance(value, str))
+
+
+def _was_turned_away(answer: HttpAnswer) -> bool:
+    """Return whether n8n itself refused (no such webhook, or not authorised), so that no execution will come of it."""
+    # A workflow that answers 401 or 403 itself does not name this realm, which is n8n's own.
+    return answer.status == 404 or (answer.status in (401, 403) and answer.headers.get("www-authenticate") == 'Basic realm="Webhook"')
+
+
+def _is_finished(execution: dict[str, Any]) -> bool:
+    if execution.get("finished") is True:
+        return True
+    status = execution.get("status")
+    return execution.get("stoppedAt") is not None and status not in _UNFINISHED
+
+
+def _read_execution(execution: Json, answer: HttpAnswer, message: Message) -> Evidence:
+    try:
+        evidence = n8n.read(execution)[0]
+    except EvidenceError as error:
+        raise TargetFault("bad_answer", f"the execution cannot be read: {error.message}") from None
+    said = answer.body if answer.body is not None else answer.text
+    evidence = msgspec.structs.replace(
+        evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": said}
+    )
+    refusal = refuse_status(answer)
+    if refusal is not None and not message.claims_status(answer.status):
+        # What the execution shows is kept beside the error.
+        raise make_fault(refusal, answer, evidence)
+    if n8n.is_answered_by_webhook(evidence):
+        spoken = _read_answer(answer, None, message)
+        evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body)
+        why = spoken.account.unknown.get("answer") if spoken.account is not None else None
+        if why is not None:
+            evidence = mark_unknown(evidence, ("answer",), why, is_cause=True)
+    return mark_empty_answer(evidence)
+
+
+def _read_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evidence:
+    evidence = Evidence(text=pieces.text, http_status=answer.status, duration_ms=answer.duration_ms)
+    evidence = with_account(evidence, answer)
+    refusal = refuse_status(answer)
+    if refusal is not None and not message.claims_status(answer.status):
+        raise make_fault(refusal, answer)
+    if pieces.error is not None:
+        raise TargetFault("agent_failed", f"the workflow failed while it answered: {pieces.error}", evidence=evidence)
+    if is_blank(evidence) and not message.claims_status(answer.status):
+        raise make_fault(refuse_empty(answer, "a stream with nothing in it"), answer, evidence)
+    return evidence
+
+
+def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message) -> Evidence:
+    pieces = _read_pieces(answer.text) if answer.body is None else None
+    if pieces is not None:
+        return _read_stream(answer, pieces, message)
+    evidence = evidence_of(answer, response_path=response_path, status_claimed=message.claims_status(answer.status))
+    body = answer.body
+    if response_path is None and isinstance(body, list) and len(body) == 1:
+        # A webhook that answers with its items wraps the only one in a list.
+        run = None
+        with suppress(EvidenceError):
+            # An item that looks like a trace and cannot be read as one is still an answer.
+            run = read_trace(body[0])
+        if run is not None:
+            return with_account(msgspec.structs.replace(run, http_status=answer.status, duration_ms=answer.duration_ms), answer)
+        return _read_item(answer, evidence, message)
+    return evidence
+
+
+def _read_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evidence:
+    """Return what the only item of a webhook's answer says."""
+    item = answer.body[0]
+    alone = msgspec.structs.replace(answer, body=item)
+    refusal = refuse_failure(alone, None)
+    spoken = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
+    if refusal is None and is_blank(spoken):
+        refusal = refuse_empty(answer, "an item with nothing in it")
+    if refusal is not None and not message.claims_status(answer.status):
+        raise make_fault(refusal, answer)
+    if refusal is not None:
+        return make_unanswered(answer, refusal.reason, body=answer.body)
+    return with_account(spoken, alone)
+
+
+# --- streams --------------------------------------------------------------------------------------------------------
+
+
+_KINDS = ("begin", "item", "end", "error", "keepalive")
+
+
+class Streamed(msgspec.Struct, frozen=True, kw_only=True):
+    """The pieces, joined."""
+
+    text: str | None
+    error: str | None
+
+
+def _read_pieces(answer: str | None) -> Streamed | None:
+    """Return a streamed answer, one line of JSON per piece (`begin`, `item`, `end`, `error`); None if the text is something else.
+
+    An agent begins and ends once for every round with its model. The answer is the text of the last round that has any. A stream that
+    stops before the last round has ended was cut off.
+    """
+    # n8n writes its pieces without blanks. An answer of an agent that only begins so is found out by its lines.
+    if answer is None or not answer.startswith('{"type":"'):
+        return None
+    rounds: list[list[str]] = []
+    error: str | None = None
+    unfinished = 0
+    for line in filter(None, map(str.strip, answer.split("\n"))):
+        piece = decode_embedded(line)
+        if not isinstance(piece, dict) or piece.get("type") not in _KINDS:
+            return None
+        content = text_or_none(piece.get("content"))
+        if piece["type"] == "begin" or not rounds:
+            rounds.append([])
+        if piece["type"] == "item" and content is not None:
+            rounds[-1].append(content)
+        unfinished += {"begin": 1, "end": -1}.get(piece["type"], 0)
+        if piece["type"] == "error":
+            error = content or "n8n reported an error"
+    if unfinished > 0:
+        error = error or "the stream stopped before the agent had ended"
+    spoken = next((words for words in reversed(rounds) if words), None)
+    return Streamed(text=None if spoken is None else "".join(spoken), error=error)

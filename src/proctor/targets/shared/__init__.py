@@ -1,0 +1,1 @@
+"""What several kinds of targets use: the conversation, the HTTP client, templates, faults."""

@@ -1,0 +1,296 @@
+"""Turns a case into messages in order, and joins what was seen of each.
+
+A case is one message, or several turns, or one body that is sent as it is. Every message of a go has an id of its own (the go's id, with
+the number of the turn where there are several), all of them share one session. A turn that cannot be sent, or that the agent does not
+answer (`no_answer.py`), ends the go; where the case claims the status of such a turn, it is followed by the next one.
+
+Where a simulated user speaks (`Attempt.speaker`), each message is asked for once the one before it is answered, and the user knows nothing
+but the answers. Everything else is the same road.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from proctor.checks.limits import HttpStatus
+from proctor.errors import TargetError
+from proctor.evidence.plain.record import with_turn_defaults
+from proctor.evidence.values.text import as_text
+from proctor.model.account import Account, Part
+from proctor.model.attempt import Attempt, Speaker
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, UserEnding
+from proctor.targets.shared.direct_calls import CODE as UNSUPPORTED_STEP
+from proctor.targets.shared.faults import TargetFault
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to say to an agent."""
+
+    attempt: Attempt
+    turn: int
+    """From 0."""
+    request_id: str
+    session_id: str
+    text: str | None = None
+    body: Json = None
+    """Sent exactly as written, instead of a text."""
+    earlier: tuple[dict[str, Json], ...] = ()
+    """What was said before in this conversation, as messages of user and assistant in turn."""
+
+    @property
+    def said(self) -> Json:
+        """The text, or the body that is sent in its place."""
+        return self.body if self.text is None else self.text
+
+    def list_messages(self) -> list[dict[str, Json]]:
+        """Return the conversation so far with this message at its end, for an agent that keeps none itself."""
+        return [*self.earlier, {"role": "user", "content": as_text(self.said)}]
+
+    def claims_status(self, status: int) -> bool:
+        """Return whether the case says itself that this message is answered with this HTTP status.
+
+        A remark (`advisory`) is no such claim, and neither is one that may be skipped (`depends_on`): it would lift what nobody decides.
+        """
+        return any(
+            isinstance(each.spec, HttpStatus)
+            and each.spec.status == status
+            and not each.advisory
+            and not each.depends_on
+            and each.turn in (None, self.turn)
+            for each in self.attempt.case.assertions
+        )
+
+
+def ids_of(attempt: Attempt) -> tuple[str, str]:
+    """Return the request and session id of an attempt in a form that fits a header: a case may be named in any script."""
+    return _header_safe(attempt.request_id), _header_safe(attempt.session_id)
+
+
+def messages_of(attempt: Attempt) -> list[Message]:
+    """Return every message of this attempt. Raises `TargetFault` where there is none."""
+    case = attempt.case
+    if case.settings.get("direct_calls"):
+        said = (
+            f"case {case.id!r} calls tools itself (toolCall steps), which needs a target of type mcp_agent: this one reaches no MCP server"
+        )
+        raise TargetFault(UNSUPPORTED_STEP, said)
+    request_id, session_id = ids_of(attempt)
+    if case.custom_body is not None:
+        return [Message(attempt=attempt, turn=0, request_id=request_id, session_id=session_id, body=case.custom_body)]
+    texts = [turn.input for turn in case.turns] if case.turns else [case.input] if case.input is not None else []
+    if not texts:
+        raise TargetFault("bad_request", f"case {case.id!r} has no input, no turns and no body: there is nothing to say to the agent")
+    return [
+        Message(
+            attempt=attempt,
+            turn=index,
+            request_id=request_id if len(texts) == 1 else f"{request_id}-{index + 1}",
+            session_id=session_id,
+            text=text,
+        )
+        for index, text in enumerate(texts)
+    ]
+
+
+def _header_safe(text: str) -> str:
+    return text if text.isascii() and text.isprintable() else quote(text, safe=" :;,.!?*()[]/-_", errors="replace")
+
+
+class _Messages:
+    """The messages of one attempt, one after the other: those of the case, or what its simulated user says."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        """Raises `TargetFault` where there is nothing to say."""
+        self._attempt = attempt
+        self._fixed = messages_of(attempt) if attempt.speaker is None else []
+        self._earlier: list[dict[str, Json]] = []
+        self.given: list[Message] = []
+
+    async def get_next(self, answer: Evidence | None) -> Message | None:
+        """Return the next message, or None after the last one. Raises `TargetError` where the user cannot go on."""
+        place, speaker = len(self.given), self._attempt.speaker
+        if answer is not None:
+            self._earlier = [*self.given[-1].list_messages(), {"role": "assistant", "content": _find_answer(answer)}]
+        if speaker is None:
+            message = self._fixed[place] if place < len(self._fixed) else None
+        else:
+            text = await speaker.say_next(answer)
+            message = None if text is None else _make_spoken_message(self._attempt, place, text)
+        if message is not None:
+            message = msgspec.structs.replace(message, earlier=tuple(self._earlier)) if self._earlier else message
+            self.given.append(message)
+        return message
+
+    def name_turn(self) -> str:
+        """Return which turn is under way, in words; empty where there is only one."""
+        if self._attempt.speaker is not None:
+            return f"turn {len(self.given)}"
+        return f"turn {len(self.given)} of {len(self._fixed)}" if len(self._fixed) > 1 else ""
+
+
+def _find_answer(answer: Evidence) -> str:
+    return answer.text if answer.text is not None else as_text(answer.body) or ""
+
+
+def _make_spoken_message(attempt: Attempt, turn: int, text: str) -> Message:
+    request_id, session_id = ids_of(attempt)
+    return Message(attempt=attempt, turn=turn, request_id=f"{request_id}-{turn + 1}", session_id=session_id, text=text)
+
+
+async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence]], *, target: str) -> Evidence:
+    """Say every message of the case in order, within the time of the attempt, and join what was seen."""
+    messages = _Messages(attempt)
+    seen: list[Evidence] = []
+    # A little less than we are given: whoever waits for us would not keep what we saw.
+    bound = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
+    try:
+        async with bound:
+            while (message := await messages.get_next(seen[-1] if seen else None)) is not None:
+                seen.append(await say(message))
+    except TimeoutError:
+        # A `TimeoutError` of the target's own is not the end of our time.
+        if not bound.expired():
+            raise
+        where = f" (in {messages.name_turn()})" if messages.name_turn() else ""
+        fault = TargetFault("timeout", f"{target}: not finished after {attempt.timeout_s:g} s{where}")
+        raise with_conversation(fault, _join_seen(messages.given, seen)) from None
+    except TargetError as fault:
+        where = messages.name_turn()
+        if not where:
+            raise
+        told = TargetFault(
+            fault.code,
+            # What the user could not do is told by the user itself.
+            f"{where}: {fault.message}" if len(messages.given) > len(seen) else fault.message,
+            # The turns before it did reach the agent; one that was asked to wait goes through all of them again.
+            safe=fault.safe and (not seen or fault.code == "rate_limited"),
+            retry_after_s=fault.retry_after_s,
+        )
+        raise with_conversation(
+            told, _join_seen(messages.given, [*seen, *([fault.evidence] if fault.evidence is not None else [])])
+        ) from None
+    return with_user(join_evidence(messages.given, seen), attempt)
+
+
+def with_conversation(fault: TargetFault, evidence: Evidence | None) -> TargetFault:
+    """Return the fault with what was seen before it: evidence of a run that broke off, also when it is decided again."""
+    if evidence is not None:
+        metadata = evidence.metadata if "code" in evidence.metadata else {**evidence.metadata, "code": fault.code}
+        fault.evidence = msgspec.structs.replace(evidence, error=evidence.error or fault.message, metadata=metadata)
+    return fault
+
+
+def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
+    """Return what was seen of one message, or of a conversation of several, as one piece of evidence."""
+    attempt = messages[0].attempt
+    request_id, session_id = ids_of(attempt)
+    ids: dict[str, Json] = {"request_id": request_id, "session_id": session_id}
+    if len(messages) == 1 and attempt.speaker is None:
+        only = seen[0]
+        return msgspec.structs.replace(
+            only, case=attempt.case.id, input=messages[0].said if only.input is None else only.input, metadata={**ids, **only.metadata}
+        )
+    account = _join_accounts(seen)
+    # Not strict: a conversation that broke off has seen fewer turns than it has messages.
+    models = tuple(dict.fromkeys(evidence.model for evidence in seen if evidence.model is not None))
+    turns = [_make_turn(message, evidence, several=len(models) > 1) for message, evidence in zip(messages, seen, strict=False)]
+    offered = [name for evidence in seen for name in evidence.available_tools or ()]
+    last_state = next((evidence.state for evidence in reversed(seen) if evidence.state is not None), None)
+    code = next((evidence.metadata["code"] for evidence in seen if evidence.error is not None and "code" in evidence.metadata), None)
+    return with_turn_defaults(
+        Evidence(
+            case=attempt.case.id,
+            turns=tuple(turns),
+            available_tools=tuple(dict.fromkeys(offered)) or None,
+            renders=tuple(render for evidence in seen for render in evidence.renders or ()) or None,
+            now=next((evidence.now for evidence in seen if evidence.now is not None), None),
+            state=last_state,
+            error=next((evidence.error for evidence in seen if evidence.error is not None), None),
+            model=models[0] if len(models) == 1 else None,
+            account=account,
+            metadata=ids if code is None else {**ids, "code": code},
+        )
+    )
+
+
+def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
+    """Return what is unknown of a conversation: the unknowns of every turn, and of the answer those of the last turn."""
+    accounts = [evidence.account for evidence in seen if evidence.account is not None]
+    if not accounts:
+        return None
+    # Reversed: of several turns that doubt the same part, the first one says why.
+    unknown: dict[Part, str] = {part: why for account in reversed(accounts) for part, why in account.unknown.items() if part != "answer"}
+    if any(evidence.usage is None for evidence in seen) and any(evidence.usage is not None for evidence in seen):
+        unknown.setdefault("usage", "not every turn tells its tokens")
+    last = seen[-1].account
+    if last is not None and "answer" in last.unknown:
+        unknown["answer"] = last.unknown["answer"]
+    return Account(
+        accounts[0].reader,
+        unknown,
+        tuple(dict.fromkeys(note for account in accounts for note in account.notes)),
+        ignored=tuple(dict.fromkeys(name for account in accounts for name in account.ignored)),
+        # A declaration of completeness must reach every turn in which the part is unknown.
+        overridable=tuple(
+            part for part in unknown if all(part not in account.unknown or part in account.overridable for account in accounts)
+        ),
+    )
+
+
+def _join_seen(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence | None:
+    return with_user(join_evidence(messages, seen), messages[0].attempt) if seen else None
+
+
+def _make_turn(message: Message, evidence: Evidence, *, several: bool) -> EvidenceTurn:
+    usage = evidence.usage
+    if several and usage is not None and evidence.model is not None and not usage.models:
+        # A turn has no model of its own, and its tokens are priced by who answered it.
+        usage = msgspec.structs.replace(usage, models=(evidence.model,))
+    return EvidenceTurn(
+        input=as_text(message.said),
+        text=evidence.text,
+        body=evidence.body,
+        tool_calls=evidence.tool_calls,
+        nodes=evidence.nodes,
+        http_status=evidence.http_status,
+        duration_ms=evidence.duration_ms,
+        usage=usage,
+        metadata={"request_id": message.request_id, **evidence.metadata},
+    )
+
+
+# --- who speaks ---------------------------------------------------------------------------------------------------------
+
+
+class FixedTexts:
+    """Sends the texts of the case, whatever the agent answers."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._left = iter(texts)
+
+    async def say_next(self, answer: Evidence | None) -> str | None:
+        """Return the next text, or None after the last one."""
+        return next(self._left, None)
+
+    def describe_ending(self) -> UserEnding | None:
+        """Return None: no user was simulated."""
+        return None
+
+
+def choose_speaker(attempt: Attempt, texts: Sequence[str]) -> Speaker:
+    """Return the simulated user of an attempt, else a speaker of these texts."""
+    return attempt.speaker or FixedTexts(texts)
+
+
+def with_user(evidence: Evidence, attempt: Attempt) -> Evidence:
+    """Return the evidence with how the conversation of the simulated user ended; an agent cannot report that itself."""
+    ending = attempt.speaker.describe_ending() if attempt.speaker is not None else None
+    if ending is None:
+        return evidence if evidence.simulated_user is None else msgspec.structs.replace(evidence, simulated_user=None)
+    account = evidence.account or Account()
+    account = msgspec.structs.replace(account, notes=(*account.notes, f"the user was simulated ({ending.played_by}): {ending.describe()}"))
+    return msgspec.structs.replace(evidence, simulated_user=ending, account=account)

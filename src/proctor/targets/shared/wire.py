@@ -1,0 +1,333 @@
+"""One HTTP exchange with an agent: sent, bounded, and kept on the tape.
+
+Rules: an answer of any status is told (`no_answer.py` says what is none of the agent's). No connection, no answer in time, a broken or too
+large answer is a `TargetFault` that says what and where. Redirects are followed on the same host only (method and body kept, except after
+303), so that credentials and message reach nobody else. No cookies are kept, no proxy or password is taken from the environment. Secrets
+that an agent echoes are removed from what it said. Whoever may not go everywhere gives the transport to go by; where that refuses an
+address the fault says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import socket
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from proctor.cassettes.ports import LIVE, Tape
+from proctor.codecs.content_encoding import ASKED_FOR, BadPacking, TooLarge, unpack_answer
+from proctor.errors import MissingExtra, SpecError, TargetError
+from proctor.model.evidence import Json
+from proctor.model.show import show
+from proctor.model.typed import convert_to
+from proctor.network.addresses import AddressRefused
+from proctor.targets.shared.content import read_content
+from proctor.targets.shared.faults import TargetFault
+from proctor.targets.shared.masking import Ids, Secrets
+from proctor.targets.shared.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_ANSWER_BYTES = 50 * 1024 * 1024
+"""The largest answer that is read, also after decompression."""
+MOST_REDIRECTS = 5
+"""How often a request is led on before it counts as sent in a circle."""
+_REDIRECTS = (301, 302, 303, 307, 308)
+_KEPT_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
+"""How connections are made where they may not go everywhere; told whether certificates are looked at."""
+
+
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = {}
+    body: Json = None
+    has_body: bool = False
+    """Whether `body` is sent (as JSON), null included."""
+
+
+class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came back: JSON in `body` where it is JSON, else `text`."""
+
+    status: int
+    headers: dict[str, str] = {}
+    body: Json = None
+    text: str | None = None
+    json_text: bool = False
+    """Whether `text` came as a JSON text, in quotes."""
+    unread: str | None = None
+    """Why the bytes are no text; `text` is then what can be shown of them."""
+    duration_ms: float = 0.0
+    """From sending the request, on a connection that stands, to the end of the answer."""
+    redirects: tuple[str, ...] = ()
+    """Where the request was led on to before it was answered, in words."""
+
+
+class Wire:
+    """Connections to an agent, shared by all attempts between `open` and `close`."""
+
+    def __init__(
+        self, *, secrets: frozenset[str] = frozenset(), limit_bytes: int = MAX_ANSWER_BYTES, transport: MakeTransport | None = None
+    ) -> None:
+        self.secrets = Secrets(secrets)
+        self._transport = transport
+        self._limit = limit_bytes
+        self._clients: dict[str, httpx2.AsyncClient] | None = None
+        """By scheme, each made when it is first needed."""
+
+    async def open(self) -> None:
+        """Make ready to connect; nothing is sent yet."""
+        if self._clients is not None:
+            return
+        try:
+            importlib.import_module("httpx2")  # takes a sixth of a second, and is missed here rather than at the first message
+        except ImportError:
+            raise MissingExtra("HTTP targets", "live") from None
+        self._clients = {}
+
+    async def close(self) -> None:
+        """Close every connection."""
+        clients, self._clients = self._clients or {}, None
+        for client in clients.values():
+            await client.aclose()
+
+    def _get_client(self, request: HttpRequest) -> httpx2.AsyncClient:
+        if self._clients is None:
+            raise TargetFault("not_open", f"{self.show_url(request.url)}: the target was not opened")
+        scheme = request.url.partition(":")[0].lower()
+        client = self._clients.get(scheme)
+        if client is None:
+            client = self._clients[scheme] = new_client(certificates=scheme != "http", transport=self._transport)
+        return client
+
+    async def exchange(self, request: HttpRequest, *, tape: Tape, ids: Ids, timeout_s: float) -> HttpAnswer:
+        """Send and wait for the answer."""
+        return await self.exchange_over_tape(request, lambda: self.send(request, timeout_s=timeout_s), tape=tape, ids=ids)
+
+    async def exchange_over_tape(
+        self, request: HttpRequest, send: Callable[[], Awaitable[HttpAnswer]], *, tape: Tape, ids: Ids, note: str | None = None
+    ) -> HttpAnswer:
+        """Return what `send` answers, by way of the tape; `note` tells apart requests to the same address."""
+        if tape is LIVE:
+            return await send()
+
+        async def keep() -> Json:
+            return ids.mask(msgspec.to_builtins(await send()))
+
+        try:
+            came = await tape.exchange("http", self._make_tape_request(request, ids, note), keep)
+        except TargetError as error:
+            if type(error) is not TargetError:
+                raise
+            # A fault out of a recording has lost its kind.
+            raise TargetFault(error.code, error.message, safe=error.safe) from None
+        try:
+            return convert_to(ids.restore(came), HttpAnswer)
+        except msgspec.ValidationError as error:
+            raise TargetFault("bad_answer", f"the tape's answer to {self._describe_request(request)}: {error}") from None
+
+    async def send(self, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
+        """Send for real, following redirects on the same host."""
+        bound = asyncio.timeout(timeout_s)
+        try:
+            async with bound:
+                return await self._follow_redirects(request, Stopwatch())
+        except TimeoutError:
+            # A `TimeoutError` of something inside is no end of our time.
+            if not bound.expired():
+                raise
+            raise TargetFault("timeout", f"{self._describe_request(request)}: no whole answer within {timeout_s:g} s") from None
+
+    def show_url(self, url: str) -> str:
+        """Return an address as it may stand in a message."""
+        return self.secrets.hide_address(url)
+
+    def _describe_request(self, request: HttpRequest) -> str:
+        """Return how a message about a request begins."""
+        return f"{request.method} {self.show_url(request.url)}"
+
+    def _make_tape_request(self, request: HttpRequest, ids: Ids, note: str | None) -> Json:
+        described: dict[str, Json] = {
+            "method": request.method,
+            "url": self.secrets.hide_address(request.url),
+            "headers": self.secrets.hide_headers(request.headers),
+        }
+        if request.has_body:
+            described["body"] = self.secrets.hide_in(request.body)
+        if note is not None:
+            described["note"] = note
+        return ids.mask(described)
+
+    async def _follow_redirects(self, request: HttpRequest, watch: Stopwatch) -> HttpAnswer:
+        led: list[str] = []
+        for _ in range(MOST_REDIRECTS + 1):
+            answer, location = await self._send_once(request, watch)
+            if answer.status not in _REDIRECTS or not location:
+                return msgspec.structs.replace(answer, redirects=tuple(led)) if led else answer
+            onward = urljoin(request.url, location)
+            # Every step is compared with the one before it, so a chain of redirects leaves the server nowhere.
+            if not is_same_server(request.url, onward):
+                raise TargetFault(
+                    "redirected",
+                    f"{self.show_url(request.url)} redirects to another host, {self.show_url(onward)}: "
+                    "not followed, since it would be sent "
+                    "the message and the credentials; if it is right, write it as the address of the target",
+                )
+            request = msgspec.structs.replace(request, url=onward)
+            changed = ", asked with GET and without the message" if answer.status == 303 else ""
+            led.append(f"status {answer.status} led on to {self.show_url(onward)}{changed}")
+            if changed:
+                request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
+        raise TargetFault("redirected", f"{self.show_url(request.url)}: more than {MOST_REDIRECTS} redirects")
+
+    async def _send_once(self, request: HttpRequest, watch: Stopwatch) -> tuple[HttpAnswer, str | None]:
+        import httpx2  # loaded by `open`
+
+        try:
+            client = self._get_client(request)
+            built = client.build_request(
+                request.method,
+                request.url,
+                # As bytes: httpx2 encodes header texts as ASCII, and would raise for any other character.
+                headers=[(name.encode(), value.encode()) for name, value in _complete_headers(request).items()],
+                content=json_bytes(request.body) if request.has_body else None,
+                extensions={"trace": watch.note_event},
+            )
+            # Streamed, so that an answer beyond the limit is given up instead of read to its end.
+            with watch:
+                response = await client.send(built, stream=True, auth=None)
+                _acknowledge_at_once(response)
+                try:
+                    data = await unpack_answer(response.aiter_raw(), response.headers.get("content-encoding", ""), max_bytes=self._limit)
+                finally:
+                    await response.aclose()
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
+            raise TargetFault("bad_request", f"{self._describe_request(request)}: {self.secrets.hide(str(error))}", safe=True) from None
+        except AddressRefused as error:
+            raise TargetFault("address_refused", f"{self._describe_request(request)}: {error}") from None
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            why = self.secrets.hide(str(error)) or type(error).__name__
+            raise TargetFault(
+                "unreachable", f"{self._describe_request(request)}: cannot connect ({why}); is the agent running there?", safe=True
+            ) from None
+        except TooLarge:
+            why = f"the answer is larger than {_format_megabytes(self._limit)}; it was not read on"
+            raise TargetFault("too_large", f"{self._describe_request(request)}: {why}") from None
+        except BadPacking as error:
+            raise TargetFault("bad_answer", f"{self._describe_request(request)}: the answer cannot be unpacked ({error})") from None
+        except httpx2.TransportError as error:
+            why = self.secrets.hide(str(error)) or type(error).__name__
+            raise TargetFault(
+                "transport", f"{self._describe_request(request)}: the connection broke before the answer was complete ({why})"
+            ) from None
+        came = dict(response.headers.items())
+        headers = {name: self.secrets.hide(came[name]) for name in _KEPT_HEADERS if name in came}
+        if "retry-after" not in headers:
+            headers.pop("date", None)  # only a time to come needs it
+        answer = HttpAnswer(status=response.status_code, headers=headers, duration_ms=watch.read_ms())
+        return self._read_answer(data, response, answer), came.get("location")
+
+    def _read_answer(self, data: bytes, response: httpx2.Response, answer: HttpAnswer) -> HttpAnswer:
+        """Return the answer with its content, as JSON or else as text, without secrets."""
+        content = read_content(data, response.charset_encoding)
+        if content.text is None:
+            return msgspec.structs.replace(answer, body=self.secrets.hide_in(content.body))
+        return msgspec.structs.replace(answer, text=self.secrets.hide(content.text), json_text=content.json_text, unread=content.unread)
+
+
+def _acknowledge_at_once(response: httpx2.Response) -> None:
+    """Have the system acknowledge what came of an answer, where it can.
+
+    A server that writes head and body apart waits for the acknowledgement of the head, which Linux holds back for 40 ms.
+    """
+    option = getattr(socket, "TCP_QUICKACK", None)
+    stream = response.extensions.get("network_stream")
+    connection = stream.get_extra_info("socket") if stream is not None else None
+    if option is None or connection is None:
+        return
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, option, 1)
+    except OSError:
+        return  # no TCP, or closed by now: reading the answer tells
+
+
+def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:
+    """Return a client for agents. Without `certificates` it speaks plain HTTP only and trusts nobody, since reading whom to trust takes 80
+    ms.
+    """
+    import ssl  # these come with the client
+    from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+    import httpx2  # loaded by `open`
+
+    return httpx2.AsyncClient(
+        # One jar would carry the session of one case into the next.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        timeout=None,  # `send` ends every exchange as a whole
+        # How many attempts run at once is the runner's to say; with a limit
+        # here requests would wait for a connection within their own time.
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
+        trust_env=False,
+        transport=transport(certificates) if transport is not None else None,
+        verify=True if certificates else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+    )
+
+
+def is_same_server(one: str, other: str) -> bool:
+    """Return whether two addresses are of one server; `http` to `https` on the same host counts as one, not the reverse."""
+    first, second = urlsplit(one), urlsplit(other)
+    if second.scheme not in _DEFAULT_PORTS or first.hostname != second.hostname:
+        return False
+    if first.scheme == second.scheme:
+        return _get_port(first) == _get_port(second)
+    return first.scheme == "http" and _get_port(first) == 80 and _get_port(second) == 443
+
+
+def check_address(url: str, field: str) -> None:
+    """Raise `SpecError` unless this is the address of a web server. The message does not show it: it may hold a secret."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and _get_port(parts) is not None
+    except ValueError:
+        sound = False
+    if not sound or any(character.isspace() for character in url):
+        raise SpecError(f"{field}: expected an address such as http://127.0.0.1:9000/chat", field=field)
+
+
+def json_bytes(value: Json) -> bytes:
+    """Return the value as JSON."""
+    try:
+        return msgspec.json.encode(value)
+    except OverflowError:
+        import json  # only integers above 64 bits come here
+
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise TargetFault("bad_request", f"half a surrogate pair cannot be sent: {show(value)}", safe=True) from None
+
+
+def _complete_headers(request: HttpRequest) -> dict[str, str]:
+    known = {name.lower() for name in request.headers}
+    more = {"accept": "application/json, */*;q=0.5", "accept-encoding": ASKED_FOR, "user-agent": "proctor"}
+    if request.has_body:
+        more["content-type"] = "application/json"
+    return {**{name: value for name, value in more.items() if name not in known}, **request.headers}
+
+
+def _get_port(parts: Any) -> int | None:
+    given = cast("int | None", parts.port)
+    return given if given is not None else _DEFAULT_PORTS.get(parts.scheme)
+
+
+def _format_megabytes(size: int) -> str:
+    return f"{size / 2**20:g} MB"
