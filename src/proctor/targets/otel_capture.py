@@ -13,8 +13,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.traces.build import build_evidence
-from proctor.evidence.traces.merge_returned_and_traced import join_tellings
-from proctor.evidence.traces.nested_work import find_inner_work
+from proctor.evidence.traces.merge_returned_and_traced import find_inner_work, merge_returned_and_traced
 from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence
 from proctor.model.show import exception_text, shorten
@@ -51,7 +50,7 @@ async def capture_call(answer: Callable[[], Awaitable[Evidence]], *, name: str) 
         raise
     traced = read_captured(captured)
     inner = find_inner_work(captured.spans, traced) if traced.tool_calls else None
-    return join_tellings(returned, traced, inner)
+    return merge_returned_and_traced(returned, traced, inner)
 
 
 def read_captured(captured: CapturedSpans) -> Evidence:

@@ -119,6 +119,8 @@ def _find_states(evidence: Evidence) -> tuple[PartState, ...]:
     if calls is None and evidence.nodes is not None:
         calls = tuple(call for node in evidence.nodes for call in node.tool_calls)
     states = [_find_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
+    if evidence.account is not None and evidence.account.unbuilt:
+        states = [_RECORDED if part in evidence.account.unbuilt else state for part, state in zip(PARTS, states, strict=True)]
     if states[0].status == "unknown":
         # If calls may be missing, so may their arguments and results.
         states[1:3] = [states[0] if state.status == "none" else state for state in states[1:3]]
