@@ -271,7 +271,7 @@ def _convert_listed_value(kind: str, inner: Json, depth: int, odd: list[str]) ->
         return [_convert_any_value(entry, depth + 1, odd) for entry in entries or ()]
     found: dict[str, Json] = {}
     for entry in entries or ():
-        if not isinstance(entry, dict) or not isinstance(entry.get("key"), str) or "value" not in entry:
+        if not isinstance(entry, dict) or not isinstance(entry.get("key"), str) or ("value" not in entry and len(entry) > 1):
             odd.append(kind)
             continue
         found[entry["key"]] = _convert_any_value(entry.get("value"), depth + 1, odd)
@@ -340,7 +340,7 @@ def _find_lost_scope_field(scope: dict[str, Json]) -> str | None:
     own = dict_or_empty(named)
     if not isinstance(named, (dict, type(None))) or not isinstance(own.get("name", ""), str):
         return "scope"
-    return find_near_field(scope, _SCOPE_KEYS) or find_near_field(own, frozenset(("name",)))
+    return find_near_field(scope, _SCOPE_KEYS) or find_near_field(own, frozenset(("name", "version", "attributes")))
 
 
 def find_scope_name(scope: dict[str, Json]) -> str:

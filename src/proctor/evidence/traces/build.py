@@ -21,7 +21,7 @@ from proctor.evidence.traces.kind import name_of_span
 from proctor.evidence.traces.model_span import find_duration_ms
 from proctor.evidence.traces.nodes import build_nodes, find_workflow_answer
 from proctor.evidence.traces.request import Exchange, find_exchanges
-from proctor.evidence.traces.shape import uses_convention
+from proctor.evidence.traces.shape import Shape, find_shape, uses_convention
 from proctor.evidence.traces.tool_span import find_output_tools, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
 from proctor.evidence.traces.tree import SpanTree
@@ -46,8 +46,8 @@ from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, Usage
 
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
-_MAX_CACHED_NAMES = 200
-"""Different attributes of a trace whose conventions are cached."""
+_MAX_CACHED_SHAPES = 50
+"""Different shapes of spans of a trace whose conventions are cached."""
 
 
 def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Collection[Part] | None = None) -> Evidence:
@@ -80,7 +80,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         mark_calls(tree, exchanges, calls, unknowns)
     mark_call_details(tree, calls, unknowns)
     text, body = find_answer(tree, own, entries, unknowns, root_first=canonical)
-    is_n8n = any(vocabulary.N8N_TYPE in span.attributes for span in tree.spans)
+    is_n8n = any(step.shape.names["n8n"] for step in tree.steps.values())
     skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
     nodes = None if skips_nodes else build_nodes(tree, [(entry.holder, entry.call) for entry in calls])
     if text is None and body is None and nodes is not None:
@@ -131,13 +131,13 @@ def _complete_calls(tree: SpanTree, calls: Sequence[ObservedCall], canonical: bo
 
 def describe_reader(spans: Sequence[Span]) -> str:
     """Return the name of the reader of a trace: OTLP and the conventions found in it."""
-    keys = frozenset().union(*[span.attributes for span in spans])
-    scopes = frozenset(span.scope for span in spans if span.scope)
-    # The traces of one agent mostly have the same attributes.
-    return _recall_conventions(keys, scopes) if len(keys) <= _MAX_CACHED_NAMES else _describe_conventions(keys, scopes)
+    shapes = frozenset([find_shape(span.attributes) for span in spans])
+    scopes = frozenset([span.scope for span in spans])
+    return _recall_conventions(shapes, scopes) if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions(shapes, scopes)
 
 
-def _describe_conventions(keys: frozenset[str], scopes: frozenset[str]) -> str:
+def _describe_conventions(shapes: frozenset[Shape], scopes: frozenset[str]) -> str:
+    keys = frozenset(key for shape in shapes for key in shape.keys)
     found = [convention.name for convention in vocabulary.CONVENTIONS if uses_convention(convention, keys, scopes)]
     specific = [name for name in found if name != "OpenTelemetry GenAI"] or found
     return f"otlp ({', '.join(specific)})" if specific else "otlp"

@@ -62,6 +62,10 @@ class JoinedCalls(msgspec.Struct, frozen=True):
 def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) -> JoinedCalls:
     """Return every call once, and the results of calls that are missing."""
     requested = find_requested_calls(exchanges)
+    if not requested and not any(
+        message.results for exchange in exchanges for message in (*(exchange.inputs or ()), *(exchange.outputs or ()))
+    ):
+        return JoinedCalls(_place_executed(exchanges, executed), 0, [], False)
     pairs = _pair([call for _, call in requested], executed)
     executed = _pair_handoffs(requested, exchanges, executed, pairs)
     results = Results(exchanges, (call for _, call in requested))
@@ -76,13 +80,17 @@ def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) 
     alone = [entry for place, entry in enumerate(executed) if place not in taken]
     strays = results.list_strays([entry.call for entry in executed], [entry.call for entry in alone])
     if alone:
-        starts = [exchange.span.start_ns for exchange in exchanges]
-        found += [
-            ObservedCall(entry.call, entry.holder, entry.start_ns, bisect_right(starts, entry.start_ns) - 1, True, True) for entry in alone
-        ]
         # After everything that was requested before it began; the order of requests stays.
-        found.sort(key=lambda entry: (entry.exchange, entry.start_ns))
+        found = sorted((*found, *_place_executed(exchanges, alone)), key=lambda entry: (entry.exchange, entry.start_ns))
     return JoinedCalls(found, len(requested), strays, results.has_stray_error())
+
+
+def _place_executed(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) -> list[ObservedCall]:
+    """Return tools that no recorded answer requested as calls, each after the last request before it."""
+    starts = [exchange.span.start_ns for exchange in exchanges]
+    return [
+        ObservedCall(entry.call, entry.holder, entry.start_ns, bisect_right(starts, entry.start_ns) - 1, True, True) for entry in executed
+    ]
 
 
 def _pair_handoffs(

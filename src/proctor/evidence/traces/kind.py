@@ -44,8 +44,10 @@ class KindRule(Protocol):
 def find_kind(span: KindRule, shape: Shape | None = None) -> str | None:
     """Return `tool`, `agent`, `model` or another kind, `unknown` for a word that is not known, or None if nothing names the kind."""
     attributes, name = span.attributes, span.name
+    if not attributes:
+        return "tool" if _TOOL_SPAN.match(name) else None
     shape = shape or find_shape(attributes)
-    if name in _HAYSTACK_KINDS and attributes:
+    if name in _HAYSTACK_KINDS:
         return _HAYSTACK_KINDS[name]
     if shape.names["kind"]:
         kind = _read_kind(attributes, shape.names["kind"])

@@ -38,35 +38,32 @@ def _find_stops(finish: frozenset[str]) -> frozenset[str | None]:
 class Step:
     """One span, read as a request to a model if it is one."""
 
-    __slots__ = ("_hearings", "choices", "finish", "inputs", "is_whole", "kind", "outputs", "shape", "span", "unrecognised")
+    # Defaults of the class: most spans are no requests, and most requests have few of these.
+    inputs: list[Message] | None = None
+    """The messages that a model received; None if they were not captured."""
+    outputs: list[Message] | None = None
+    """The messages that the model returned."""
+    calls: Sequence[ToolCall] = ()
+    """The calls that the model requested."""
+    text: str | None = None
+    """The output of the model as one text."""
+    finish = _NO_REASON
+    """Why the model stopped, in lower case."""
+    choices = 1
+    """How many answers the model was asked for, or returned."""
+    is_whole = False
+    """Whether the answer is there as the provider returned it."""
+    unrecognised: Sequence[str] = ()
 
     def __init__(self, span: Span, hearings: Hearings) -> None:
         self.span = span
         self.shape = find_shape(span.attributes)
         self.kind = find_kind(span, self.shape)
-        self.inputs: list[Message] | None = None
-        """The messages that a model received; None if they were not captured."""
-        self.outputs: list[Message] | None = None
-        """The messages that the model returned."""
-        self.finish = _NO_REASON
-        """Why the model stopped, in lower case."""
-        self.choices = 1
-        """How many answers the model was asked for, or returned."""
-        self.is_whole = False
-        """Whether the answer is there as the provider returned it."""
-        self.unrecognised: Sequence[str] = ()
         if self.kind == "model":
             self._hearings = hearings
             self._read_exchange()
-
-    @property
-    def calls(self) -> list[ToolCall]:
-        """The calls that the model requested."""
-        return [call for message in self.outputs for call in message.calls] if self.outputs else []
-
-    def join_text(self) -> str | None:
-        """Return the output of the model as one text."""
-        return join_last_text(self.outputs) if self.outputs else None
+            if self.outputs:
+                self.calls, self.text = list_calls(self.outputs), join_last_text(self.outputs)
 
     def stopped_for_tools(self) -> bool:
         """Return whether the model stopped to call tools."""
@@ -101,7 +98,7 @@ class Step:
             return False
         if self.calls:
             return True
-        return not self.stopped_for_tools() if self.join_text() else self._excludes_tools()
+        return not self.stopped_for_tools() if self.text else self._excludes_tools()
 
     def _excludes_tools(self) -> bool:
         if not self.finish or not self.finish <= _FINAL:
@@ -219,7 +216,7 @@ class Step:
         # A list of blocks or items: calls that the provider itself ran would be among them.
         self.is_whole = any(isinstance(raw.get(key), list) for key in ("content", "output"))
         # Instrumentations lose calls when they translate an answer, and never invent them.
-        if self.outputs is None or sum(len(message.calls) for message in heard.messages) > len(self.calls):
+        if self.outputs is None or len(list_calls(heard.messages)) > len(list_calls(self.outputs)):
             self.outputs = heard.messages
 
     def _read_text_and_calls(self) -> None:
@@ -259,6 +256,11 @@ class Step:
             outputs.insert(0, messages.pop())
         self.inputs = messages if self.inputs is None else self.inputs
         self.outputs = self.outputs if self.outputs is not None else outputs or None
+
+
+def list_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """Return the calls in messages."""
+    return [call for message in messages for call in message.calls]
 
 
 def _count_requested_choices(step: Step) -> int:

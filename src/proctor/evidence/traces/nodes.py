@@ -37,7 +37,7 @@ def _build_node(tree: SpanTree, span: Span, calls: tuple[ToolCall, ...]) -> Node
     own = bool(step.shape.names["n8n"])
     output = decode_container(span.attributes.get(vocabulary.N8N_OUTPUT)) if vocabulary.N8N_OUTPUT in span.attributes else None
     if output is None and span.attributes:
-        output = build_node_output(tree, span, step.join_text())
+        output = build_node_output(tree, span, step.text)
     status = text_or_none(span.attributes.get(vocabulary.N8N_STATUS)) if own else None
     return Node(
         name=name_of_span(span, kind),

@@ -8,14 +8,15 @@ content is within the time of one with content.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.message_vocabulary import HOSTED
-from proctor.evidence.traces.model_span import Step, find_response_id, has_schema, join_last_text, list_offered_tools
+from proctor.evidence.traces.model_span import Step, find_response_id, has_schema, list_offered_tools
 from proctor.evidence.traces.tree import SpanTree
-from proctor.model.evidence import ToolCall, Usage
+from proctor.model.evidence import Usage
 
 MAX_PARALLEL = 32
 """How many calls of one tool, or requests, may run at once and still be recognised if two instrumentations record each of them."""
@@ -26,43 +27,33 @@ _MODEL = frozenset(("model",))
 class Exchange:
     """One request to a model and its answer, recorded by one or more spans."""
 
-    __slots__ = ("nested", "steps")
+    __slots__ = ("calls", "inputs", "nested", "outputs", "span", "steps", "text")
 
     def __init__(self, step: Step, *, nested: bool) -> None:
         self.steps = [step]
+        self.span = step.span
+        """The outermost span of it."""
         self.nested = nested
         """Whether it happened inside a tool: another agent's conversation."""
-
-    @property
-    def span(self) -> Span:
-        """The outermost span of it."""
-        return self.steps[0].span
-
-    @property
-    def inputs(self) -> list[Message] | None:
+        self.inputs = step.inputs
         """The messages that the model received, from the span that records most of them."""
-        if len(self.steps) == 1:
-            return self.steps[0].inputs
-        return max((step.inputs for step in self.steps if step.inputs is not None), key=_count_content, default=None)
-
-    @property
-    def outputs(self) -> list[Message] | None:
+        self.outputs = step.outputs
         """The messages that the model returned, from the span that records most."""
-        if len(self.steps) == 1:
-            return self.steps[0].outputs
+        self.calls = step.calls
+        """The calls that the model requested."""
+        self.text = step.text
+        """The model's text for the user."""
+
+    def add(self, steps: Iterable[Step]) -> None:
+        """Add spans of the same request."""
+        self.steps.extend(steps)
+        self.inputs = max((step.inputs for step in self.steps if step.inputs is not None), key=_count_content, default=None)
         known = [step for step in self.steps if step.outputs is not None]
         # Calls before text: a record without calls may have lost them, and one with calls has not invented them.
-        best = next((step for step in known if step.calls), None) or next((step for step in known if step.join_text()), None)
-        return (best or known[0]).outputs if known else None
-
-    def list_calls(self) -> list[ToolCall]:
-        """Return the calls that the model requested."""
-        outputs = self.outputs
-        return [call for message in outputs for call in message.calls] if outputs else []
-
-    def join_text(self) -> str | None:
-        """Return the model's text for the user."""
-        return join_last_text(self.outputs or ())
+        best = next((step for step in known if step.calls), None) or next((step for step in known if step.text), None)
+        best = best or next(iter(known), None)
+        if best is not None:
+            self.outputs, self.calls, self.text = best.outputs, best.calls, best.text
 
     def list_questions(self) -> list[str]:
         """Return the texts of users in the messages that the model received, oldest first."""
@@ -86,7 +77,11 @@ class Exchange:
 
     def explain_cut(self) -> str | None:
         """Explain why the answer is incomplete, or return None if the model finished."""
-        return next((why for step in self.steps if (why := step.explain_cut()) is not None), None)
+        for step in self.steps if self.outputs else ():
+            why = step.explain_cut()
+            if why is not None:
+                return why
+        return None
 
     def breaks_off(self) -> bool:
         """Return whether the answer ended before the model finished."""
@@ -103,16 +98,17 @@ class Exchange:
 
     def knows_own_calls(self) -> bool:
         """Return whether it is known which tools of the application the model requested."""
-        if any(step.unrecognised or step.span.scope in vocabulary.DROPS_CALLS or step.loses_calls() for step in self.steps):
-            return False
+        for step in self.steps:
+            if step.unrecognised or step.span.scope in vocabulary.DROPS_CALLS or step.loses_calls():
+                return False
         # Calls that were recorded are known, unless their instrumentation is one that loses some.
-        if self.list_calls():
+        if self.calls:
             return True
         return not self.stopped_for_tools() and any(step.knows_calls() for step in self.steps)
 
     def has_content(self) -> bool:
         """Return whether the request records more than the name of a model: some frameworks write a span for preparing one."""
-        return any(step.inputs is not None or step.outputs is not None or step.finish for step in self.steps)
+        return self.inputs is not None or self.outputs is not None or any(step.finish for step in self.steps)
 
     def stopped_for_tools(self) -> bool:
         """Return whether the finish reason is a request for tools."""
@@ -120,7 +116,11 @@ class Exchange:
 
     def find_usage(self, tree: SpanTree) -> Usage | None:
         """Return the tokens of the request once, from the span nearest to the provider."""
-        return next((found for step in reversed(self.steps) if (found := tree.find_usage(step.span)) is not None), None)
+        for step in reversed(self.steps):
+            usage = tree.find_usage(step.span)
+            if usage is not None:
+                return usage
+        return None
 
     def list_messages_of_turn(self) -> list[Message]:
         """Return the messages that the model received after the last text of a user."""
@@ -142,7 +142,7 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
     for span in tree.list_kind("model"):
         step = tree.steps[span.id]
         # Spans of one request nest: framework, SDK, HTTP client. The outermost represents all of them.
-        *_, top = (span, *tree.iterate_above(span, _MODEL))
+        *_, top = (span, *tree.iterate_above(span, _MODEL)) if tree.find_nearest(span, _MODEL) is not None else (span,)
         response = find_response_id(step)
         same = of_span.get(top.id) or (by_response.get(response) if response else None)
         # Nesting is proof enough; the id of an answer alone is compared with times and contents.
@@ -155,7 +155,7 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
             same = Exchange(step, nested=tree.find_nearest(span, _TOOL) is not None)
             found.append(same)
         else:
-            same.steps.append(step)
+            same.add([step])
         of_span[top.id] = same
         if response:
             by_response[response] = same
@@ -185,7 +185,7 @@ def _merge_echoes(exchanges: list[Exchange]) -> list[Exchange]:
         # Only the latest few: a request cannot be inside one that ended long before, and traces can have thousands.
         around = next((other for other in reversed(recent) if is_within(exchange.span, other.span)), None) if silent else None
         if around is not None:
-            around.steps.extend(exchange.steps)
+            around.add(exchange.steps)
             continue
         found.append(exchange)
         if not silent:

@@ -33,7 +33,7 @@ def find_requested_calls(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolC
         for call in (call for message in exchange.list_messages_of_turn() for call in message.calls):
             if not collector.recognise_repeat(call, repeated):
                 repeated.places.add(collector.add(number if is_new else number - 1, call))
-        for call in exchange.list_calls():
+        for call in exchange.calls:
             if not collector.recognise_answer(number, call, repeated):
                 repeated.places.add(collector.add(number, call, answered=True))
     return collector.found

@@ -108,6 +108,7 @@ class Shape:
     """The known attributes of a span by what they are, each tuple in the order of the vocabulary."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
+        self.keys = keys
         found: dict[str, list[tuple[int, str]]] = {}
         for key in keys:
             for table, rank in _INDEX.get(key, ()):
@@ -127,6 +128,7 @@ class Shape:
         """Attributes that are one letter away from one that is read, and the parts which that carries."""
         self.work = NOT_UNDERSTOOD if NOT_UNDERSTOOD in keys else next((key for key in keys if is_work(key)), None)
         """The first attribute that describes the work of an agent."""
+        self.is_recognised = not self.unrecognised and not self.near_misses
         self.passes_arguments = any(key.rpartition(".")[2] in _PASSED for key in keys)
         self.has_content = "output.value" in keys or self.indexed_input or self.indexed_output or any(map(self.names.get, _MESSAGES))
 

@@ -16,6 +16,7 @@ from proctor.evidence.values.access import dict_or_empty, find_first, list_of
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Usage
 
+_COUNTED = ("input_tokens", "output_tokens", "total_tokens")
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 
 
@@ -23,11 +24,10 @@ def read_span_usage(span: Span, shape: Shape) -> Usage | None:
     """Return the tokens that a span itself reports."""
     attributes, names = span.attributes, shape.names
     if shape.counts:
-        tables = (names["input_tokens"], names["output_tokens"], names["total_tokens"])
-        counts = [find_count(attributes, table, read_count) if table else None for table in tables]
+        inputs, outputs, total = (find_count(attributes, names[table], read_count) for table in _COUNTED)
         # A name without a usable number reports nothing; the tokens may be there in another form.
-        if counts != [None, None, None]:
-            found = Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])
+        if inputs is not None or outputs is not None or total is not None:
+            found = Usage(input_tokens=inputs, output_tokens=outputs, total_tokens=total)
             if not names["cached_tokens"] and not names["cache_write_tokens"]:
                 return found
             cached = find_count(attributes, names["cached_tokens"], read_count)

@@ -45,6 +45,8 @@ _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
 _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
 """What instrumentations write if a value could not, or must not, be recorded."""
 _MESSAGE_MARKS = frozenset(("tool_call_id", "status", "type", "additional_kwargs"))
+_WRAPPERS = split_words("data response kwargs output outputs tool_output raw_output blocks error content")
+_STRUCTURED = ("[", "{", '"', "<")
 _TOOL = frozenset(("tool",))
 _ACTORS = frozenset(("tool", "model", "agent"))
 
@@ -149,7 +151,7 @@ def read_tool_call(step: Step, node: str | None) -> ToolCall:
         error_kind=kind if error is not None else None,
         duration_ms=find_duration_ms(span),
         node=node,
-        server=text_or_none(find_value(attributes, names["tool_server"])),
+        server=text_or_none(find_value(attributes, names["tool_server"])) if names["tool_server"] else None,
         id=text_or_none(find_value(attributes, names["tool_call_id"]) or message.get("tool_call_id")),
     )
 
@@ -272,7 +274,9 @@ def _unwrap_result(value: Json) -> tuple[Json, str | None]:
         inner, _ = _read(value[1], value[1]["content"])
         return inner, None if value[0] else as_text(inner) or "the call failed"
     if not isinstance(value, dict):
-        return read_result({"content": value}).value, None
+        return (value if isinstance(value, str) and value[:1] not in _STRUCTURED else read_result({"content": value}).value), None
+    if _WRAPPERS.isdisjoint(value):
+        return value, None
     if isinstance(value.get("data"), dict) and value.get("type") == "tool":
         return _unwrap_result(value["data"])
     if "response" in value and {"id", "name", "response", "will_continue", "scheduling", "parts"}.issuperset(value):

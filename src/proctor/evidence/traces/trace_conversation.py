@@ -27,13 +27,13 @@ from proctor.model.show import show
 def find_entries(tree: SpanTree) -> list[Span]:
     """Return the outermost spans with the agent's input or output, one for each time it was called."""
     found: list[Span] = []
-    inside = tree.list_ids_below(span for span in tree.list_kind("tool"))
+    inside = tree.list_ids_below(tree.list_kind("tool"))
     covered: set[str] = set()
     # The input of an agent is nearest to the user's text; a workflow around agents comes next, mere steps last.
     groups = (("agent",), ("workflow",), ("chain", "task", "step", "unknown"))
     # First those with an input; if there are none, those with an output.
     for is_input in (True, False):
-        for kinds in groups:
+        for kinds in groups if tree.has_kind(("agent", "workflow", "chain", "task", "step", "unknown")) else ():
             for span in tree.list_kind(*kinds):
                 if span.id in inside or span.id in covered:
                     continue
@@ -101,7 +101,7 @@ def find_answer(
     inner = _find_last_text(talk)
     giving = next((span for span in reversed(entries) if (text := tree.find_output_text(span)) is not None and text.strip()), None)
     outer = tree.find_output_text(giving) if giving is not None else None
-    if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].list_calls()):
+    if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].calls):
         if talk[-1].asks_application() and not root_first:
             unknowns.mark("answer", "the last answer of a model in the trace requests a tool, and no answer after it is recorded")
         return inner, _parse(inner, {"text": inner})
@@ -144,7 +144,7 @@ def _find_last_text(talk: Sequence[Exchange]) -> str | None:
             if not exchange.has_content():
                 continue
             return None
-        text = exchange.join_text()
+        text = exchange.text
         if text and text.strip():
             return text
     return None
@@ -238,12 +238,12 @@ def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
 
     A guardrail, or an agent that takes over, gets instructions from the framework that look like a user's text.
     """
-    hosted = any(message.results for message in before.outputs or ()) or any(call.server for call in before.list_calls())
-    if not before.list_calls() or hosted or before.hides_hosted_tools():
+    hosted = any(message.results for message in before.outputs or ()) or any(call.server for call in before.calls)
+    if not before.calls or hosted or before.hides_hosted_tools():
         return False  # Hosted tools end with the answer.
     # A span may record several requests, and the results between them.
     answered = {result.id for message in before.inputs or () for result in message.results}
-    if all(call.id in answered for call in before.list_calls()):
+    if all(call.id in answered for call in before.calls):
         return False
     given = exchange.inputs or []
     return not any(message.results for message in given) or not (given[-1].role == "user" and given[-1].text)

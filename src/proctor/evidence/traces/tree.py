@@ -29,7 +29,7 @@ class SpanTree:
 
     def __init__(self, spans: Sequence[Span]) -> None:
         # Log records may refer to spans that were sampled away; they have no place in the tree.
-        spans = [span for span in spans if not span.events or not is_event_only(span)]
+        spans = [span for span in spans if not (span.events and is_event_only(span))]
         known = {span.id for span in spans}
         spans = [span for span in spans if span.parent_id is not None or span.attributes.get("output.value") != _PLACEHOLDER] or spans
         self.spans = sorted(spans, key=_get_start) if all(map(_get_start, spans)) else spans
@@ -50,8 +50,8 @@ class SpanTree:
             if self.steps[span.id].kind is None and self._is_written_by_hand(span):
                 self.steps[span.id].kind = "agent"
         self._by_kind: dict[str | None, list[Span]] = {}
-        for span in self.spans:
-            self._by_kind.setdefault(self.steps[span.id].kind, []).append(span)
+        for step in self.steps.values():
+            self._by_kind.setdefault(step.kind, []).append(step.span)
         self._inputs: dict[str, str | None] = {}
         self._outputs: dict[str, tuple[str | None, bool]] = {}
         self._usages: dict[str, Usage | None] = {}

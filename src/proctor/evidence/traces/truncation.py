@@ -43,9 +43,8 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
     texts: list[tuple[Span, str, str]] = []
     for span in spans:
         for attributes in (span.attributes, *[event.attributes for event in span.events]) if span.events else (span.attributes,):
-            for key, value in attributes.items():
-                if type(value) is not str or len(value) < _SHORTEST_LIMIT:
-                    continue
+            long = [(key, value) for key, value in attributes.items() if type(value) is str and len(value) >= _SHORTEST_LIMIT]
+            for key, value in long:
                 if value.startswith(_BEGINNINGS) and _breaks_off(value):
                     found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
                     broken = max(broken, len(value))

@@ -54,10 +54,8 @@ def mark_spans(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
         unreadable = find_unreadable(step)
         if unreadable is not None:
             unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {show(span.name)} cannot be read")
-        for key, parts in shape.near_misses:
-            unknowns.mark_unrecognised(parts, f"{show(key)} of the span {show(span.name)} is not read; is it misspelt?")
-        for key in shape.unrecognised:
-            check_field(key, span.attributes[key], f"the span {show(span.name)}", unknowns, listed=listed, has_answer=True)
+        if not shape.is_recognised:
+            _mark_attributes(step, listed, unknowns)
         if kind == "tool":
             if not is_named_tool(step):
                 unknowns.mark("tool_calls", f"the span {show(span.name)} is a tool without a name")
@@ -67,6 +65,14 @@ def mark_spans(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
             _mark_kind(tree, step, unknowns)
         if span.events:
             _mark_events(step, unknowns)
+
+
+def _mark_attributes(step: Step, listed: set[str], unknowns: Unknowns) -> None:
+    name = show(step.span.name)
+    for key, parts in step.shape.near_misses:
+        unknowns.mark_unrecognised(parts, f"{show(key)} of the span {name} is not read; is it misspelt?")
+    for key in step.shape.unrecognised:
+        check_field(key, step.span.attributes[key], f"the span {name}", unknowns, listed=listed, has_answer=True)
 
 
 def find_unreadable(step: Step) -> str | None:
@@ -197,7 +203,7 @@ def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknow
             last = orphan
             break
         # A loop does not end with a request for tools: their results went to a request that is missing.
-        if any(exchange is exchanges[-1] and (exchange.list_calls() or exchange.stopped_for_tools()) for exchange in requests):
+        if any(exchange is exchanges[-1] and (exchange.calls or exchange.stopped_for_tools()) for exchange in requests):
             last = orphan
     if last is not None:
         why = f"the parent of the span {show(last.name)} is missing from the trace, so other spans may be missing, too"
@@ -311,7 +317,7 @@ def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[Ob
     if blind:
         if any(exchange.stopped_for_tools() for exchange in blind) and not calls:
             unknowns.mark("tool_calls", "a model stopped to call tools, and neither its answer nor spans of tools are in the trace")
-        how = "wholly captured" if any(exchange.list_calls() for exchange in blind) else "captured"
+        how = "wholly captured" if any(exchange.calls for exchange in blind) else "captured"
         why = f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not {how}"
         unknowns.mark_unrecognised(("tool_calls",), why)
         return

@@ -34,6 +34,8 @@ def find_input_text(span: Span, shape: Shape, hearings: Hearings) -> str | None:
     """Return the input of a span as text: the last text of a user in it."""
     heard = _read_event_messages(span, is_output=False) if span.events else None
     if heard is None:
+        heard = _read_only_messages(span, shape.names["input_value"], "user", hearings)
+    if heard is None:
         value, written = find_decoded(span.attributes, shape.names["input_value"])
         if value is None:
             return None
@@ -49,8 +51,10 @@ def find_input_text(span: Span, shape: Shape, hearings: Hearings) -> str | None:
 
 def read_output(span: Span, shape: Shape, hearings: Hearings) -> tuple[str | None, bool]:
     """Return the output of a span as text, and whether text or messages are all that it returned."""
-    value, written = decode_output(span.attributes, shape)
-    messages = _read_messages(value, written, "assistant", hearings) if value is not None else None
+    messages = _read_only_messages(span, shape.names["output_value"], "assistant", hearings)
+    value, written = decode_output(span.attributes, shape) if messages is None else (messages, None)
+    if messages is None and value is not None:
+        messages = _read_messages(value, written, "assistant", hearings)
     is_text = value is None or isinstance(value, str) or messages is not None
     text = find_value(span.attributes, shape.names["output_text"])
     if isinstance(text, str) and text:
@@ -80,6 +84,15 @@ def _read_event_messages(span: Span, *, is_output: bool) -> Heard | None:
             content = decode_container(find_first(event.attributes, "content", "body", "message"))
             heard.read({"role": "user", "content": content} if isinstance(content, (str, list)) else content, "user")
     return heard if heard.messages else None
+
+
+def _read_only_messages(span: Span, keys: tuple[str, ...], role: Role, hearings: Hearings) -> Heard | None:
+    """Return the messages of the first attribute if it contains nothing else, without decoding it twice."""
+    written = span.attributes[keys[0]] if keys and keys[0] in vocabulary.ONLY_MESSAGES else None
+    if not isinstance(written, str) or written[:1] != "[":
+        return None
+    heard = hearings.read(written, role)
+    return heard if any(message.text or message.calls for message in heard.messages) else None
 
 
 def _read_messages(value: Json, written: Json, role: Role, hearings: Hearings) -> Heard | None:
