@@ -12,6 +12,7 @@ import re
 import msgspec
 
 from proctor.errors import EvidenceError
+from proctor.evidence.traces.vocabulary import GENAI_PREFIXES
 from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.values.access import (
     dict_or_empty,
@@ -29,6 +30,7 @@ from proctor.model.evidence import Json
 from proctor.model.numbers import read_digits
 from proctor.model.show import show
 
+_ATTRIBUTES = (*GENAI_PREFIXES, "n8n.")
 _VALUE_DEPTH = 64
 """Levels of OTLP's typed values, which are read by recursion."""
 NOT_UNDERSTOOD = "proctor.not_understood"
@@ -56,7 +58,7 @@ _VALUE_KINDS: dict[str, tuple[type, ...]] = {
     "doubleValue": (float, int),
     "bytesValue": (str,),
 }
-_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
 _DECIMAL = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?|NaN|-?Infinity")
 _HEXADECIMAL = re.compile("[0-9A-Fa-f]{16}(?:[0-9A-Fa-f]{16})?")
 _CLIENT = (3, "3", "SPAN_KIND_CLIENT")
@@ -170,6 +172,8 @@ def _find_lost_field(entry: dict[str, Json], status: dict[str, Json]) -> str | N
         if not isinstance(entry.get(key, 0), int) and not (isinstance(entry[key], str) and _WHOLE.fullmatch(entry[key])):
             return key
     code = status.get("code")
+    if code is None and any(read_status(value) == "failed" for key, value in status.items() if key != "message"):
+        return "status.code"
     if find_near_field(status, _STATUS_KEYS) is not None or (code is not None and read_status(code) is None):
         return "status.code"
     for event in list_of(entry.get("events")):
@@ -182,22 +186,32 @@ def _find_lost_field(entry: dict[str, Json], status: dict[str, Json]) -> str | N
 
 
 def find_near_field(entry: dict[str, Json], known: frozenset[str]) -> str | None:
-    """Return the first field that is nearly a known one, or that lists attributes under another name."""
+    """Return the first field that is nearly a known one, or that has attributes or a failure under another name."""
     if known.issuperset(entry):
         return None
     for key, value in entry.items():
-        if key not in known and (
-            is_misspelt(key, known) or (isinstance(value, list) and value and all(_is_listed_attribute(member) for member in value))
-        ):
+        if key not in known and (is_misspelt(key, known) or _holds_attributes(value) or _reports_failure(value)):
             return key
     return None
+
+
+def _holds_attributes(value: Json) -> bool:
+    """Return whether a value has attributes of spans inside, as OTLP lists them or as an object."""
+    entry = value[0] if isinstance(value, list) and value else value
+    if not isinstance(entry, dict):
+        return False
+    return {"key", "value"} <= entry.keys() or "attributes" in entry or any(key.startswith(_ATTRIBUTES) for key in entry)
+
+
+def _reports_failure(value: Json) -> bool:
+    return isinstance(value, dict) and read_status(value.get("code")) == "failed"
 
 
 def read_attributes(value: Json) -> dict[str, Json]:
     """Return attributes as an object, from an object or from OTLP's list of keys and typed values."""
     if isinstance(value, dict):
         for key, member in value.items():
-            if isinstance(member, (list, dict)) and _is_listed_attribute(member[0] if isinstance(member, list) and member else member):
+            if isinstance(member, (list, dict)) and _holds_attributes(member):
                 return {**value, NOT_UNDERSTOOD: key}  # Attributes as OTLP lists them, in place of one attribute.
         return value
     found: dict[str, Json] = {}
@@ -215,10 +229,6 @@ def read_attributes(value: Json) -> dict[str, Json]:
         else:
             found[NOT_UNDERSTOOD] = "an attribute without a key"
     return found
-
-
-def _is_listed_attribute(value: Json) -> bool:
-    return isinstance(value, dict) and {"key", "value"} <= value.keys()
 
 
 def read_nanoseconds(value: Json) -> int:

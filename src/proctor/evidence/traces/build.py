@@ -22,7 +22,7 @@ from proctor.evidence.traces.model_span import find_duration_ms
 from proctor.evidence.traces.nodes import build_nodes, find_workflow_answer
 from proctor.evidence.traces.request import Exchange, find_exchanges
 from proctor.evidence.traces.shape import Shape, find_shape, uses_convention
-from proctor.evidence.traces.tool_span import find_output_tools, find_tools
+from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
 from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import find_losses, without_broken
@@ -115,12 +115,13 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
 def _complete_calls(tree: SpanTree, calls: Sequence[ObservedCall], canonical: bool) -> list[ObservedCall]:
     """Return the calls with their nodes, without those that only return the answer; a listed output tool that ran is a real call."""
     outputs, listed = find_output_tools(tree)
+    hidden = {find_tool_name(step) for step in tree.steps.values() if step.shape.names["tool_arguments"]} if canonical else ()
     found: list[ObservedCall] = []
     for entry in calls:
         call = entry.call
         if call.name in outputs or (not entry.executed and call.name in listed):
             continue
-        if canonical and call.arguments is None:
+        if canonical and call.arguments is None and call.name not in hidden:
             call = msgspec.structs.replace(call, arguments={})  # Canonical spans without arguments passed none.
         if call.node is None and entry.holder in tree.steps:
             step = tree.steps[entry.holder]

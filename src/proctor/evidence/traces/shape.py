@@ -120,6 +120,7 @@ class Shape:
         self.tool_marks = tuple(key for key in keys if key in vocabulary.TOOL_MARKS)
         self.has_model_mark = not vocabulary.MODEL_MARKS.isdisjoint(keys)
         self.has_agent_mark = not _SPEAKING.isdisjoint(keys)
+        self.only_messages = tuple(key for key in keys if key in vocabulary.ONLY_MESSAGES)
         self.texts = tuple(key for key in keys if key in _TEXTS)
         self.counts = tuple(key for key in keys if key in _COUNTS)
         self.unrecognised = tuple(key for key in keys if not is_recognised(key))

@@ -38,6 +38,7 @@ _EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage", "nodes", "turns
 _INSIDE = frozenset(("model", "tool"))
 _WORKING = frozenset(("model", "tool", "agent"))
 _AROUND = ("agent", "workflow", "chain", "task")
+_AGENT, _STEPS = frozenset(("agent",)), frozenset(_AROUND)
 _ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
 """DSPy's word for no further tool."""
 _OF_CALLS = re.compile(r"tool|function|handoff|invo[ck]|\baction", re.IGNORECASE)
@@ -56,6 +57,8 @@ def mark_spans(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
             unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {show(span.name)} cannot be read")
         if not shape.is_recognised:
             _mark_attributes(step, listed, unknowns)
+        if shape.only_messages and kind != "model":
+            _mark_step_messages(tree, step, unknowns)
         if kind == "tool":
             if not is_named_tool(step):
                 unknowns.mark("tool_calls", f"the span {show(span.name)} is a tool without a name")
@@ -93,11 +96,12 @@ def find_unreadable(step: Step) -> str | None:
 
 
 def _mark_kind(tree: SpanTree, step: Step, unknowns: Unknowns) -> None:
-    """Apply rule a to a span whose kind is not recognised; spans inside a request to a model are no acts of the agent."""
+    """Apply rule a to a span whose kind is not recognised."""
     span, shape = step.span, step.shape
-    if shape.work is None or tree.find_nearest(span, frozenset(("model",))) is not None:
-        return
     word = describe_kind(span)
+    # A span without a kind inside a request to a model is no act of the agent.
+    if shape.work is None or (word is None and tree.find_nearest(span, frozenset(("model",))) is not None):
+        return
     shown = f"the span {show(span.name)} has an unrecognised kind ({word})" if word else f"the span {show(span.name)} has no kind"
     named = [str(span.attributes[key]) for key in shape.names["kind"]]
     if shape.passes_arguments or any(is_misspelt(name.lower(), vocabulary.KINDS) for name in named):
@@ -106,6 +110,21 @@ def _mark_kind(tree: SpanTree, step: Step, unknowns: Unknowns) -> None:
         mark_kind(None, name, f"the span {show(span.name)}", unknowns, speaks=None)
     if tree.find_nearest(span, _INSIDE) is None and tree.find_output_text(span) is not None:
         unknowns.mark_unrecognised(_ANSWER, f"{shown} and contains text")
+
+
+def _mark_step_messages(tree: SpanTree, step: Step, unknowns: Unknowns) -> None:
+    """Mark what unrecognised parts of the messages of an agent, or of a step around it, may hold."""
+    for key in step.shape.only_messages:
+        value = step.span.attributes[key]
+        heard = tree.hearings.read_messages(value, "assistant" if "output" in key else "user") if value is not None else None
+        what = next(iter(heard.strange), None) if heard is not None else None
+        # A span without a kind may be a request to a model.
+        is_request = not step.shape.names["kind"]
+        if what is None and is_request and heard is not None and any(message.calls for message in heard.messages):
+            what = "a call"
+        if what is not None:
+            why = f"{what} in the span {show(step.span.name)} is not recognised"
+            unknowns.mark_unrecognised(("tool_calls", *_ANSWER) if is_request else _ANSWER, why)
 
 
 def _mark_events(step: Step, unknowns: Unknowns) -> None:
@@ -328,7 +347,7 @@ def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[Ob
     if exchanges:
         _mark_remote_agents(tree, unknowns)
     # n8n writes a span for each node that ran, tools included.
-    elif not _is_written_by_hand(tree) and not (
+    elif not _covers_tools(tree) and not (
         not tree.has_kind((*_AROUND, "tool")) and any(vocabulary.N8N_TYPE in span.attributes for span in tree.spans)
     ):
         around = tree.has_kind((*_AROUND, "tool"))
@@ -336,10 +355,14 @@ def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[Ob
         unknowns.mark_unrecognised(("tool_calls",), f"{why}; declare tool_calls complete if every tool call has a span")
 
 
-def _is_written_by_hand(tree: SpanTree) -> bool:
-    """Return whether an agent span has the tool spans of a trace without model spans below it."""
+def _covers_tools(tree: SpanTree) -> bool:
+    """Return whether the tool spans of a trace without model spans are below an agent, or below a step of the same instrumentation."""
     tools = tree.list_kind("tool")
-    return bool(tools) and all(tree.find_nearest(span, frozenset(("agent",))) is not None for span in tools)
+    for span in tools:
+        above = tree.find_nearest(span, _STEPS)
+        if above is None or (tree.find_nearest(span, _AGENT) is None and (above.scope != span.scope or not span.scope)):
+            return False
+    return bool(tools)
 
 
 def _mark_remote_agents(tree: SpanTree, unknowns: Unknowns) -> None:
