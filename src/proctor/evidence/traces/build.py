@@ -9,7 +9,7 @@ root.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -18,10 +18,10 @@ from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import ObservedCall, join_calls
 from proctor.evidence.traces.kind import name_of_span
-from proctor.evidence.traces.model_span import find_duration_ms
+from proctor.evidence.traces.model_span import Step, find_duration_ms
 from proctor.evidence.traces.nodes import build_nodes, find_workflow_answer
 from proctor.evidence.traces.request import Exchange, find_exchanges
-from proctor.evidence.traces.shape import Shape, find_shape, uses_convention
+from proctor.evidence.traces.shape import Shape, find_value, uses_convention
 from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
 from proctor.evidence.traces.tree import SpanTree
@@ -88,7 +88,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     turns = find_turns(tree, own, exchanges, calls, entries)
     usage = _sum_usage(tree, exchanges, unknowns)
     root = tree.root
-    account = unknowns.close_account("Mibo spans" if canonical else describe_reader(spans))
+    account = unknowns.close_account("Mibo spans" if canonical else describe_reader([step.shape for step in tree.steps.values()], spans))
     if skips_nodes and tree.kinds - {"tool"}:
         account = msgspec.structs.replace(account, unbuilt=("nodes",))
     return Evidence(
@@ -105,7 +105,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
         # An agent that answered did not break off, whatever its root reports; `mark_ends` marks what is unknown then.
         error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
-        model=next((model for exchange in reversed(own or exchanges) for model in _list_models(exchange)), None),
+        model=next((model for exchange in reversed(own or exchanges) for step in exchange.steps if (model := _find_model(step))), None),
         no_run=None if canonical else _explain_no_run(tree, is_n8n),
         account=account,
         metadata=_read_metadata(root),
@@ -130,10 +130,9 @@ def _complete_calls(tree: SpanTree, calls: Sequence[ObservedCall], canonical: bo
     return found
 
 
-def describe_reader(spans: Sequence[Span]) -> str:
+def describe_reader(shapes: Iterable[Shape], spans: Sequence[Span]) -> str:
     """Return the name of the reader of a trace: OTLP and the conventions found in it."""
-    shapes = frozenset([find_shape(span.attributes) for span in spans])
-    scopes = frozenset([span.scope for span in spans])
+    shapes, scopes = frozenset(shapes), frozenset([span.scope for span in spans])
     return _recall_conventions(shapes, scopes) if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions(shapes, scopes)
 
 
@@ -167,22 +166,17 @@ def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns
                 waiting.extend(tree.children.get(span.id, ()))
         mark_usage(usages, unknowns)
     usage = add_usage(usages)
+    if usage is None:
+        return None
     # With several models it is unknown which tokens are whose.
-    models = tuple(dict.fromkeys(model for exchange in exchanges for model in _list_models(exchange))) if usage is not None else ()
-    return msgspec.structs.replace(usage, models=models) if usage is not None and len(models) > 1 else usage
+    models = dict.fromkeys([model for exchange in exchanges for step in exchange.steps if (model := _find_model(step)) is not None])
+    return msgspec.structs.replace(usage, models=tuple(models)) if len(models) > 1 else usage
 
 
-def _list_models(exchange: Exchange) -> list[str]:
-    """Return the models of a request; MLflow writes every attribute as JSON, so a name may have quotes."""
-    found: list[str] = []
-    for step in exchange.steps:
-        for key in step.shape.names["model_name"]:
-            name = step.span.attributes[key]
-            if name is not None:
-                if isinstance(name, str) and name:
-                    found.append(name.strip('"'))
-                break
-    return found
+def _find_model(step: Step) -> str | None:
+    """Return the model of a request; MLflow writes every attribute as JSON, so a name may have quotes."""
+    name = find_value(step.span.attributes, step.shape.names["model_name"])
+    return name.strip('"') if isinstance(name, str) and name else None
 
 
 def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:

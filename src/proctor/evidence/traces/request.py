@@ -27,9 +27,10 @@ _MODEL = frozenset(("model",))
 class Exchange:
     """One request to a model and its answer, recorded by one or more spans."""
 
-    __slots__ = ("calls", "inputs", "nested", "outputs", "span", "steps", "text")
+    __slots__ = ("_questions", "calls", "inputs", "nested", "outputs", "span", "steps", "text")
 
     def __init__(self, step: Step, *, nested: bool) -> None:
+        self._questions: list[str] | None = None
         self.steps = [step]
         self.span = step.span
         """The outermost span of it."""
@@ -46,6 +47,7 @@ class Exchange:
 
     def add(self, steps: Iterable[Step]) -> None:
         """Add spans of the same request."""
+        self._questions = None
         self.steps.extend(steps)
         self.inputs = max((step.inputs for step in self.steps if step.inputs is not None), key=_count_content, default=None)
         known = [step for step in self.steps if step.outputs is not None]
@@ -57,15 +59,17 @@ class Exchange:
 
     def list_questions(self) -> list[str]:
         """Return the texts of users in the messages that the model received, oldest first."""
-        inputs = self.inputs
-        if not inputs:
-            return []
-        return [message.text for message in inputs if message.role == "user" and message.text and message.text.strip()]
+        if self._questions is None:
+            texts = [message.text for message in self.inputs or () if message.role == "user"]
+            self._questions = [text for text in texts if text and text.strip()]
+        return self._questions
 
     def hides_hosted_tools(self) -> bool:
         """Return whether the provider may have run tools of its own that no span of the request shows."""
         hiding = [step for step in self.steps if step.hides_hosted_tools()]
-        return bool(hiding) and not any(step.is_whole for step in self.steps) and not all(self._shows_offers(step) for step in hiding)
+        if not hiding:
+            return False
+        return not any(step.is_whole for step in self.steps) and not all(self._shows_offers(step) for step in hiding)
 
     def _shows_offers(self, step: Step) -> bool:
         """Return whether the span of a request, or the client's span below it, shows that only the application's tools were offered."""
@@ -104,6 +108,8 @@ class Exchange:
         # Calls that were recorded are known, unless their instrumentation is one that loses some.
         if self.calls:
             return True
+        if len(self.steps) == 1:
+            return self.steps[0].knows_calls()
         return not self.stopped_for_tools() and any(step.knows_calls() for step in self.steps)
 
     def has_content(self) -> bool:

@@ -16,7 +16,6 @@ from proctor.evidence.values.access import dict_or_empty, find_first, list_of
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Usage
 
-_COUNTED = ("input_tokens", "output_tokens", "total_tokens")
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 
 
@@ -24,7 +23,9 @@ def read_span_usage(span: Span, shape: Shape) -> Usage | None:
     """Return the tokens that a span itself reports."""
     attributes, names = span.attributes, shape.names
     if shape.counts:
-        inputs, outputs, total = (find_count(attributes, names[table], read_count) for table in _COUNTED)
+        inputs = find_count(attributes, names["input_tokens"], read_count)
+        outputs = find_count(attributes, names["output_tokens"], read_count)
+        total = find_count(attributes, names["total_tokens"], read_count) if names["total_tokens"] else None
         # A name without a usable number reports nothing; the tokens may be there in another form.
         if inputs is not None or outputs is not None or total is not None:
             found = Usage(input_tokens=inputs, output_tokens=outputs, total_tokens=total)

@@ -41,18 +41,21 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
     ]
     longest, broken = 0, 0
     texts: list[tuple[Span, str, str]] = []
-    for span in spans:
-        for attributes in (span.attributes, *[event.attributes for event in span.events]) if span.events else (span.attributes,):
-            long = [(key, value) for key, value in attributes.items() if type(value) is str and len(value) >= _SHORTEST_LIMIT]
-            for key, value in long:
-                if value.startswith(_BEGINNINGS) and _breaks_off(value):
-                    found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
-                    broken = max(broken, len(value))
-                # Only the longest values can have reached a limit.
-                elif len(value) >= longest:
-                    if len(value) > longest:
-                        longest, texts = len(value), []
-                    texts.append((span, key, value))
+    held = [(span, span.attributes) for span in spans] + [(span, event.attributes) for span in spans for event in span.events]
+    for span, key, value in [
+        (span, key, value)
+        for span, attributes in held
+        for key, value in attributes.items()
+        if type(value) is str and len(value) >= _SHORTEST_LIMIT
+    ]:
+        if value.startswith(_BEGINNINGS) and _breaks_off(value):
+            found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
+            broken = max(broken, len(value))
+        # Only the longest values can have reached a limit.
+        elif len(value) >= longest:
+            if len(value) > longest:
+                longest, texts = len(value), []
+            texts.append((span, key, value))
     # Only the longest values are parsed, as parsing is expensive.
     texts = [entry for entry in texts if not entry[2].startswith(_BEGINNINGS) or decode_embedded(entry[2]) is MISSING]
     if longest == broken or (not broken and _is_limit(longest) and len({value for _, _, value in texts}) > 1):

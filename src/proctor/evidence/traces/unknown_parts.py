@@ -296,8 +296,8 @@ def mark_ends(tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Excha
             unknowns.mark("turns", why)
     # OpenInference marks an agent with the error of a tool, also if the agent continued and answered.
     of_tools = {span.message for span in tree.list_kind("tool") if span.failed and span.message}
-    for span in dict.fromkeys(span.id for span in (*tree.roots, *entries)):
-        _mark_end(tree, tree.steps[span].span, of_tools, unknowns)
+    for span in (*tree.roots, *[entry for entry in entries if entry not in tree.roots]):
+        _mark_end(tree, span, of_tools, unknowns)
 
 
 def _mark_end(tree: SpanTree, span: Span, of_tools: set[str], unknowns: Unknowns) -> None:
@@ -327,12 +327,9 @@ def find_http_status(tree: SpanTree, span: Span) -> int | None:
 
 def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
     """Mark the calls unknown unless the spans show which tools were called."""
-    blind = [
-        exchange
-        for index, exchange in enumerate(exchanges)
-        # A request whose calls are unknown is excused only if the next one repeats its answer.
-        if not exchange.knows_own_calls() and not _is_repeated(exchange, exchanges[index + 1] if index + 1 < len(exchanges) else None)
-    ]
+    unsure = [index for index, exchange in enumerate(exchanges) if not exchange.knows_own_calls()]
+    # A request whose calls are unknown is excused only if the next one repeats its answer.
+    blind = [exchanges[index] for index in unsure if not _is_repeated(exchanges[index], next(iter(exchanges[index + 1 : index + 2]), None))]
     if blind:
         if any(exchange.stopped_for_tools() for exchange in blind) and not calls:
             unknowns.mark("tool_calls", "a model stopped to call tools, and neither its answer nor spans of tools are in the trace")

@@ -176,13 +176,13 @@ def find_known(evidence: Evidence, reader: str = "plain") -> Known:
     account = evidence.account
     if account is None:
         return _share_known(reader, _find_states(evidence))
-    return Known(account.reader or reader, find_part_states(evidence), account.notes, account.ignored)
+    return _share_known(account.reader or reader, _find_states(evidence), account.notes, account.ignored)
 
 
 @functools.lru_cache(maxsize=1024)
-def _share_known(reader: str, states: tuple[PartState, ...]) -> Known:
-    # Nearly all of a million plain records share one account.
-    return Known(reader, dict(zip(PARTS, states, strict=True)))
+def _share_known(reader: str, states: tuple[PartState, ...], notes: tuple[str, ...] = (), ignored: tuple[str, ...] = ()) -> Known:
+    # Nearly all of a million records share one account.
+    return Known(reader, dict(zip(PARTS, states, strict=True)), notes, ignored)
 
 
 def write_known(known: Known) -> dict[str, Json]:

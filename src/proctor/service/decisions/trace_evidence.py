@@ -7,7 +7,7 @@ have a `response_path`, where the text of its answers stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +19,7 @@ from proctor.evidence.otlp.spans import Span, SpanGroup
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.values.json_bytes import exceeds_depth, too_deep_error
 from proctor.evidence.values.text import as_text
+from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.typed import convert_to, make_json_decoder
@@ -45,8 +46,8 @@ def get_response_path(agent: Agent) -> str | None:
     return path if isinstance(path, str) and path else None
 
 
-def read_evidence(pieces: Sequence[bytes], response_path: str | None) -> Evidence:
-    """Return the evidence of one trace. Raises `EvidenceError`, or `StoreError` for damage."""
+def read_evidence(pieces: Sequence[bytes], response_path: str | None, parts: Collection[Part] | None = None) -> Evidence:
+    """Return the evidence of one trace; `parts` are those that are read. Raises `EvidenceError`, or `StoreError` for damage."""
     batches: list[list[SpanGroup]] = []
     document: Json = None
     for data in expand_pieces(pieces):
@@ -54,7 +55,7 @@ def read_evidence(pieces: Sequence[bytes], response_path: str | None) -> Evidenc
             batches.append(decode_groups(data))
         else:
             document = from_json(data)
-    return _read_spans(batches) if batches else _read_body(document, response_path)
+    return _read_spans(batches, parts) if batches else _read_body(document, response_path)
 
 
 def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -82,13 +83,13 @@ def decode_groups(data: bytes) -> list[SpanGroup]:
             raise StoreError(f"stored spans cannot be read: {error}") from error
 
 
-def _read_spans(batches: list[list[SpanGroup]]) -> Evidence:
+def _read_spans(batches: list[list[SpanGroup]], parts: Collection[Part] | None) -> Evidence:
     groups = [group for batch in batches for group in batch]
     if len(groups) == 1:
         spans: list[Span] = _merge_repeated(groups[0].spans)
     else:
         spans = [span for merged in merge_spans(group.spans for group in groups).values() for span in merged]
-    evidence = build_evidence(spans)
+    evidence = build_evidence(spans, parts=parts)
     service = next((name for group in groups if (name := group.resource.get("service.name")) is not None), None)
     if service is not None:
         evidence.metadata.setdefault("service.name", service)
