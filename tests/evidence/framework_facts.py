@@ -64,7 +64,9 @@ def differing(truth: dict[str, Any], evidence: Evidence) -> Iterator[tuple[str, 
 
 def _differing_calls(truth: dict[str, Any], evidence: Evidence) -> Iterator[tuple[str, object, object]]:
     unknown = evidence.account.unknown if evidence.account is not None else {}
-    if truth.get("hidden") and evidence.tool_calls is not None and "tool_calls" not in unknown:
+    # A finish reason that excludes tools, or spans of all tools, are enough: only known calls of a run that made others are wrong.
+    is_known = evidence.tool_calls is not None and "tool_calls" not in unknown
+    if truth.get("hidden") and is_known and bool(evidence.tool_calls) == (truth["scenario"] == "plain"):
         yield "hidden", "tool calls unknown", [call.name for call in evidence.tool_calls]
     if "calls" not in truth:
         return

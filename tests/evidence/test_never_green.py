@@ -25,7 +25,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
 from proctor.evidence.unknowns.unrecognised import list_calls
 from proctor.model.evidence import Evidence
-from tests.evidence.mutants import Free, Mutation, apply, at, describe, mutations
+from tests.evidence.mutants import JSON, Free, Mutation, apply, at, describe, mutations
 from tests.evidence.negative_claims import Claims, claims_against, outcome_of
 from tests.tables import load
 
@@ -114,7 +114,11 @@ SPANS = Free(
     # OTLP's typing of a value is nobody's data, and neither is the wrapping that Traceloop puts around arguments.
     but=(*_TYPED, "**/traceloop.entity.input/<json>", "**/traceloop.entity.input/value/stringValue/<json>"),
     # Arguments may also stand there without the wrapping.
-    own=("**/traceloop.entity.input/<json>/*", "**/traceloop.entity.input/value/stringValue/<json>/*"),
+    # By rule 2 a field renamed to an unrelated word equals a field that is missing and a harmless one: that changes nothing.
+    own=(
+        *("**/traceloop.entity.input/<json>/*", "**/traceloop.entity.input/value/stringValue/<json>/*"),
+        *("**/attributes/*", "**/spans/*/name", "**/spans/*/parent_span_id", "**/spans/*/parentSpanId", "**/events/*/name"),
+    ),
     answer=_GIVEN_BACK,
     texts=("**",),
 )
@@ -340,7 +344,10 @@ def pairs(original: Original) -> Iterator[tuple[Mutation, Mutation]]:
 
 def _makes_another_text(inner: Mutation, outer: Mutation) -> bool:
     """Return whether the first change loses what was written, and the second makes a text of the rest, which an agent may say as well."""
-    return inner[0] == "retype to a number" and outer[0] == "retype to text" and inner[1][: len(outer[1])] == outer[1]
+    if inner[1][: len(outer[1])] != outer[1]:
+        return False
+    is_in_text = inner[1][len(outer[1]) : len(outer[1]) + 1] == (JSON,)
+    return (inner[0] == "retype to a number" and outer[0] == "retype to text") or (is_in_text and outer[0] == "wrap in a list")
 
 
 @each_original

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.evidence.shared.pair_calls import pair_calls
-from proctor.evidence.traces.merge_returned_and_traced import join_tellings
+from proctor.evidence.traces.merge_returned_and_traced import merge_returned_and_traced
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, ToolCall
 from tests.tables import rows
@@ -23,7 +23,7 @@ def build(fields: dict[str, Any], reader: str) -> Evidence:
 @rows("evidence/cases/two_tellings.yaml")
 def test_two_tellings_make_one_evidence(row: dict[str, Any]) -> None:
     expect = row["expect"]
-    seen = join_tellings(build(row["returned"], "callable"), build(row["traced"], "otlp"))
+    seen = merge_returned_and_traced(build(row["returned"], "callable"), build(row["traced"], "otlp"))
     wanted = expect["calls"]
     assert seen.tool_calls == (None if wanted is None else msgspec.convert(wanted, tuple[ToolCall, ...]))
     if "text" in expect:
@@ -64,5 +64,5 @@ def test_every_call_of_both_tellings_stands_in_exactly_one_pair(first: list[Tool
 @given(CALLS)
 def test_a_run_that_is_told_twice_alike_has_every_call_once(calls: list[ToolCall]) -> None:
     one = Evidence(text="a", tool_calls=tuple(calls), account=Account("callable"))
-    seen = join_tellings(one, msgspec.structs.replace(one, account=Account("otlp")))
+    seen = merge_returned_and_traced(one, msgspec.structs.replace(one, account=Account("otlp")))
     assert seen.tool_calls is not None and [call.name for call in seen.tool_calls] == [call.name for call in calls]

@@ -6,6 +6,7 @@ that a bug in one check never takes the other cases down.
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from proctor.decide.quick import Clock, DecideCase, make_quick_decision, needs_c
 from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.evidence.shared.turns import turn_evidence
 from proctor.evidence.unknowns.account import find_known, with_break
-from proctor.model.account import UNSEEN_IN_A_PAGE, Account
+from proctor.model.account import UNSEEN_IN_A_PAGE, Account, Part
 from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
@@ -56,6 +57,11 @@ class PreparedCase:
         self._straight = all(not a.depends_on and a.turn is None for a in case.assertions)
         self._order = _sort_by_dependency(case.assertions)
         self._captures = _prepare_captures(case)
+        # Captures, prices, turns and judges read evidence as a whole.
+        reads_all = self._captures is not None or prices is not None or any(a.turn is not None for a in case.assertions)
+        reads_all = reads_all or any(entry.judged for entry in entries)
+        self.parts: frozenset[Part] | None = None if reads_all else frozenset(part for one in reads for part in one.parts)
+        """The parts of evidence that the checks read; None: all of them."""
         self._refusals = tuple(decide for a, decide in zip(case.assertions, self._checks, strict=True) if may_claim_refusal(a))
         self.judged = any(entry.judged for entry in entries)
         """Whether deciding may need a judge."""
@@ -146,8 +152,8 @@ class PreparedCase:
         many = (self._registry.get_for(a.check, a.spec).multiplies_work(a.spec) for a in case.assertions)
         if not (even and case.assertions and alone) or any(many):
             return self.decide  # where work is multiplied, its steps are counted one by one
-        # Bare checks are not wrapped in caution: `make_quick_decision` sends evidence with an account the careful way.
-        return make_quick_decision(case, self._bare, self.decide)
+        # Bare checks are not wrapped in caution, which only matters for evidence with unknown parts: that is decided by `decide`.
+        return make_quick_decision(case, self._bare, self.decide, with_account)
 
     def _decide_straight(self, evidence: Evidence) -> tuple[Verdict, ...]:
         pairs = zip(self.case.assertions, self._checks, strict=True)
@@ -300,6 +306,16 @@ class PreparedSuite:
         """Return the cases that apply to a trace which arrived by itself: those it names, else all; its input does not matter."""
         chosen = range(len(self.cases)) if name is None else self._choose(self._index.names.find(name))
         return [(self.decides[position], self.cases[position]) for position in chosen]
+
+    @functools.cached_property
+    def parts(self) -> frozenset[Part] | None:
+        """The parts of evidence that the checks of all cases read; None: all of them."""
+        found: set[Part] = set()
+        for case in self.cases:
+            if case.parts is None:
+                return None
+            found |= case.parts
+        return frozenset(found)
 
     def list_names(self) -> Iterable[str]:
         """Return everything a record may call a case."""

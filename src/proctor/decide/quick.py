@@ -1,9 +1,9 @@
-"""The shortest road from evidence to the result of a case.
+"""Decides a case in the fewest steps.
 
-For a boolean case whose assertions stand on their own: no dependencies, turns, weights or variables. Over a stream everything around the
-checks counts as much as the checks, so a clean pass, which most evidence of a healthy agent gives, is recognised by the verdicts
-themselves: a check returns one and the same object for every plain pass. Evidence of which something may not be known (it has an account,
-or broke off) goes the careful way, and so does every verdict with a code.
+For a boolean case with independent assertions: no dependencies, turns, weights or variables. Over a stream everything around the checks
+costs as much as the checks, so a clean pass, the usual result of a healthy agent, is recognised by its verdicts: a check returns the same
+object for every plain pass. Evidence with an unknown part, an error or steps that did not happen is decided by `careful`, and so is every
+verdict with a code. Results are the same either way.
 """
 
 from __future__ import annotations
@@ -20,43 +20,48 @@ from proctor.model.verdict import Verdict
 from proctor.scoring.score import score_evenly
 
 Clock = Callable[[], str]
+AddAccount = Callable[[CaseResult, Evidence], CaseResult]
 DecideCase = Callable[[Evidence, Source | None, int, Clock | None], CaseResult]
 _Steps = tuple[tuple[int, Decide, Verdict | None], ...]
 _CLOCK_WORDS = frozenset({"expression", "$expr", "$date"})
 
 
-def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase) -> DecideCase:
-    """Return a function that decides `case` by `checks`; `careful` decides what one of them raises on, and what may not be known."""
+def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase, add_account: AddAccount) -> DecideCase:
+    """Return a function that decides `case` by `checks`; `careful` decides if one raises, or a part is unknown."""
     checks = tuple(checks)
-    # The result of the last clean pass, and its verdicts beside their checks. Both are in one value that is replaced as a whole: threads
-    # share it, and whoever has read it compares with, and returns, what belongs together. Before the first pass nothing compares equal.
+    # The result of the last clean pass, and its verdicts next to their checks. One value that is replaced as a whole, since threads share it.
+    # Before the first pass nothing compares equal.
     remembered: tuple[CaseResult, _Steps] = (CaseResult(case, "pass", 1.0, ()), ((0, checks[0], None),) if checks else ())
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
-        nonlocal remembered
-        # Whether something was not recorded, or not come to, changes what a claim of absence is worth; only the careful way weighs that.
-        if evidence.account is not None or evidence.error is not None:
+        # Only `careful` decides claims about parts that are unknown, and runs that did not finish.
+        account = evidence.account
+        if evidence.error is not None or evidence.no_run is not None or (account is not None and (account.unknown or account.unplayed)):
             return careful(evidence, source, attempt, clock)
+        result = decide_checks(evidence, source, attempt, clock)
+        return result if account is None or result.account is not None else add_account(result, evidence)
+
+    def decide_checks(evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None) -> CaseResult:
+        nonlocal remembered
         clean, steps = remembered
         try:
-            for position, check, passed in steps:  # noqa: B007 - where it broke off is asked below
+            for position, check, passed in steps:  # noqa: B007 - used below
                 verdict = check(evidence)
                 if verdict is not passed:
                     break
             else:
-                # Evidence handed over in code has no source, so one result, which nobody can change, is the result of all of it.
+                # Evidence without a source shares one result, which is immutable.
                 if clean.source is source and clean.attempt == attempt:
                     return clean
-                # With the empty object of the clean one: making another costs as much as the smallest check.
                 return CaseResult(case, "pass", 1.0, clean.verdicts, source, None, None, attempt, clean.extracted)
-            # Those before this one were the remembered ones; no check is asked twice.
+            # The verdicts before this one were the remembered ones; no check runs twice.
             verdicts = (*clean.verdicts[:position], verdict, *[check(evidence) for check in checks[position + 1 :]])
-        except Exception:  # one of them could not be decided; the careful way finds out which
+        except Exception:  # `careful` finds out which check could not be decided
             return careful(evidence, source, attempt, clock)
         for verdict in verdicts:
-            # A code may change the outcome of the case (an error, missing evidence), and the rules for that stand in one place.
+            # A code may change the outcome of the case (an error, missing evidence); `careful` has the rules for that.
             if verdict.code is not None:
-                # Without a clock: a case that looks at it is never decided in this way.
+                # Without a clock: a case that needs it is never decided here.
                 return careful(evidence, source, attempt, None)
         outcome, score = score_evenly(verdicts)
         result = CaseResult(case, outcome, score, verdicts, source, None, None, attempt)

@@ -87,3 +87,5 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """Fields that were not recognised and change nothing."""
     overridable: tuple[Part, ...] = ()
     """Unknown parts that the author can declare complete: something was not recognised, or model spans are missing."""
+    unbuilt: tuple[Part, ...] = ()
+    """Parts that were recorded and not built, because no check reads them."""

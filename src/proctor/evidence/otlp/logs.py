@@ -1,7 +1,7 @@
-"""OTLP logs: some instrumentations put what was said into log records instead of into spans.
+"""OTLP logs: some instrumentations write messages into log records instead of spans.
 
-A record that names its trace and span becomes an event of that span; `merge_spans` joins it to the span wherever that came from. Other
-records tell nothing about an agent and are passed over, and so are verdicts: what an examiner said of a span is no part of it.
+A record with a trace id and a span id becomes an event of that span, which `merge_spans` joins to it. Other records are ignored, and so are
+verdicts about a span.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp.spans import Span, SpanEvent, convert_any_value, read_attributes
+from proctor.evidence.otlp.spans import Span, SpanEvent, convert_any_value, find_near_field, read_attributes
 from proctor.evidence.values.access import find_first, list_at, read_object, text_or_none, wrong_kind_error
 from proctor.model.evidence import Json
 from proctor.model.show import show
 
 KEYS = ("resourceLogs", "resource_logs")
 VERDICT = "gen_ai.evaluation.result"
-"""The event that tells what an examiner said of a span."""
+"""The event with a verdict about a span."""
 
 
 def sniff(document: Json) -> bool:
@@ -40,7 +40,7 @@ def read_logs(document: Json, path: str = "$") -> list[Span]:
 
 
 def list_records(resource: dict[str, Json], path: str) -> list[Json]:
-    """Return the log records of one resource; one that has something else in their place is refused."""
+    """Return the log records of one resource. Raises `EvidenceError` if there is something else in their place."""
     scopes = _list_entries(resource, ("scopeLogs", "scope_logs"), ("resource", "schemaUrl", "schema_url"), path)
     found: list[Json] = []
     for index, scope in enumerate(scopes):
@@ -49,20 +49,20 @@ def list_records(resource: dict[str, Json], path: str) -> list[Json]:
     return found
 
 
-def _list_entries(holder: dict[str, Json], keys: tuple[str, str], beside: tuple[str, ...], path: str) -> list[Json]:
-    odd = next((key for key in holder if key not in keys and key not in beside), None)
-    if odd is not None:
-        raise EvidenceError(f"{path}: expected {keys[0]}, found {show(odd)}")
+def _list_entries(holder: dict[str, Json], keys: tuple[str, str], others: tuple[str, ...], path: str) -> list[Json]:
     entries = find_first(holder, *keys)
+    other = next((key for key in holder if key not in keys and key not in others), None) if entries is None else None
+    if other is not None:
+        raise EvidenceError(f"{path}: expected {keys[0]}, found {show(other)}")
     return [] if entries is None else list_at(entries, f"{path}.{keys[0]}")
 
 
 def read_record(record: dict[str, Any]) -> Span | None:
-    """Return a log record in JSON as an event of its span, or None if it is no event of one."""
-    # An unknown member may be a misspelt id or body, without which the record would be passed over in silence.
-    odd = next((key for key in record if key not in _RECORD_KEYS), None)
-    if odd is not None:
-        raise EvidenceError(f"a log record: {show(odd)} is not understood")
+    """Return a log record in JSON as an event of its span, or None if it has no span."""
+    # A misspelt id or body would silently drop the record.
+    lost = find_near_field(record, _RECORD_KEYS)
+    if lost is not None:
+        raise EvidenceError(f"a log record: {show(lost)} is not recognised")
     for key in _TEXTS:
         if not isinstance(record.get(key), (str, type(None))):
             raise wrong_kind_error(f"a log record: {key}", "text", record[key])
@@ -78,28 +78,21 @@ def read_record(record: dict[str, Any]) -> Span | None:
 
 
 _TEXTS = ("traceId", "trace_id", "spanId", "span_id", "eventName", "event_name")
-_RECORD_KEYS = frozenset(
-    (
-        *(*_TEXTS, "timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "observed_time_unix_nano", "severityNumber"),
-        *("severity_number", "severityText", "severity_text", "body", "attributes", "droppedAttributesCount"),
-        *("dropped_attributes_count", "flags"),
-    )
-)
+_RECORD_KEYS = frozenset((*_TEXTS, "body", "attributes"))
 
 
 def make_event_span(trace_id: str, span_id: str, name: str | None, attributes: dict[str, Json], body: Json) -> Span | None:
-    """Return a span that holds nothing but one event of the span with these ids, or None where no agent's event is told."""
+    """Return a span with nothing but one event of the span with these ids, or None if it is not an event of an agent."""
     name = name or text_or_none(attributes.get("event.name"))
-    # Ids of zeros stand for none.
     if not name or name == VERDICT or not trace_id.strip("0") or not span_id.strip("0"):
         return None
-    # Newer instrumentations put the message into attributes, older ones into the body: a reader of events finds both in one object.
+    # Newer instrumentations write the message into attributes, older ones into the body; readers of events find both in one object.
     held = attributes if body in (None, {}) else {**attributes, "body": body}
     return Span(trace_id=trace_id, id=span_id, events=(SpanEvent(name, held),))
 
 
 def gather_events(spans: Iterable[Span]) -> list[Span]:
-    """Return each span once, with all its events in their order: a request may hold thousands of records of one span."""
+    """Return each span once, with all its events in order."""
     found: dict[tuple[str, str], list[Span]] = {}
     for span in spans:
         found.setdefault((span.trace_id, span.id), []).append(span)

@@ -1,8 +1,7 @@
-"""Spans, whatever they were written as: Mibo's canonical JSON, OTLP JSON, OTLP protobuf.
+"""Spans in any form: Mibo's canonical JSON, OTLP JSON, OTLP protobuf.
 
-All three become the same `Span`: attributes as a plain object, times in nanoseconds (0: not recorded), the status as failed or
-not. Spans of one trace that arrive in several requests are merged by trace and span id: what comes later wins, attribute by
-attribute.
+All three become the same `Span`: attributes as a plain object, times in nanoseconds (0: not recorded), the status as failed or not. Fields
+that are not OTLP are ignored; a near miss of an OTLP field, or one of the wrong type, is named under `NOT_UNDERSTOOD` as lost data.
 """
 
 from __future__ import annotations
@@ -13,66 +12,59 @@ import re
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.values.access import dict_or_empty, find_first, list_at, list_of, read_object, text_or_none, wrong_kind_error
+from proctor.evidence.traces.vocabulary import GENAI_PREFIXES
+from proctor.evidence.unknowns.endings import read_status
+from proctor.evidence.values.access import (
+    dict_or_empty,
+    find_first,
+    list_at,
+    list_of,
+    read_object,
+    split_words,
+    text_or_none,
+    wrong_kind_error,
+)
 from proctor.evidence.values.json_bytes import too_deep_error
+from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.evidence import Json
 from proctor.model.numbers import read_digits
 from proctor.model.show import show
 
+_ATTRIBUTES = (*GENAI_PREFIXES, "n8n.")
 _VALUE_DEPTH = 64
-"""Levels of OTLP's typed values inside each other; they are read by recursion."""
+"""Levels of OTLP's typed values, which are read by recursion."""
 NOT_UNDERSTOOD = "proctor.not_understood"
-"""Stands among the attributes of a span for whatever in its envelope nobody understood; the value names it."""
-_SPAN_KEYS = frozenset(
-    (
-        *("traceId", "spanId", "parentSpanId", "traceState", "flags", "name", "kind", "startTimeUnixNano", "endTimeUnixNano", "attributes"),
-        *("droppedAttributesCount", "events", "droppedEventsCount", "links", "droppedLinksCount", "status", "trace_id", "span_id"),
-        *(
-            "parent_span_id",
-            "trace_state",
-            "start_time_unix_nano",
-            "end_time_unix_nano",
-            "dropped_attributes_count",
-            "dropped_events_count",
-        ),
-        *(
-            "dropped_links_count",
-            "resource",
-            "scope",
-            "service_name",
-            "duration_ms",
-            "duration",
-            "start_time",
-            "end_time",
-            "tags",
-            "metadata",
-        ),
-    )
-)
-_MEMBER_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+"""The attribute that names a field of a span which cannot be read."""
+_SPAN_KEYS = split_words("""
+    traceId spanId parentSpanId traceState name kind startTimeUnixNano endTimeUnixNano attributes droppedAttributesCount events
+    droppedEventsCount links droppedLinksCount status trace_id span_id parent_span_id trace_state start_time_unix_nano end_time_unix_nano
+    dropped_attributes_count dropped_events_count dropped_links_count
+    """)
+_READ_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("attributes", (list, dict)),
     *(("events", list), ("status", dict)),
     *((key, str) for key in ("name", "parentSpanId", "parent_span_id", "traceId", "trace_id")),
 )
 _TIMES = ("startTimeUnixNano", "endTimeUnixNano", "start_time_unix_nano", "end_time_unix_nano")
-_EVENT_KEYS = frozenset(
-    ("name", "timeUnixNano", "time_unix_nano", "attributes", "droppedAttributesCount", "dropped_attributes_count", "timestamp")
-)
+_EVENT_KEYS = frozenset(("name", "timeUnixNano", "time_unix_nano", "attributes", "droppedAttributesCount", "dropped_attributes_count"))
+_STATUS_KEYS = frozenset(("code", "message"))
+_SCOPE_KEYS = frozenset(("spans", "scope", "instrumentationLibrary"))
 _VALUE_KINDS: dict[str, tuple[type, ...]] = {
+    "stringValue": (str,),
+    "arrayValue": (dict,),
+    "kvlistValue": (dict,),
     "intValue": (int,),
     "boolValue": (bool,),
     "doubleValue": (float, int),
     "bytesValue": (str,),
 }
-_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
 _DECIMAL = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?|NaN|-?Infinity")
 _HEXADECIMAL = re.compile("[0-9A-Fa-f]{16}(?:[0-9A-Fa-f]{16})?")
 _CLIENT = (3, "3", "SPAN_KIND_CLIENT")
 """`SPAN_KIND_CLIENT` as each exporter writes it."""
 _ENTRIES = (2, "2", "SPAN_KIND_SERVER", 5, "5", "SPAN_KIND_CONSUMER")
-"""The kinds of spans in which a service takes up what another one sent."""
-_ERROR_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "error")
-"""The status of a failed span as each exporter writes it."""
+"""The kinds of spans in which a service handles a request or a message of another one."""
 
 
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,7 +75,7 @@ class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TreeSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a tree of spans is made of. A hundred thousand of them are read, and what else a span carries is passed over."""
+    """The fields that a tree of spans needs: a hundred thousand of them are read without the rest."""
 
     trace_id: str = ""
     id: str
@@ -94,7 +86,7 @@ class TreeSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attributes: dict[str, Json] = {}
     failed: bool = False
     message: str | None = None
-    """What the status says."""
+    """The message of the status."""
 
 
 class Span(TreeSpan, frozen=True, kw_only=True, omit_defaults=True, gc=True):
@@ -105,17 +97,17 @@ class Span(TreeSpan, frozen=True, kw_only=True, omit_defaults=True, gc=True):
     scope: str = ""
     """The instrumentation that wrote it."""
     case: str | None = None
-    """The case that the request with this span says it answers."""
+    """The case that the request with this span names."""
     is_remote: bool = False
-    """Whether it is the client's side of something that ran elsewhere."""
+    """Whether it is the client's side of work that ran elsewhere."""
     is_entry: bool = False
-    """Whether a service took up in it what another one sent: a request, or a message of a queue."""
+    """Whether a service handles a request, or a message of a queue, in it."""
     dropped: int = 0
-    """How many attributes and events an SDK says it left out."""
+    """How many attributes and events an SDK dropped."""
 
 
 class SpanGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Spans that came from one resource. It stands beside them, not in each."""
+    """Spans of one resource, which is stored once for all of them."""
 
     resource: dict[str, Json]
     spans: list[Span]
@@ -123,7 +115,7 @@ class SpanGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def fold_id(text: str) -> str:
     """Return the id of a trace or a span in one spelling: OTLP takes its digits in either case, and a trace may come from two exporters."""
-    # Nearly all ids are in small letters: that is seen at once. What is not hexadecimal may be base 64, where case tells ids apart.
+    # What is not hexadecimal may be base 64, where case matters.
     return text if text.islower() or _HEXADECIMAL.fullmatch(text) is None else text.lower()
 
 
@@ -136,9 +128,9 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
     status = dict_or_empty(entry.get("status"))
     events = [dict_or_empty(event) for event in list_of(entry.get("events"))]
     attributes = read_attributes(entry.get("attributes"))
-    odd = _find_odd_member(entry, status)
-    if odd is not None:
-        attributes = {**attributes, NOT_UNDERSTOOD: odd}
+    lost = _find_lost_field(entry, status)
+    if lost is not None:
+        attributes = {**attributes, NOT_UNDERSTOOD: lost}
     return Span(
         trace_id=fold_id(text_or_none(find_first(entry, "trace_id", "traceId")) or ""),
         id=fold_id(span_id),
@@ -147,7 +139,7 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
         start_ns=read_nanoseconds(find_first(entry, "start_time_unix_nano", "startTimeUnixNano")),
         end_ns=read_nanoseconds(find_first(entry, "end_time_unix_nano", "endTimeUnixNano")),
         attributes=attributes,
-        failed=status.get("code") in _ERROR_CODES,
+        failed=read_status(status.get("code")) == "failed",
         message=text_or_none(status.get("message")),
         events=tuple(SpanEvent(text_or_none(event.get("name")) or "", read_attributes(event.get("attributes"))) for event in events),
         resource=resource or {},
@@ -160,52 +152,67 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
 
 
 def _count_dropped(entry: dict[str, Json]) -> int:
-    """Count the attributes and events that a span or its events say are missing; links are not read."""
+    """Count the attributes and events that were dropped; links are not read."""
     counts = (entry.get(key) for key in _DROPPED if key in entry)
-    # A count that is none is no reason to think that nothing is missing.
     return sum(count if isinstance(count, int) else 0 if count in (None, "", "0") else 1 for count in counts)
 
 
 _DROPPED = ("droppedAttributesCount", "droppedEventsCount", "dropped_attributes_count", "dropped_events_count")
 
 
-def _find_odd_member(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
-    """Describe the first member of a span's envelope that is not OTLP: it could hide attributes, status or parent."""
-    if not _SPAN_KEYS.issuperset(entry):
-        return next(key for key in entry if key not in _SPAN_KEYS)
-    for key, kind in _MEMBER_KINDS:
+def _find_lost_field(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
+    """Return the first field of a span that cannot be read: one of the wrong type, or a near miss of an OTLP field."""
+    lost = find_near_field(entry, _SPAN_KEYS)
+    if lost is not None:
+        return lost
+    for key, kind in _READ_KINDS:
         if entry.get(key) is not None and not isinstance(entry[key], kind):
             return key
     for key in _TIMES:
         if not isinstance(entry.get(key, 0), int) and not (isinstance(entry[key], str) and _WHOLE.fullmatch(entry[key])):
             return key
-    for key in status:
-        if key not in ("code", "message", "deprecatedCode", "deprecated_code"):
-            return f"status.{key}"
     code = status.get("code")
-    if code not in (None, 0, 1, 2, "0", "1", "2") and str(code).rpartition("_")[2].lower() not in ("unset", "ok", "error"):
+    if code is None and any(read_status(value) == "failed" for key, value in status.items() if key != "message"):
         return "status.code"
-    return next((odd for event in list_of(entry.get("events")) if (odd := _find_odd_event_member(event)) is not None), None)
+    if find_near_field(status, _STATUS_KEYS) is not None or (code is not None and read_status(code) is None):
+        return "status.code"
+    for event in list_of(entry.get("events")):
+        if not isinstance(event, dict):
+            return "events"
+        lost = find_near_field(event, _EVENT_KEYS)
+        if lost is not None or not isinstance(event.get("name", ""), str) or not isinstance(event.get("attributes", {}), (list, dict)):
+            return f"events.{lost or 'attributes'}"
+    return None
 
 
-def _find_odd_event_member(event: Json) -> str | None:
-    """Describe the first member of an event that is not OTLP: it could hide what was said."""
-    if not isinstance(event, dict):
-        return "events"
-    odd = next((key for key in event if key not in _EVENT_KEYS), None)
-    if odd is None and not isinstance(event.get("name", ""), str):
-        odd = "name"
-    if odd is None and not isinstance(event.get("attributes", {}), (list, dict)):
-        odd = "attributes"
-    return None if odd is None else f"events.{odd}"
+def find_near_field(entry: dict[str, Json], known: frozenset[str]) -> str | None:
+    """Return the first field that is nearly a known one, or that has attributes or a failure under another name."""
+    if known.issuperset(entry):
+        return None
+    for key, value in entry.items():
+        if key not in known and (is_misspelt(key, known) or _holds_attributes(value) or _reports_failure(value)):
+            return key
+    return None
+
+
+def _holds_attributes(value: Json) -> bool:
+    """Return whether a value has attributes of spans inside, as OTLP lists them or as an object."""
+    entry = value[0] if isinstance(value, list) and value else value
+    if not isinstance(entry, dict):
+        return False
+    return {"key", "value"} <= entry.keys() or "attributes" in entry or any(key.startswith(_ATTRIBUTES) for key in entry)
+
+
+def _reports_failure(value: Json) -> bool:
+    return isinstance(value, dict) and read_status(value.get("code")) == "failed"
 
 
 def read_attributes(value: Json) -> dict[str, Json]:
     """Return attributes as an object, from an object or from OTLP's list of keys and typed values."""
     if isinstance(value, dict):
         for key, member in value.items():
-            if isinstance(member, (list, dict)) and _is_listed_attribute(member[0] if isinstance(member, list) and member else member):
-                return {**value, NOT_UNDERSTOOD: key}  # Attributes as OTLP lists them, where one attribute should be.
+            if isinstance(member, (list, dict)) and _holds_attributes(member):
+                return {**value, NOT_UNDERSTOOD: key}  # Attributes as OTLP lists them, in place of one attribute.
         return value
     found: dict[str, Json] = {}
     for entry in list_of(value):
@@ -224,12 +231,8 @@ def read_attributes(value: Json) -> dict[str, Json]:
     return found
 
 
-def _is_listed_attribute(value: Json) -> bool:
-    return isinstance(value, dict) and {"key", "value"} <= value.keys()
-
-
 def read_nanoseconds(value: Json) -> int:
-    """Return nanoseconds since 1970, from a number or its text; 0 where it is none."""
+    """Return nanoseconds since 1970, from a number or its text; 0 if it is neither."""
     # OTLP writes 64-bit numbers as text.
     if isinstance(value, str):
         value = read_digits(value, 20) or 0
@@ -244,15 +247,16 @@ def convert_any_value(value: Json) -> Json:
 
 
 def _convert_any_value(value: Json, depth: int, odd: list[str]) -> Json:
-    """Convert a typed value into plain JSON; keep what is none, at any depth, as it came and name it in `odd`."""
+    """Convert a typed value into plain JSON; list what is none, at any depth, in `odd`."""
     if depth > _VALUE_DEPTH:
         raise too_deep_error()
     if value is None or value == {}:
         return None
-    if not isinstance(value, dict) or len(value) != 1:
+    kinds = [key for key in value if key in _VALUE_KINDS] if isinstance(value, dict) else []
+    if not isinstance(value, dict) or len(kinds) != 1:
         odd.append("value")
         return value
-    ((kind, inner),) = value.items()
+    kind, inner = kinds[0], value[kinds[0]]
     if kind == "stringValue" and isinstance(inner, str):
         return inner
     if kind == "arrayValue" or kind == "kvlistValue":
@@ -263,21 +267,21 @@ def _convert_any_value(value: Json, depth: int, odd: list[str]) -> Json:
         number = float(inner)
         return number if math.isfinite(number) else None  # NaN and the infinities are written as text, and are no JSON.
     # `bool` is a kind of `int` in Python, and `{"intValue": true}` is a mistake.
-    if not isinstance(inner, _VALUE_KINDS.get(kind, ())) or (isinstance(inner, bool) and kind != "boolValue"):
+    if not isinstance(inner, _VALUE_KINDS[kind]) or (isinstance(inner, bool) and kind != "boolValue"):
         odd.append(kind)
     return inner
 
 
 def _convert_listed_value(kind: str, inner: Json, depth: int, odd: list[str]) -> Json:
     entries = inner.get("values") if isinstance(inner, dict) else None
-    if not isinstance(inner, dict) or inner.keys() - {"values"} or not isinstance(entries, (list, type(None))):
+    if not isinstance(inner, dict) or (inner and "values" not in inner) or not isinstance(entries, (list, type(None))):
         odd.append(kind)
         return inner
     if kind == "arrayValue":
         return [_convert_any_value(entry, depth + 1, odd) for entry in entries or ()]
     found: dict[str, Json] = {}
     for entry in entries or ():
-        if not isinstance(entry, dict) or not isinstance(entry.get("key"), str) or entry.keys() - {"key", "value"}:
+        if not isinstance(entry, dict) or not isinstance(entry.get("key"), str) or ("value" not in entry and len(entry) > 1):
             odd.append(kind)
             continue
         found[entry["key"]] = _convert_any_value(entry.get("value"), depth + 1, odd)
@@ -285,7 +289,7 @@ def _convert_listed_value(kind: str, inner: Json, depth: int, odd: list[str]) ->
 
 
 def is_event_only(span: Span) -> bool:
-    """Return whether nothing of a span is known but what a log record told of it."""
+    """Return whether a span has nothing but events of log records."""
     return not span.name and not span.start_ns and not span.attributes and bool(span.events)
 
 
@@ -301,11 +305,11 @@ def read_request_spans(document: Json, path: str = "$") -> list[Span]:
         resource = read_attributes(dict_or_empty(group.get("resource")).get("attributes"))
         for number, scope in enumerate(list_scopes(group, f"{path}.{key}[{index}]")):
             at = f"{path}.{key}[{index}].scopeSpans[{number}].spans"
-            name, odd = find_scope_name(scope), _find_odd_scope_member(scope)
+            name, lost = find_scope_name(scope), _find_lost_scope_field(scope)
             for place, entry_of_span in enumerate(list_scope_spans(scope, at)):
                 span = read_span(entry_of_span, f"{at}[{place}]", resource, case, name)
-                if odd is not None:
-                    span = msgspec.structs.replace(span, attributes={**span.attributes, NOT_UNDERSTOOD: odd})
+                if lost is not None:
+                    span = msgspec.structs.replace(span, attributes={**span.attributes, NOT_UNDERSTOOD: lost})
                 if not span.trace_id:
                     raise EvidenceError(f"{at}[{place}].traceId: expected text; a span without it belongs to no trace")
                 found.append(span)
@@ -317,7 +321,7 @@ def _list_groups(value: Json, path: str) -> list[dict[str, Json]]:
 
 
 def list_scopes(group: dict[str, Json], path: str) -> list[dict[str, Json]]:
-    """Return the scopes of one resource. Raises `EvidenceError` if something else stands in their place."""
+    """Return the scopes of one resource. Raises `EvidenceError` if there is something else in their place."""
     scopes = find_first(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
     if scopes is None:
         odd = [key for key in group if key not in ("resource", "schemaUrl", "schema_url", *_SCOPES)]
@@ -331,7 +335,7 @@ _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
 
 
 def list_scope_spans(scope: dict[str, Json], path: str) -> list[Json]:
-    """Return the spans of one scope. Raises `EvidenceError` if something else stands in their place."""
+    """Return the spans of one scope. Raises `EvidenceError` if there is something else in their place."""
     spans = scope.get("spans")
     if spans is None:
         odd = [key for key in scope if key not in ("spans", "scope", "instrumentationLibrary", "schemaUrl", "schema_url")]
@@ -340,17 +344,13 @@ def list_scope_spans(scope: dict[str, Json], path: str) -> list[Json]:
     return [] if spans is None else list_at(spans, path)
 
 
-def _find_odd_scope_member(scope: dict[str, Json]) -> str | None:
-    """Describe the first member of a scope that is not OTLP: the scope decides what the silence of its spans means."""
+def _find_lost_scope_field(scope: dict[str, Json]) -> str | None:
+    """Return the field of a scope that cannot be read: its name decides what is missing from its spans."""
     named = find_first(scope, "scope", "instrumentationLibrary")
     own = dict_or_empty(named)
     if not isinstance(named, (dict, type(None))) or not isinstance(own.get("name", ""), str):
         return "scope"
-    known = ("name", "version", "attributes", "droppedAttributesCount", "dropped_attributes_count")
-    return next((key for key in scope if key not in _SCOPE_KEYS), next((key for key in own if key not in known), None))
-
-
-_SCOPE_KEYS = ("spans", "scope", "instrumentationLibrary", "schemaUrl", "schema_url", "deprecatedSpans")
+    return find_near_field(scope, _SCOPE_KEYS) or find_near_field(own, frozenset(("name", "version", "attributes")))
 
 
 def find_scope_name(scope: dict[str, Json]) -> str:

@@ -1,8 +1,7 @@
-"""Calls that two tellings of one run have in common.
+"""Pairs the calls of two records of one run.
 
-Two calls are the same by id where their names can mean one tool (servers number the calls of each conversation anew), else by name and
-arguments, else by name where one telling leaves the arguments out. Calls of one tool that are left over on both sides are paired in order:
-one call, of whose arguments the two say different things.
+Two calls are the same by id if their names can mean one tool (servers number the calls of each conversation anew), else by name and
+arguments, else by name if one record has no arguments. The remaining calls of one tool are paired in order: their arguments differ.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """One call as two tellings have it; a telling that lacks it has nothing."""
+    """One call in two records; None in a record without it."""
 
     first: ToolCall | None
     second: ToolCall | None
     agrees: bool = True
-    """Whether the arguments are the same, as far as both are told."""
+    """Whether the arguments are equal, as far as both are recorded."""
 
     @property
     def is_one_call(self) -> bool:
-        """Whether it is certain that both tell of the same call."""
+        """Whether both are certainly the same call."""
         if self.first is None or self.second is None:
             return False
         return self.agrees or (self.first.id is not None and self.first.id == self.second.id)
 
     def merge(self) -> ToolCall:
-        """Return the call with what either telling knows of it; arguments on which they differ are unknown."""
+        """Return the call with the fields of both records; arguments that differ are unknown."""
         one, other = self.first, self.second
         if one is None or other is None:
             found = one or other
@@ -55,8 +54,8 @@ class Pair(msgspec.Struct, frozen=True):
             aliases=tuple(name for name in dict.fromkeys((*one.aliases, other.name, *other.aliases)) if name != one.name),
         )
 
-    def tells_two_results(self) -> bool:
-        """Return whether the two tell of different results, and none of them contains the other."""
+    def has_two_results(self) -> bool:
+        """Return whether the results differ, and neither contains the other."""
         if self.first is None or self.second is None or self.first.result is None or self.second.result is None:
             return False
         one, other = decode_container(self.first.result), decode_container(self.second.result)
@@ -67,7 +66,7 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 def pair_calls(first: Sequence[ToolCall], second: Sequence[ToolCall]) -> list[Pair]:
-    """Return every call of two tellings once: those of the first in order, then those that only the second has."""
+    """Return every call of two records once: those of the first in order, then those that only the second has."""
     partner: dict[int, int] = {}
     taken: set[int] = set()
 
@@ -90,7 +89,7 @@ def pair_calls(first: Sequence[ToolCall], second: Sequence[ToolCall]) -> list[Pa
 
     _match_ids(first, second, partner, taken)
     match(lambda call: [(name, _encode_arguments(call)) for name in _list_names(call)] if call.arguments else [])
-    _match_untold(first, second, partner, taken)
+    _match_without_arguments(first, second, partner, taken)
     match(_list_names)
     pairs = [_make_pair(call, second[partner[place]] if place in partner else None) for place, call in enumerate(first)]
     return [*pairs, *(Pair(None, call) for place, call in enumerate(second) if place not in taken)]
@@ -124,8 +123,8 @@ def _can_be_one_tool(call: ToolCall, other: ToolCall) -> bool:
     return any(can_be_one_tool(one, two) or is_name_at_server(one, two) or is_name_at_server(two, one) for one, two in pairs)
 
 
-def _match_untold(first: Sequence[ToolCall], second: Sequence[ToolCall], partner: dict[int, int], taken: set[int]) -> None:
-    """Pair calls of one tool of which at least one telling leaves the arguments out."""
+def _match_without_arguments(first: Sequence[ToolCall], second: Sequence[ToolCall], partner: dict[int, int], taken: set[int]) -> None:
+    """Pair calls of one tool of which at least one record has no arguments."""
     waiting: dict[str, list[int]] = {}
     for place, call in enumerate(second):
         if place not in taken:
@@ -153,7 +152,7 @@ def _make_pair(call: ToolCall, other: ToolCall | None) -> Pair:
 
 
 def _choose_arguments(one: Json, other: Json) -> Json:
-    """Return the arguments of one of two calls that agree: those that are told, and an object before its text."""
+    """Return the arguments of one of two calls that agree: those that are recorded, and an object before its text."""
     if not one or (not isinstance(one, dict) and isinstance(other, dict) and other):
         return other if other is not None else one
     return one

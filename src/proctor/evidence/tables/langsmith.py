@@ -10,6 +10,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import Span, SpanEvent, fold_id
 from proctor.evidence.tables.cell_values import open_object, read_time_ns
+from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json
@@ -41,7 +42,7 @@ def read_row(row: dict[str, Any]) -> list[Span]:
             start_ns=read_time_ns(row.get("start_time")),
             end_ns=read_time_ns(row.get("end_time")),
             attributes=_read_attributes(row),
-            failed=error is not None or row.get("status") == "error",
+            failed=error is not None or read_status(row.get("status")) == "failed",
             events=() if error is None else (SpanEvent("exception", {"exception.message": error}),),
             scope=_SCOPE,
         )

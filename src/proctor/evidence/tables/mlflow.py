@@ -13,6 +13,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import Span, fold_id, read_nanoseconds
 from proctor.evidence.tables.cell_values import open_object, read_events
+from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json
@@ -71,7 +72,7 @@ def _read_span(entry: dict[str, Any], path: str) -> Span:
         start_ns=_read_time(entry, "start_time"),
         end_ns=_read_time(entry, "end_time"),
         attributes=attributes,
-        failed=code == 2 or (isinstance(code, str) and code.rpartition("_")[2].upper() == "ERROR"),
+        failed=read_status(code) == "failed",
         message=text_or_none(status.get("message") or entry.get("status_message")) or None,
         events=read_events(entry.get("events")),
         scope=_SCOPE,

@@ -12,6 +12,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import Span, fold_id
 from proctor.evidence.tables.cell_values import flatten_members, open_object, read_events, read_time_ns
+from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.values.access import dict_or_empty, find_first, text_or_none
 from proctor.model.evidence import Json
 
@@ -52,7 +53,7 @@ def read_row(row: dict[str, Any]) -> list[Span]:
             start_ns=read_time_ns(row.get("start_time")),
             end_ns=read_time_ns(row.get("end_time")),
             attributes=attributes,
-            failed=row.get("status_code") == "ERROR",
+            failed=read_status(row.get("status_code")) == "failed",
             message=text_or_none(row.get("status_message")) or None,
             events=read_events(row.get("events")),
         )

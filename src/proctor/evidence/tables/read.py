@@ -17,7 +17,7 @@ from proctor.evidence.tables import langsmith as table_langsmith
 from proctor.evidence.tables import mlflow as table_mlflow
 from proctor.evidence.tables import phoenix as table_phoenix
 from proctor.evidence.tables.cell_values import flatten_members, read_time_ns
-from proctor.evidence.traces.attributes import mend_counts
+from proctor.evidence.traces import vocabulary
 from proctor.evidence.values.access import dict_or_empty, find_first, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json
@@ -76,7 +76,7 @@ def _read_attributes(row: dict[str, Any], value: Json) -> Json:
     if isinstance(value, list) and value and all(isinstance(one, dict) and isinstance(one.get("value", ""), str) for one in value):
         value = {str(one.get("key")): one.get("value") for one in value}
     if isinstance(value, dict) and all(isinstance(one, (str, type(None))) for one in value.values()):
-        value = mend_counts(value)
+        value = {key: int(text) if key in _COUNTS and _is_digits(text) else text for key, text in value.items()}
     apart: dict[str, Json] = {}
     for name, told in row.items():
         if name.startswith("attributes.") and told is not None:
@@ -84,6 +84,11 @@ def _read_attributes(row: dict[str, Any], value: Json) -> Json:
     return {**dict_or_empty(value), **apart} if apart else value
 
 
+def _is_digits(value: Json) -> bool:
+    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16
+
+
+_COUNTS = frozenset((*vocabulary.INPUT_TOKENS, *vocabulary.OUTPUT_TOKENS, *vocabulary.TOTAL_TOKENS))
 _PLAIN = frozenset(
     (
         *("trace_id", "traceId", "span_id", "spanId", "parent_span_id", "parentSpanId", "name", "kind", "attributes", "events", "status"),

@@ -1,253 +1,209 @@
-"""A trace of spans as evidence.
+"""Builds the evidence of a trace from its spans.
 
-Model spans hold the conversation, tool spans the calls, agent spans what went in and came out. `span_exchanges` finds the requests
-and the tools that ran, `span_calls` joins them, `span_talk` reads what was said. Tokens are those of the requests, each once; an agent's
-own total only where no request has any. HTTP status, duration and clock are the root's.
-
-What is known, and what is not, is for `span_doubts` to say; `span_losses` finds what an exporter dropped or cut.
+Model spans have the conversation, tool spans the calls, agent spans the input and the output. `request` finds the requests to models,
+`tool_span` the tools that ran, `join_calls` joins them, `trace_conversation` reads the conversation, `unknown_parts` finds what is unknown.
+Tokens are those of the requests, each once; an agent's own total only if no request has any. HTTP status, duration and clock come from the
+root.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.usage import add_usage, read_count
-from proctor.evidence.traces import vocabulary as names
-from proctor.evidence.traces.exchanges import find_exchanges, find_tools
-from proctor.evidence.traces.interruptions import mark_breaks
-from proctor.evidence.traces.join_calls import Made, join_calls
-from proctor.evidence.traces.kind import find_sign_of_work, name_of_span
-from proctor.evidence.traces.missing_parents import mark_orphans
-from proctor.evidence.traces.model_span import find_duration_ms
+from proctor.evidence.shared.usage import add_usage
+from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.join_calls import ObservedCall, join_calls
+from proctor.evidence.traces.kind import name_of_span
+from proctor.evidence.traces.model_span import Step, find_duration_ms
 from proctor.evidence.traces.nodes import build_nodes, find_workflow_answer
-from proctor.evidence.traces.output_tools import without_outputs
-from proctor.evidence.traces.request import Exchange
-from proctor.evidence.traces.trace_conversation import find_answer, find_entries, find_input, find_talk, find_turns
+from proctor.evidence.traces.request import Exchange, find_exchanges
+from proctor.evidence.traces.shape import Shape, find_value, uses_convention
+from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
+from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
 from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import find_losses, without_broken
 from proctor.evidence.traces.unknown_parts import (
-    explain_unknown_calls,
-    mark_endings,
-    mark_hosted_calls,
-    mark_lone_logs,
+    find_http_status,
+    mark_call_details,
+    mark_calls,
+    mark_choices,
+    mark_ends,
     mark_losses,
     mark_messages,
+    mark_orphans,
     mark_spans,
     mark_strays,
+    mark_text_calls,
     mark_usage,
 )
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.access import find_first, text_or_none
 from proctor.evidence.values.times import write_ns_as_iso
-from proctor.model.evidence import Evidence, Json, ToolCall, Usage
-from proctor.model.show import show
+from proctor.model.account import Part
+from proctor.model.evidence import Evidence, Json, Usage
 
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
+_MAX_CACHED_SHAPES = 50
+"""Different shapes of spans of a trace whose conventions are cached."""
 
 
-def build_evidence(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
+def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Collection[Part] | None = None) -> Evidence:
     """Return one trace as one evidence.
 
-    `canonical`: spans that somebody wrote for Mibo. By its contract they are a run of an agent, the root has the answer where it has one,
-    and a tool that is not among them was not called.
+    `canonical`: spans in Mibo's format. By its contract they are a run of an agent, the root has the answer if it has one, and a tool that
+    is not among them was not called. `parts` are the parts that somebody reads (None: all): nodes are not built if they are not among
+    them, and the account lists them as recorded. The other parts cost little, and the account needs them.
     """
-    # Before anything is read: a value that was cut must not be taken for something that was said.
+    # Before anything is read: a truncated value must not be taken for a whole one.
     losses = find_losses(spans)
     tree = SpanTree(without_broken(spans, losses))
     exchanges = find_exchanges(tree)
     joined = join_calls(exchanges, find_tools(tree))
-    made = [_with_node(tree, entry, canonical) for entry in without_outputs(tree, joined.made)]
+    calls = _complete_calls(tree, joined.calls, canonical)
     unknowns = Unknowns()
-    # The first doubt about a part is the one that is shown, so the causes come before what follows from them.
-    mark_losses(tree, losses, unknowns)
+    # The first reason for a part is shown, so causes come before consequences.
+    mark_losses(tree, spans, losses, unknowns)
     mark_strays(joined, unknowns)
-    mark_spans(tree, unknowns, canonical=canonical)
+    mark_spans(tree, calls, unknowns)
     mark_messages(exchanges, unknowns)
-    mark_lone_logs(spans, unknowns)
-    talk = find_talk(tree, exchanges)
+    own = find_agent_requests(tree, exchanges)
     entries = find_entries(tree)
     if not canonical:
-        mark_breaks(tree, exchanges, talk, entries, made, unknowns)
+        mark_text_calls(exchanges, joined, unknowns)
+        mark_ends(tree, exchanges, own, entries, unknowns)
+        mark_choices(exchanges, unknowns)
         mark_orphans(tree, exchanges, unknowns)
-    calls = _find_known_calls(tree, exchanges, made, unknowns, canonical)
-    nodes = build_nodes(tree, [(entry.holder, entry.call) for entry in made])
-    text, body = find_answer(tree, talk, entries, unknowns, root_first=canonical)
-    if text is None and body is None:
+    if not canonical or (not calls and any(exchange.stopped_for_tools() for exchange in exchanges)):
+        mark_calls(tree, exchanges, calls, unknowns)
+    mark_call_details(tree, calls, unknowns)
+    text, body = find_answer(tree, own, entries, unknowns, root_first=canonical)
+    is_n8n = any(step.shape.names["n8n"] for step in tree.steps.values())
+    skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
+    nodes = None if skips_nodes else build_nodes(tree, [(entry.holder, entry.call) for entry in calls])
+    if text is None and body is None and nodes is not None:
         text, body = find_workflow_answer(tree, nodes)
-    turns = find_turns(tree, talk, exchanges, made, entries)
+    turns = find_turns(tree, own, exchanges, calls, entries)
+    usage = _sum_usage(tree, exchanges, unknowns)
     root = tree.root
+    account = unknowns.close_account("Mibo spans" if canonical else describe_reader([step.shape for step in tree.steps.values()], spans))
+    if skips_nodes and tree.kinds - {"tool"}:
+        account = msgspec.structs.replace(account, unbuilt=("nodes",))
     return Evidence(
         case=next((span.case for span in spans if span.case is not None), None),
-        input=turns[0].input if turns and turns[0].input else find_input(tree, talk, entries),
+        input=turns[0].input if turns and turns[0].input else find_input(tree, own, entries),
         text=text,
         body=body,
-        tool_calls=calls,
+        tool_calls=None if "tool_calls" in unknowns.unknown and not calls else tuple([entry.call for entry in calls]),
         nodes=nodes,
         http_status=_find_http_status(tree),
         duration_ms=_find_duration_ms(tree),
-        usage=_with_models(_sum_usage(tree, exchanges, unknowns), exchanges),
+        usage=usage,
         turns=turns,
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
-        # An agent that answered did not break off, whatever its root says; `mark_breaks` names what is doubtful then.
+        # An agent that answered did not break off, whatever its root reports; `mark_ends` marks what is unknown then.
         error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
-        model=_find_model(talk or exchanges, tree),
-        no_run=None if canonical else _explain_no_run(tree),
-        account=unknowns.close_account("Mibo spans" if canonical else describe_reader(spans)),
+        model=next((model for exchange in reversed(own or exchanges) for step in exchange.steps if (model := _find_model(step))), None),
+        no_run=None if canonical else _explain_no_run(tree, is_n8n),
+        account=account,
         metadata=_read_metadata(root),
     )
 
 
-def _with_node(tree: SpanTree, entry: Made, canonical: bool) -> Made:
-    """Name the step of a call if only the request for it was seen; canonical spans without arguments passed none."""
-    call = entry.call
-    if canonical and call.arguments is None:
-        call = msgspec.structs.replace(call, arguments={})
-    if call.node is None and entry.holder in tree.steps:
-        span = tree.steps[entry.holder].span
-        call = msgspec.structs.replace(call, node=name_of_span(span, tree.find_kind(span)))
-    return entry if call is entry.call else msgspec.structs.replace(entry, call=call)
+def _complete_calls(tree: SpanTree, calls: Sequence[ObservedCall], canonical: bool) -> list[ObservedCall]:
+    """Return the calls with their nodes, without those that only return the answer; a listed output tool that ran is a real call."""
+    outputs, listed = find_output_tools(tree)
+    hidden = {find_tool_name(step) for step in tree.steps.values() if step.shape.names["tool_arguments"]} if canonical else ()
+    found: list[ObservedCall] = []
+    for entry in calls:
+        call = entry.call
+        if call.name in outputs or (not entry.executed and call.name in listed):
+            continue
+        if canonical and call.arguments is None and call.name not in hidden:
+            call = msgspec.structs.replace(call, arguments={})  # Canonical spans without arguments passed none.
+        if call.node is None and entry.holder in tree.steps:
+            step = tree.steps[entry.holder]
+            call = msgspec.structs.replace(call, node=name_of_span(step.span, step.kind))
+        found.append(entry if call is entry.call else msgspec.structs.replace(entry, call=call))
+    return found
 
 
-def describe_reader(spans: Sequence[Span]) -> str:
+def describe_reader(shapes: Iterable[Shape], spans: Sequence[Span]) -> str:
     """Return the name of the reader of a trace: OTLP and the conventions found in it."""
-    keys = frozenset(key for span in spans for key in span.attributes)
-    scopes = frozenset(span.scope for span in spans if span.scope)
-    # The traces of one agent mostly have the same attributes. Somebody who makes up new ones all the time must not fill the memory.
-    return _recall_conventions(keys, scopes) if len(keys) <= _MOST_KEYS else _describe_conventions(keys, scopes)
+    shapes, scopes = frozenset(shapes), frozenset([span.scope for span in spans])
+    return _recall_conventions(shapes, scopes) if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions(shapes, scopes)
 
 
-def _describe_conventions(keys: frozenset[str], scopes: frozenset[str]) -> str:
-    found = [convention.name for convention in names.CONVENTIONS if _is_spoken(convention, keys, scopes)]
-    particular = [name for name in found if name != "OpenTelemetry GenAI"] or found
-    return f"otlp ({', '.join(particular)})" if particular else "otlp"
+def _describe_conventions(shapes: frozenset[Shape], scopes: frozenset[str]) -> str:
+    keys = frozenset(key for shape in shapes for key in shape.keys)
+    found = [convention.name for convention in vocabulary.CONVENTIONS if uses_convention(convention, keys, scopes)]
+    specific = [name for name in found if name != "OpenTelemetry GenAI"] or found
+    return f"otlp ({', '.join(specific)})" if specific else "otlp"
 
 
-_MOST_KEYS = 200
-"""Different attributes of a trace whose conventions are remembered."""
 _recall_conventions = functools.lru_cache(maxsize=256)(_describe_conventions)
 
 
-def is_written_in(span: Span, convention: names.Convention) -> bool:
-    """Return whether a span is written in a convention."""
-    return _is_spoken(convention, span.attributes, (span.scope,) if span.scope else ())
-
-
-def _is_spoken(convention: names.Convention, keys: Iterable[str], scopes: Iterable[str]) -> bool:
-    # The scopes of the GenAI convention begin as those of others do (Traceloop's
-    # are `opentelemetry.instrumentation.*`, too), so only its attributes count.
-    if convention.scopes and convention.name != "OpenTelemetry GenAI" and any(scope.startswith(convention.scopes) for scope in scopes):
-        return True
-    return any(key.startswith(convention.marks) for key in keys)
-
-
-def _find_known_calls(
-    tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made], unknowns: Unknowns, canonical: bool
-) -> tuple[ToolCall, ...] | None:
-    """Return the calls and add every doubt about them, or None if none was seen and nobody knows whether there were any."""
-    calls = tuple(entry.call for entry in made)
-    why = (
-        None
-        if canonical and (made or not any(exchange.says_tools() for exchange in exchanges))
-        else explain_unknown_calls(tree, exchanges, made)
-    )
-    if why is not None:
-        unknowns.mark("tool_calls", why)
-    elif not canonical:
-        mark_hosted_calls(exchanges, made, unknowns)
-    if "tool_calls" in unknowns.unknown and not calls:
-        return None
-    bare = [entry.call.name for entry in made if entry.call.arguments is None]
-    if bare:
-        unknowns.mark(
-            "tool_arguments", f"the trace does not carry the arguments of {len(bare)} of {len(made)} calls, such as {show(bare[0])}"
-        )
-    odd = [entry.call.name for entry in made if not entry.agrees or not isinstance(entry.call.arguments, (dict, type(None)))]
-    if odd:
-        unknowns.mark(
-            "tool_arguments",
-            f"it is not clear what was passed to {show(odd[0])}: what is told of it is no object, or told twice and differs",
-        )
-    open_calls = [entry.call.name for entry in made if not entry.answered]
-    if open_calls:
-        unknowns.mark("tool_results", f"nothing in the trace tells what came of {len(open_calls)} calls, such as {show(open_calls[0])}")
-    mark_endings(tree, made, unknowns)
-    return calls
-
-
 def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns) -> Usage | None:
-    told = [exchange.find_usage(tree.find_usage) for exchange in exchanges]
-    if any(told):
-        mark_usage([usage for usage, exchange in zip(told, exchanges, strict=True) if usage or exchange.tells_anything()], unknowns)
-        return add_usage(told)
-    # No request tells its tokens: the total that the outermost spans report.
-    parts: list[Usage | None] = []
-    waiting, seen = list(tree.roots or tree.spans[:1]), set[str]()
-    while waiting:
-        span = waiting.pop()
-        if span.id in seen:
-            continue
-        seen.add(span.id)
-        # Not below a span that reports tokens: its own total includes those of the spans inside it.
-        own = tree.find_usage(span)
-        if own is not None:
-            parts.append(own)
-        else:
-            waiting.extend(tree.children.get(span.id, ()))
-    mark_usage(parts, unknowns)
-    return add_usage(parts)
+    usages = [exchange.find_usage(tree) for exchange in exchanges]
+    if any(usages):
+        mark_usage([usage for usage, exchange in zip(usages, exchanges, strict=True) if usage or exchange.has_content()], unknowns)
+    else:
+        # No request reports its tokens: the total of the outermost spans that do. It includes those of the spans inside.
+        usages = []
+        waiting, seen = list(tree.roots or tree.spans[:1]), set[str]()
+        while waiting:
+            span = waiting.pop()
+            if span.id in seen:
+                continue
+            seen.add(span.id)
+            usage = tree.find_usage(span)
+            if usage is not None:
+                usages.append(usage)
+            else:
+                waiting.extend(tree.children.get(span.id, ()))
+        mark_usage(usages, unknowns)
+    usage = add_usage(usages)
+    if usage is None:
+        return None
+    # With several models it is unknown which tokens are whose.
+    models = dict.fromkeys([model for exchange in exchanges for step in exchange.steps if (model := _find_model(step)) is not None])
+    return msgspec.structs.replace(usage, models=tuple(models)) if len(models) > 1 else usage
 
 
-def _find_model(exchanges: Sequence[Exchange], tree: SpanTree) -> str | None:
-    for exchange in reversed(exchanges):
-        for step in exchange.steps:
-            # MLflow writes every attribute as JSON, so a name may still have its quotes.
-            name = text_or_none(find_first(step.span.attributes, *names.MODEL_NAME))
-            if name:
-                return name.strip('"')
-    return None
+def _find_model(step: Step) -> str | None:
+    """Return the model of a request; MLflow writes every attribute as JSON, so a name may have quotes."""
+    name = find_value(step.span.attributes, step.shape.names["model_name"])
+    return name.strip('"') if isinstance(name, str) and name else None
 
 
-def _with_models(usage: Usage | None, exchanges: Sequence[Exchange]) -> Usage | None:
-    """Return the usage with the models whose tokens it sums, where they are several: nobody knows then what one of them used."""
-    found = [find_first(step.span.attributes, *names.MODEL_NAME) for exchange in exchanges for step in exchange.steps]
-    models = tuple(dict.fromkeys(name.strip('"') for name in found if isinstance(name, str) and name))
-    return msgspec.structs.replace(usage, models=models) if usage is not None and len(models) > 1 else usage
-
-
-def _explain_no_run(tree: SpanTree) -> str | None:
-    """Explain why a trace is no run of an agent, or return None if it is one."""
+def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:
+    """Explain why a trace is not a run of an agent, or return None if it is one."""
     if not tree.spans:
         return "only log records came for the trace, and none of its spans"
-    kinds = {tree.find_kind(span) for span in tree.spans}
-    if not _RUN_KINDS.isdisjoint(kinds) or any(key.startswith("n8n.") for span in tree.spans for key in span.attributes):
+    if not _RUN_KINDS.isdisjoint(tree.kinds) or is_n8n or any(key.startswith("n8n.") for span in tree.spans for key in span.attributes):
         return None
-    if "create_agent" in kinds:
-        return "the trace only tells that an agent was made"
-    if "mcp" in kinds:
-        return "the trace only tells of a talk with an MCP server in which no tool was called"
-    if any(find_sign_of_work(span) is not None for span in tree.spans):
+    if "create_agent" in tree.kinds:
+        return "the trace only records that an agent was created"
+    if "mcp" in tree.kinds:
+        return "the trace only records a connection to an MCP server in which no tool was called"
+    if any(step.shape.work is not None for step in tree.steps.values()):
         return None
-    return "nothing in the trace tells of an agent, a model or a tool"
+    return "the trace has no span of an agent, a model or a tool"
 
 
 def _find_http_status(tree: SpanTree) -> int | None:
-    for root in tree.roots:
-        if tree.find_kind(root) in ("model", "tool"):
-            continue  # The status of the provider, not of the agent.
-        status = read_count(find_first(root.attributes, *names.HTTP_STATUS))
-        if status is not None:
-            return status
-    return None
+    # The status of a model or tool span is that of the provider, not of the agent.
+    statuses = (find_http_status(tree, root) for root in tree.roots if tree.find_kind(root) not in ("model", "tool"))
+    return next((status for status in statuses if status is not None), None)
 
 
 def _find_duration_ms(tree: SpanTree) -> float | None:
     if len(tree.roots) == 1:
         return find_duration_ms(tree.roots[0])
-    # Several roots: their parent is missing, and they may have run side by side, so their durations are not added.
+    # Several roots: their parent is missing, and they may have run in parallel, so their durations are not added.
     timed = [root for root in tree.roots if root.start_ns and root.end_ns]
     return (max(root.end_ns for root in timed) - min(root.start_ns for root in timed)) / 1e6 if timed else None
 

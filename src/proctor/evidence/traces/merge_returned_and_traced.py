@@ -1,10 +1,9 @@
-"""One run told twice: by what its function returned, and by the spans that were recorded meanwhile.
+"""Merges two records of one run: what its function returned, and the spans that were recorded while it ran.
 
-The answer is what was returned; of everything else, each part comes from whoever knows it, and the account says from whom. Calls that both
-tell of are one call (`call_pairs`). A call that only one of them tells of is kept, and the calls are doubted where the other claims to know
-them all; not so a call that only the spans tell of and that was made inside of another one, by an agent that a tool runs: what is returned
-of the outer agent does not show it. Where the two say different things of one call's arguments, these are unknown: nothing may pass on
-either of them.
+The answer is the returned one; every other part comes from the record that has it, and the account names the source. Calls in both records
+are one call (`pair_calls`). If only one record has a call, the calls are unknown if the other one claims to have all of them. The exception
+is a call inside another one, made by an agent that a tool runs: what the outer agent returns does not show it. Arguments of a call that
+differ between the two are unknown.
 """
 
 from __future__ import annotations
@@ -13,28 +12,55 @@ from collections.abc import Sequence
 
 import msgspec
 
+from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.pair_calls import Pair, pair_calls
-from proctor.evidence.traces.nested_work import InnerWork
+from proctor.evidence.traces.build import build_evidence
+from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.model.account import CALL_PARTS, PART_NAMES, Account, Part
-from proctor.model.evidence import Evidence, Json, Node, ToolCall
+from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 from proctor.model.show import show
 
-_RETURNED, _TRACED = "what the function returned", "the spans"
+_RETURNED, _TRACED = "the returned value", "the spans"
+_TOOL = frozenset(("tool",))
+_WORK = frozenset(("agent", "model", "tool"))
 
 
-def join_tellings(returned: Evidence, traced: Evidence, inner: InnerWork | None = None) -> Evidence:
-    """Return what was returned and what was traced as one evidence; `inner` is what of the traced was done inside of tools."""
-    joined = _Joined(returned, traced, inner or InnerWork())
-    joined.join_calls()
-    joined.join_answer()
-    joined.join_usage()
-    joined.join_nodes()
-    return joined.close()
+class InnerWork(msgspec.Struct, frozen=True, kw_only=True):
+    """The work inside tools: a tool may run an agent of its own, whose spans are below the span of the tool."""
+
+    calls: tuple[ToolCall, ...] = ()
+    """The calls of the evidence that were made inside another one."""
+    outer_usage: Usage | None = None
+    """The tokens of everything outside tools."""
 
 
-class _Joined:
-    """The one evidence while it is made."""
+def find_inner_work(spans: Sequence[Span], evidence: Evidence) -> InnerWork | None:
+    """Return the work inside tools in the evidence of these spans, or None if there is none."""
+    tree = SpanTree(spans)
+    inside = [span for span in tree.spans if tree.find_nearest(span, _TOOL) is not None]
+    if not any(tree.find_kind(span) in _WORK for span in inside):
+        return None
+    hidden = {span.id for span in inside}
+    # Spans of a framework and of MCP for one call nest as well, so calls are compared and not spans.
+    outer = build_evidence([span for span in spans if span.id not in hidden])
+    pairs = pair_calls(evidence.tool_calls or (), outer.tool_calls or ())
+    inner = tuple(pair.first for pair in pairs if pair.first is not None and pair.second is None)
+    return InnerWork(calls=inner, outer_usage=outer.usage)
+
+
+def merge_returned_and_traced(returned: Evidence, traced: Evidence, inner: InnerWork | None = None) -> Evidence:
+    """Return one evidence of both records; `inner` is the traced work inside tools."""
+    merged = _Merged(returned, traced, inner or InnerWork())
+    merged.join_calls()
+    merged.join_answer()
+    merged.join_usage()
+    merged.join_nodes()
+    return merged.close()
+
+
+class _Merged:
+    """Collects the fields of the merged evidence."""
 
     def __init__(self, returned: Evidence, traced: Evidence, inner: InnerWork) -> None:
         self._returned, self._traced, self._inner = returned, traced, inner
@@ -42,17 +68,17 @@ class _Joined:
         self._fields: dict[str, Json] = {}
         self._unknowns = Unknowns()
         self._disputed: list[ToolCall] = []
-        """Calls of the spans of whose arguments something else was returned."""
+        """Calls of the spans whose arguments differ from the returned ones."""
         self._sources: dict[str, list[Part]] = {_TRACED: [], _RETURNED: [], "both": []}
 
     def close(self) -> Evidence:
         """Return the evidence with its account."""
         returned, traced, unknowns = self._returned, self._traced, self._unknowns
         for part in ("input", "turns", "state"):
-            self._carry_doubt(part, self._own)
-        told = [f"from {source}: {', '.join(PART_NAMES[part] for part in parts)}" for source, parts in self._sources.items() if parts]
-        if told:
-            unknowns.note("; ".join(told))
+            self._copy_unknown(part, self._own)
+        sources = [f"from {source}: {', '.join(PART_NAMES[part] for part in parts)}" for source, parts in self._sources.items() if parts]
+        if sources:
+            unknowns.note("; ".join(sources))
         for note in (*self._own.notes, *self._seen.notes):
             unknowns.note(note)
         return msgspec.structs.replace(
@@ -65,39 +91,39 @@ class _Joined:
         )
 
     def join_answer(self) -> None:
-        """Take the answer that was returned; where none was, the one of the spans."""
+        """Take the returned answer, else the one of the spans."""
         returned, traced = self._returned, self._traced
         if returned.text is None and returned.body is None and "answer" not in self._own.unknown:
             self._fields |= {"text": traced.text, "body": traced.body}
-            self._carry_doubt("answer", self._seen)
+            self._copy_unknown("answer", self._seen)
             if traced.text is not None or traced.body is not None:
                 self._sources[_TRACED].append("answer")
             return
-        self._carry_doubt("answer", self._own)
+        self._copy_unknown("answer", self._own)
         self._sources[_RETURNED].append("answer")
         if returned.text is not None and traced.text is not None and returned.text.strip() != traced.text.strip():
-            self._unknowns.note(f"the answer is {_RETURNED}; the last one in {_TRACED} is another: {show(traced.text, 100)}")
+            self._unknowns.note(f"the answer is {_RETURNED}; the last one in {_TRACED} differs: {show(traced.text, 100)}")
 
     def join_usage(self) -> None:
-        """Take the tokens that were returned, else those of the spans; doubt them where the two differ."""
-        told, seen, outer = self._returned.usage, self._traced.usage, self._inner.outer_usage
-        if told is not None and seen is not None and outer is not None and told.total() == outer.total():
-            # What was returned counts the outer agent only.
-            told = None
-        self._fields["usage"] = told or seen
-        self._carry_doubt("usage", self._own if told is not None else self._seen)
-        if told is not None or seen is not None:
-            self._sources[_RETURNED if told is not None else _TRACED].append("usage")
-        # Tokens of a part of the spans are no contradiction: only a whole sum is compared.
-        if told is not None and seen is not None and "usage" not in self._seen.unknown and told.total() != seen.total():
-            self._unknowns.mark("usage", f"{_RETURNED} tells of {told.total()} tokens, and {_TRACED} of {seen.total()}")
+        """Take the returned tokens, else those of the spans; they are unknown if the two differ."""
+        returned, seen, outer = self._returned.usage, self._traced.usage, self._inner.outer_usage
+        if returned is not None and seen is not None and outer is not None and returned.total() == outer.total():
+            # The returned tokens are those of the outer agent only.
+            returned = None
+        self._fields["usage"] = returned or seen
+        self._copy_unknown("usage", self._own if returned is not None else self._seen)
+        if returned is not None or seen is not None:
+            self._sources[_RETURNED if returned is not None else _TRACED].append("usage")
+        # Only a whole sum is compared.
+        if returned is not None and seen is not None and "usage" not in self._seen.unknown and returned.total() != seen.total():
+            self._unknowns.mark("usage", f"{_RETURNED} reports {returned.total()} tokens, {_TRACED} report {seen.total()}")
 
     def join_nodes(self) -> None:
-        """Take the steps that were returned, else those of the spans."""
+        """Take the returned nodes, else those of the spans."""
         from_spans = self._returned.nodes is None
         if from_spans and self._traced.nodes is not None:
             self._fields["nodes"] = tuple(self._without_disputed(node) for node in self._traced.nodes)
-        self._carry_doubt("nodes", self._seen if from_spans else self._own)
+        self._copy_unknown("nodes", self._seen if from_spans else self._own)
         if self._returned.nodes or (from_spans and self._traced.nodes):
             self._sources[_TRACED if from_spans else _RETURNED].append("nodes")
 
@@ -109,48 +135,48 @@ class _Joined:
 
     def join_calls(self) -> None:
         """Take the calls of both, each once."""
-        told, seen = _list_calls(self._returned), _list_calls(self._traced)
-        if told is None or seen is None:
-            self._take_calls_of_one(told, seen)
+        returned, seen = _list_calls(self._returned), _list_calls(self._traced)
+        if returned is None or seen is None:
+            self._take_calls_of_one(returned, seen)
             return
-        pairs = pair_calls(told, seen)
+        pairs = pair_calls(returned, seen)
         self._disputed = [pair.second for pair in pairs if pair.second is not None and not pair.agrees]
         self._mark_calls(pairs)
         self._mark_inside(pairs)
-        self._sources["both" if told and seen else _TRACED if seen else _RETURNED].append("tool_calls")
+        self._sources["both" if returned and seen else _TRACED if seen else _RETURNED].append("tool_calls")
         if "tool_calls" in self._own.unknown and "tool_calls" not in self._unknowns.unknown:
-            # The spans know all calls, so they know their order, too.
+            # The spans have all calls, so they have their order, too.
             pairs = _order_as(seen, pairs)
         elif self._inner.calls and all(pair.second is not None for pair in pairs):
-            # Only the spans know when the calls inside of a tool were made.
+            # Only the spans show when the calls inside a tool were made.
             pairs = _order_as(seen, pairs)
         if self._returned.tool_calls is not None or any(pair.first is None for pair in pairs):
             self._fields["tool_calls"] = tuple(pair.merge() for pair in pairs)
 
-    def _take_calls_of_one(self, told: tuple[ToolCall, ...] | None, seen: tuple[ToolCall, ...] | None) -> None:
-        known, other = (self._own, self._seen) if told is not None else (self._seen, self._own)
+    def _take_calls_of_one(self, returned: tuple[ToolCall, ...] | None, seen: tuple[ToolCall, ...] | None) -> None:
+        known, other = (self._own, self._seen) if returned is not None else (self._seen, self._own)
         why = other.unknown.get("tool_calls")
-        if told is None:
+        if returned is None:
             self._fields["tool_calls"] = seen
-        if told is None and seen is None and why is not None:
+        if returned is None and seen is None and why is not None:
             both = dict.fromkeys((known.unknown.get("tool_calls"), why))
             self._unknowns.mark("tool_calls", "; ".join(one for one in both if one is not None))
         elif why is not None:
             self._unknowns.note(f"{_TRACED if known is self._own else _RETURNED}: tool calls unknown: {why}")
         for part in CALL_PARTS:
-            self._carry_doubt(part, known)
-        if told is not None or seen is not None:
-            self._sources[_RETURNED if told is not None else _TRACED].append("tool_calls")
+            self._copy_unknown(part, known)
+        if returned is not None or seen is not None:
+            self._sources[_RETURNED if returned is not None else _TRACED].append("tool_calls")
 
     def _mark_calls(self, pairs: Sequence[Pair]) -> None:
-        """Doubt which calls were made where the two tell of different ones, or neither knows all of them."""
+        """Mark the calls unknown if the two records have different ones, or neither has all of them."""
         why_told, why_seen = self._own.unknown.get("tool_calls"), self._seen.unknown.get("tool_calls")
-        differ = f"{_RETURNED} and {_TRACED} tell of different calls"
+        differ = f"{_RETURNED} and {_TRACED} have different calls"
         unpaired = [pair.second for pair in pairs if pair.first is None and pair.second is not None]
         only_seen = next((call for call in unpaired if not self._is_inner(call)), None)
         inside = dict.fromkeys(show(call.name, 60) for call in unpaired if self._is_inner(call))
         if inside:
-            self._unknowns.note(f"only in {_TRACED}, as made inside of a tool: {', '.join(inside)}")
+            self._unknowns.note(f"only in {_TRACED}, inside a tool: {', '.join(inside)}")
         only_told = next((pair.first for pair in pairs if pair.second is None), None)
         unsure = next((pair.first for pair in pairs if pair.second is not None and pair.first is not None and not pair.is_one_call), None)
         if unsure is not None:
@@ -169,31 +195,31 @@ class _Joined:
         return any(call is one for one in self._inner.calls)
 
     def _mark_inside(self, pairs: Sequence[Pair]) -> None:
-        """Doubt arguments and results that neither telling knows, or of which the two say different things."""
+        """Mark arguments and results that neither record has, or that differ."""
         for pair in pairs:
             if not pair.agrees and pair.first is not None:
-                why = f"{_RETURNED} and {_TRACED} tell of different arguments of {show(pair.first.name, 60)}"
+                why = f"{_RETURNED} and {_TRACED} have different arguments of {show(pair.first.name, 60)}"
                 self._unknowns.mark("tool_arguments", why)
-            if pair.tells_two_results() and pair.first is not None:
-                self._unknowns.note(f"{_RETURNED} and {_TRACED} tell of different results of {show(pair.first.name, 60)}")
+            if pair.has_two_results() and pair.first is not None:
+                self._unknowns.note(f"{_RETURNED} and {_TRACED} have different results of {show(pair.first.name, 60)}")
             for part in ("tool_arguments", "tool_results"):
                 why = self._explain_inside(pair, part)
                 if why is not None:
                     self._unknowns.mark(part, why)
 
     def _explain_inside(self, pair: Pair, part: Part) -> str | None:
-        """Explain why the arguments or results of a call are unknown, or return None if one of the tellings knows them."""
+        """Explain why the arguments or results of a call are unknown, or return None if one of the records has them."""
         reasons: list[str | None] = []
         for call, account in ((pair.first, self._own), (pair.second, self._seen)):
             if call is None:
                 continue
-            tells = call.arguments is not None if part == "tool_arguments" else call.result is not None or call.failed()
-            if tells and part not in account.unknown:
+            has_part = call.arguments is not None if part == "tool_arguments" else call.result is not None or call.failed()
+            if has_part and part not in account.unknown:
                 return None
             reasons.append(account.unknown.get(part))
         return next((why for why in reversed(reasons) if why is not None), None)
 
-    def _carry_doubt(self, part: Part, account: Account) -> None:
+    def _copy_unknown(self, part: Part, account: Account) -> None:
         why = account.unknown.get(part)
         if why is None:
             return

@@ -1,12 +1,11 @@
 """OTLP: traces as OpenTelemetry exports them, in JSON and in protobuf.
 
-A document may hold several traces; each is one evidence. A trace may be spread over several documents: `merge_spans` puts them
-together before `build_evidence` reads them.
+A document may contain several traces; each is one evidence. `merge_spans` joins the spans of a trace from several documents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp import logs as otlp_logs
@@ -16,6 +15,7 @@ from proctor.evidence.otlp.merging import merge_spans
 from proctor.evidence.otlp.spans import Span, is_event_only, read_request_spans
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.values.access import dict_or_empty
+from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 
 _KEYS = ("resourceSpans", "resource_spans")
@@ -39,7 +39,7 @@ def read(document: Json) -> list[Evidence]:
 
 
 def read_request(document: Json, path: str = "$") -> list[Span]:
-    """Return the spans of one request, and what its logs tell of spans."""
+    """Return the spans of one request, and the events of spans in its logs."""
     found = read_logs(document, path) if otlp_logs.sniff(document) else []
     if isinstance(document, dict) and any(key in document for key in (*_KEYS, "batches")):
         found = [*read_request_spans(document, path), *found]
@@ -54,8 +54,8 @@ def read_protobuf(data: bytes) -> list[Evidence]:
     return read_batches([spans])
 
 
-def read_batches(batches: Iterable[Iterable[Span]]) -> list[Evidence]:
-    """Return the traces of several requests, spans of the same trace merged."""
-    # A trace of which only log records came is no run: its spans may be in another request, or were sampled away.
+def read_batches(batches: Iterable[Iterable[Span]], parts: Collection[Part] | None = None) -> list[Evidence]:
+    """Return the traces of several requests, spans of the same trace merged; `parts` are the parts that are read."""
+    # Only log records came for such a trace: its spans may be in another request, or were sampled away.
     traces = merge_spans(batches).values()
-    return [build_evidence(spans) for spans in traces if not all(is_event_only(span) for span in spans)]
+    return [build_evidence(spans, parts=parts) for spans in traces if not all(is_event_only(span) for span in spans)]

@@ -1,135 +1,209 @@
-"""One request to a model and its answer, seen by one or more spans."""
+"""The requests to models, each once although several spans may record it.
+
+A framework, the SDK below it and the HTTP client below that may each write a span for one request. Spans are the same request if one is
+inside the other, if they have the id of the same response, if one records the start of a stream and the other its end, or if one without
+content is within the time of one with content.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterable
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.conversation import Message
-from proctor.evidence.traces import vocabulary as names
-from proctor.evidence.traces import vocabulary_scopes as scopes
-from proctor.evidence.traces.model_span import Step, find_last_spoken
-from proctor.evidence.traces.offered_tools import has_schema, list_offered_tools
-from proctor.model.evidence import ToolCall, Usage
+from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.model_span import Step, find_response_id, has_schema, list_offered_tools
+from proctor.evidence.traces.tree import SpanTree
+from proctor.model.evidence import Usage
+
+MAX_PARALLEL = 32
+"""How many calls of one tool, or requests, may run at once and still be recognised if two instrumentations record each of them."""
+_TOOL = frozenset(("tool",))
+_MODEL = frozenset(("model",))
 
 
 class Exchange:
-    """One request to a model and its answer, seen by one or more spans."""
+    """One request to a model and its answer, recorded by one or more spans."""
 
-    __slots__ = ("nested", "steps")
+    __slots__ = ("_questions", "calls", "inputs", "nested", "outputs", "span", "steps", "text")
 
     def __init__(self, step: Step, *, nested: bool) -> None:
+        self._questions: list[str] | None = None
         self.steps = [step]
-        self.nested = nested
-        """Whether it happened inside a tool: another agent's talk."""
-
-    @property
-    def span(self) -> Span:
+        self.span = step.span
         """The outermost span of it."""
-        return self.steps[0].span
+        self.nested = nested
+        """Whether it happened inside a tool: another agent's conversation."""
+        self.inputs = step.inputs
+        """The messages that the model received, from the span that records most of them."""
+        self.outputs = step.outputs
+        """The messages that the model returned, from the span that records most."""
+        self.calls = step.calls
+        """The calls that the model requested."""
+        self.text = step.text
+        """The model's text for the user."""
 
-    @property
-    def given(self) -> list[Message] | None:
-        """The messages the model was given, from the span that tells most of them."""
-        if len(self.steps) == 1:
-            return self.steps[0].given  # nearly always
-        return max((step.given for step in self.steps if step.given is not None), key=_count_told, default=None)
-
-    @property
-    def said(self) -> list[Message] | None:
-        """What the model answered, from the span that tells most."""
-        if len(self.steps) == 1:
-            return self.steps[0].said
-        known = [step for step in self.steps if step.said is not None]
-        # Calls before text: a telling without calls may have lost them, and one with calls has not invented them.
-        best = next((step for step in known if step.calls), None) or next((step for step in known if step.join_text()), None)
-        return (best or known[0]).said if known else None
-
-    def list_calls(self) -> list[ToolCall]:
-        """Return the calls the model asked for."""
-        said = self.said
-        return [call for message in said for call in message.calls] if said else []
-
-    def join_text(self) -> str | None:
-        """Return what the model said to the user."""
-        return find_last_spoken(self.said or ())
+    def add(self, steps: Iterable[Step]) -> None:
+        """Add spans of the same request."""
+        self._questions = None
+        self.steps.extend(steps)
+        self.inputs = max((step.inputs for step in self.steps if step.inputs is not None), key=_count_content, default=None)
+        known = [step for step in self.steps if step.outputs is not None]
+        # Calls before text: a record without calls may have lost them, and one with calls has not invented them.
+        best = next((step for step in known if step.calls), None) or next((step for step in known if step.text), None)
+        best = best or next(iter(known), None)
+        if best is not None:
+            self.outputs, self.calls, self.text = best.outputs, best.calls, best.text
 
     def list_questions(self) -> list[str]:
-        """Return what users said in the messages the model was given, oldest first."""
-        given = self.given
-        if not given:
-            return []
-        return [message.text for message in given if message.role == "user" and message.text and message.text.strip()]
+        """Return the texts of users in the messages that the model received, oldest first."""
+        if self._questions is None:
+            texts = [message.text for message in self.inputs or () if message.role == "user"]
+            self._questions = [text for text in texts if text and text.strip()]
+        return self._questions
 
     def hides_hosted_tools(self) -> bool:
-        """Return whether the provider may have run tools of its own of which no span of the request tells."""
+        """Return whether the provider may have run tools of its own that no span of the request shows."""
         hiding = [step for step in self.steps if step.hides_hosted_tools()]
-        return bool(hiding) and not any(step.is_whole for step in self.steps) and not all(self._shows_offers(step) for step in hiding)
+        if not hiding:
+            return False
+        return not any(step.is_whole for step in self.steps) and not all(self._shows_offers(step) for step in hiding)
 
     def _shows_offers(self, step: Step) -> bool:
         """Return whether the span of a request, or the client's span below it, shows that only the application's tools were offered."""
-        client = scopes.TELLS_SERVERS.get(step.span.scope)
-        beside = [other.span.attributes for other in self.steps if client is not None and other.span.scope == client]
-        if not beside or any("mcp" in str(attributes.get(names.BETA)) for attributes in beside):
+        client = vocabulary.NAMES_SERVERS.get(step.span.scope)
+        clients = [other.span.attributes for other in self.steps if client is not None and other.span.scope == client]
+        if not clients or any("mcp" in str(attributes.get(vocabulary.BETA)) for attributes in clients):
             return False
-        return all(has_schema(tool) for tool in list_offered_tools(step.span))
+        return all(has_schema(tool) for tool in list_offered_tools(step))
 
     def explain_cut(self) -> str | None:
-        """Explain why the answer is not whole, or return None if the model came to its end."""
-        return next((why for step in self.steps if (why := step.explain_cut()) is not None), None)
+        """Explain why the answer is incomplete, or return None if the model finished."""
+        for step in self.steps if self.outputs else ():
+            why = step.explain_cut()
+            if why is not None:
+                return why
+        return None
 
     def breaks_off(self) -> bool:
-        """Return whether the answer ended before the model had come to an end."""
+        """Return whether the answer ended before the model finished."""
         return any(step.breaks_off() for step in self.steps)
 
     def asks_application(self) -> bool:
-        """Return whether the answer asks for a tool that the application must run, so that it is not the last word."""
-        said = self.said or []
-        # A text in a message of its own behind the calls was said when they had been answered.
-        last = max((place for place, message in enumerate(said) if message.text and message.text.strip()), default=0)
-        results = sum(len(message.results) for message in said)
-        asked = [call for message in said[last:] for call in message.calls if call.server is None and f"{call.name}_call" not in HOSTED]
-        return len(asked) > results
+        """Return whether the answer requests a tool that the application must run, so that it is not the last one."""
+        outputs = self.outputs or []
+        # A text in a message of its own after the calls was written when they had been answered.
+        last = max((place for place, message in enumerate(outputs) if message.text and message.text.strip()), default=0)
+        results = sum(len(message.results) for message in outputs)
+        own = [call for message in outputs[last:] for call in message.calls if call.server is None and f"{call.name}_call" not in HOSTED]
+        return len(own) > results
 
     def knows_own_calls(self) -> bool:
-        """Return whether it is known which tools of the application the model asked for."""
+        """Return whether it is known which tools of the application the model requested."""
         for step in self.steps:
-            if step.strange or step.span.scope in scopes.DROPS_CALLS or step.loses_calls():
+            if step.unrecognised or step.span.scope in vocabulary.DROPS_CALLS or step.loses_calls():
                 return False
         # Calls that were recorded are known, unless their instrumentation is one that loses some.
-        if self.list_calls():
+        if self.calls:
             return True
-        if any(step.says_tools() for step in self.steps):
-            return False
-        return any(step.knows_calls() for step in self.steps)
+        if len(self.steps) == 1:
+            return self.steps[0].knows_calls()
+        return not self.stopped_for_tools() and any(step.knows_calls() for step in self.steps)
 
-    def tells_anything(self) -> bool:
-        """Return whether the request tells more than the name of a model: some frameworks write a span for preparing one."""
-        for step in self.steps:  # noqa: SIM110 - a generator takes twice as long
-            if step.given is not None or step.said is not None or step.finish:
-                return True
-        return False
+    def has_content(self) -> bool:
+        """Return whether the request records more than the name of a model: some frameworks write a span for preparing one."""
+        return self.inputs is not None or self.outputs is not None or any(step.finish for step in self.steps)
 
-    def says_tools(self) -> bool:
-        """Return whether a reason to stop says that tools were called."""
-        return any(step.says_tools() for step in self.steps)
+    def stopped_for_tools(self) -> bool:
+        """Return whether the finish reason is a request for tools."""
+        return any(step.stopped_for_tools() for step in self.steps)
 
-    def find_usage(self, usage_of: Callable[[Span], Usage | None]) -> Usage | None:
+    def find_usage(self, tree: SpanTree) -> Usage | None:
         """Return the tokens of the request once, from the span nearest to the provider."""
-        return next((found for step in reversed(self.steps) if (found := usage_of(step.span)) is not None), None)
-
-    def list_remembered_calls(self) -> list[ToolCall]:
-        """Return the calls that the request repeats from this turn, after the last words of a user."""
-        return [call for message in self.list_messages_of_turn() for call in message.calls]
+        for step in reversed(self.steps):
+            usage = tree.find_usage(step.span)
+            if usage is not None:
+                return usage
+        return None
 
     def list_messages_of_turn(self) -> list[Message]:
-        """Return the messages that the model was given, after the last thing a user said."""
-        given = self.given or []
-        last = max((index for index, message in enumerate(given) if message.role == "user" and message.text), default=-1)
-        return given[last + 1 :]
+        """Return the messages that the model received after the last text of a user."""
+        inputs = self.inputs or []
+        last = max((index for index, message in enumerate(inputs) if message.role == "user" and message.text), default=-1)
+        return inputs[last + 1 :]
 
 
-def _count_told(messages: list[Message]) -> tuple[int, int]:
-    """Return how much messages tell; a text that must not be recorded leaves an empty one."""
+def _count_content(messages: list[Message]) -> tuple[int, int]:
+    """Return how many messages have content; a text that must not be recorded leaves an empty one."""
     return sum(bool(message.text or message.calls or message.results) for message in messages), len(messages)
+
+
+def find_exchanges(tree: SpanTree) -> list[Exchange]:
+    """Return the requests to models, each once, in order of their start."""
+    found: list[Exchange] = []
+    of_span: dict[str, Exchange] = {}
+    by_response: dict[str, Exchange] = {}
+    for span in tree.list_kind("model"):
+        step = tree.steps[span.id]
+        # Spans of one request nest: framework, SDK, HTTP client. The outermost represents all of them.
+        *_, top = (span, *tree.iterate_above(span, _MODEL)) if tree.find_nearest(span, _MODEL) is not None else (span,)
+        response = find_response_id(step)
+        same = of_span.get(top.id) or (by_response.get(response) if response else None)
+        # Nesting is proof enough; the id of an answer alone is compared with times and contents.
+        if same is not None and same is not of_span.get(top.id) and not _is_one_answer(same, step):
+            same = None
+        # Only the request right before: the two halves of a stream follow each other.
+        if same is None and found and _continues(found[-1], step):
+            same = found[-1]
+        if same is None:
+            same = Exchange(step, nested=tree.find_nearest(span, _TOOL) is not None)
+            found.append(same)
+        else:
+            same.add([step])
+        of_span[top.id] = same
+        if response:
+            by_response[response] = same
+    return _merge_echoes(found)
+
+
+def _is_one_answer(exchange: Exchange, step: Step) -> bool:
+    """Return whether spans with the id of one answer record one request: some servers give all their answers the same id."""
+    before, span = exchange.steps[-1], step.span
+    if span.start_ns and before.span.end_ns and span.start_ns < before.span.end_ns:
+        return True
+    # One after the other: they can still be two records of one request, as long as they do not contradict each other.
+    if (before.inputs is not None and step.inputs is not None and before.inputs != step.inputs) or (
+        before.outputs is not None and step.outputs is not None and before.outputs != step.outputs
+    ):
+        return False
+    # With times one of them must have the answer: two without content may be two requests.
+    return not (span.start_ns and before.span.end_ns) or before.outputs is not None or step.outputs is not None
+
+
+def _merge_echoes(exchanges: list[Exchange]) -> list[Exchange]:
+    """Merge requests that one instrumentation records with content and another, nearer to the provider, without."""
+    recent: deque[Exchange] = deque(maxlen=MAX_PARALLEL)
+    found: list[Exchange] = []
+    for exchange in exchanges:
+        silent = exchange.inputs is None and exchange.outputs is None
+        # Only the latest few: a request cannot be inside one that ended long before, and traces can have thousands.
+        around = next((other for other in reversed(recent) if is_within(exchange.span, other.span)), None) if silent else None
+        if around is not None:
+            around.add(exchange.steps)
+            continue
+        found.append(exchange)
+        if not silent:
+            recent.append(exchange)
+    return found
+
+
+def is_within(inner: Span, outer: Span) -> bool:
+    """Return whether a span is within the time of one of another instrumentation; two of the same one are two calls made at once."""
+    return inner.scope != outer.scope and 0 < outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns
+
+
+def _continues(before: Exchange, step: Step) -> bool:
+    """Return whether a span records the end of a stream that another one began: the same request, and only one has the answer."""
+    return step.inputs is not None and before.inputs == step.inputs and (before.outputs is None) != (step.outputs is None)

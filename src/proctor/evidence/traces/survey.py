@@ -1,10 +1,4 @@
-"""What a trace is made of, for whoever wants to know what was understood of it: `proctor describe trace FILE`.
-
-Counted are spans by kind, requests to models with and without their content, tools, conversations, and attributes that no reader
-uses. An attribute is *understood* when some table of `vocabulary` names it, or when it belongs to the general conventions of
-OpenTelemetry and the settings of a request, which tell of nothing an agent did. Whatever else there is gets named, those that look
-like an agent's work first, and counted by vocabulary: the word before the first dot.
-"""
+"""What a trace consists of, for `proctor describe trace FILE`: spans by kind, requests, tools, conversations, unrecognised attributes."""
 
 from __future__ import annotations
 
@@ -14,20 +8,20 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.traces import vocabulary as names
-from proctor.evidence.traces.attributes import CONVERSATION, find_vocabulary, is_foreign, is_understood, looks_like_work
-from proctor.evidence.traces.build import is_written_in
-from proctor.evidence.traces.events import list_strange_events
-from proctor.evidence.traces.exchanges import find_exchanges
-from proctor.evidence.traces.kind import describe_kind, find_sign_of_work
-from proctor.evidence.traces.tool_span import read_tool_call
+from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.kind import describe_kind
+from proctor.evidence.traces.model_span import Step
+from proctor.evidence.traces.request import find_exchanges
+from proctor.evidence.traces.shape import find_convention, is_recognised, is_work
+from proctor.evidence.traces.tool_span import find_tool_name
 from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import find_losses, without_broken
+from proctor.evidence.traces.unknown_parts import is_unread_call
 from proctor.evidence.values.access import text_or_none
 from proctor.model.show import shorten, show
 
 MOST_NAMED = 100
-"""How many attributes, scopes, tools and other names a survey lists; the rest is counted."""
+"""How many attributes, scopes, tools and other names a survey lists at most."""
 _LONGEST = 120
 """Characters of a name in a survey."""
 
@@ -40,67 +34,73 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
-    """What one trace is made of."""
+    """What one trace consists of."""
 
     spans: int
     conventions: list[Counted]
-    """The conventions found, with the number of spans that speak each."""
+    """The conventions found, with the number of spans that use each."""
     scopes: list[Counted]
     """The instrumentations that wrote the spans."""
     kinds: list[Counted]
-    """Spans by what they are; `other` tells of no agent's work, `not understood` could and is not understood."""
+    """Spans by kind; `other` has no work of an agent, `not understood` has some and its kind is not recognised."""
     requests: int
-    """Requests to models, each once although several spans may tell of it."""
+    """Requests to models, each once although several spans may record it."""
     requests_with_content: int
     """Those whose answer was captured."""
     tools: list[Counted]
     """Spans of tools, by the name of the tool."""
     conversations: list[str]
-    """The ids of the conversations the spans say they belong to."""
+    """The ids of the conversations that the spans belong to."""
     strange: list[str]
-    """Pieces of messages that nobody understood."""
+    """Parts of messages that are not recognised."""
     not_understood: list[Counted]
-    """Kinds of spans, events that could tell of a call, and attributes that no reader uses, those of an agent's work first."""
+    """Unrecognised kinds of spans, events that may be calls, and attributes that are not read, those of an agent's work first."""
     vocabularies: list[Counted]
-    """Vocabularies that nobody knows, by the number of their attributes in this trace."""
+    """Vocabularies that are not known, by the number of their attributes in this trace."""
     lost: list[str] = []
-    """What the spans do not carry whole: attributes beyond a limit, values that are cut."""
+    """Lost data: attributes beyond a limit, values that are truncated."""
     left_out: int = 0
-    """How many more names there are than are listed."""
+    """How many names are not listed."""
 
 
 def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
-    """Return what a trace is made of."""
-    # As `build_evidence` reads it: broken values are left out before anything is counted.
+    """Return what a trace consists of."""
     losses = find_losses(spans)
     tree = SpanTree(without_broken(spans, losses))
+    steps = list(tree.steps.values())
     exchanges = find_exchanges(tree)
-    attributes = Counter(key for span in tree.spans for key in span.attributes if not is_understood(key))
-    events = Counter(f"event {show(name)}" for span in tree.spans if tree.find_kind(span) != "tool" for name in list_strange_events(span))
-    words = Counter(word for span in tree.spans if tree.find_kind(span) == "unknown" and (word := describe_kind(span)))
-    unknown = [*words.most_common(), *events.most_common()]
-    unknown += sorted(attributes.items(), key=lambda entry: (not looks_like_work(entry[0]), -entry[1], entry[0]))
-    foreign = Counter(find_vocabulary(key) for span in tree.spans for key in span.attributes if not is_understood(key) and is_foreign(key))
-    tools = Counter(read_tool_call(span, None).name for span in tree.list_kind("tool"))
+    attributes = Counter(key for span in tree.spans for key in span.attributes if not is_recognised(key))
+    events = Counter(
+        f"event {show(event.name)}"
+        for step in steps
+        if step.kind != "tool"
+        for event in step.span.events
+        if is_unread_call(event.name, event.attributes)
+    )
+    kinds = Counter(word for step in steps if step.kind == "unknown" and (word := describe_kind(step.span)))
+    unrecognised = [*kinds.most_common(), *events.most_common()]
+    unrecognised += sorted(attributes.items(), key=lambda entry: (not is_work(entry[0]), -entry[1], entry[0]))
+    foreign = Counter(key.partition(".")[0] for key, count in attributes.items() for _ in range(count) if "." in key and not is_work(key))
+    tools = Counter(find_tool_name(step) for step in steps if step.kind == "tool")
     scopes = Counter(span.scope or "(not named)" for span in tree.spans)
-    strange = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.strange))
-    talks = list(dict.fromkeys(talk for span in tree.spans for talk in _list_conversations(span)))
+    strange = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.unrecognised))
+    conversations = list(dict.fromkeys(id for span in tree.spans for id in _list_conversations(span)))
     lost = list(dict.fromkeys(loss.what for loss in losses))
-    listed = (unknown, foreign, tools, scopes, strange, talks, lost)
+    conventions = ((one.name, sum(find_convention(span, one) for span in tree.spans)) for one in vocabulary.CONVENTIONS)
     return TraceSurvey(
         spans=len(tree.spans),
-        conventions=_count_entries((name, count) for name, count in _count_conventions(tree.spans).items() if count),
+        conventions=_count_entries((name, count) for name, count in conventions if count),
         scopes=_count_entries(scopes.most_common()),
-        kinds=_count_entries(Counter(_find_kind(tree, span) for span in tree.spans).most_common()),
+        kinds=_count_entries(Counter(_name_kind(step) for step in steps).most_common()),
         requests=len(exchanges),
-        requests_with_content=sum(bool(exchange.said) for exchange in exchanges),
+        requests_with_content=sum(bool(exchange.outputs) for exchange in exchanges),
         tools=_count_entries(tools.most_common()),
-        conversations=[shorten(talk, _LONGEST) for talk in talks[:MOST_NAMED]],
+        conversations=[shorten(id, _LONGEST) for id in conversations[:MOST_NAMED]],
         strange=[shorten(what, _LONGEST) for what in strange[:MOST_NAMED]],
-        not_understood=_count_entries(unknown),
+        not_understood=_count_entries(unrecognised),
         vocabularies=_count_entries(foreign.most_common()),
         lost=[shorten(what, _LONGEST) for what in lost[:MOST_NAMED]],
-        left_out=sum(max(0, len(some) - MOST_NAMED) for some in listed),
+        left_out=sum(max(0, len(some) - MOST_NAMED) for some in (unrecognised, foreign, tools, scopes, strange, conversations, lost)),
     )
 
 
@@ -108,19 +108,11 @@ def _count_entries(entries: Iterable[tuple[str, int]]) -> list[Counted]:
     return [Counted(shorten(name, _LONGEST), count) for name, count in list(entries)[:MOST_NAMED]]
 
 
-def _find_kind(tree: SpanTree, span: Span) -> str:
-    kind = tree.find_kind(span)
-    if kind is None or kind == "unknown":
-        return "other" if find_sign_of_work(span) is None else "not understood"
-    return kind
-
-
-def _count_conventions(spans: Sequence[Span]) -> dict[str, int]:
-    return {convention.name: sum(is_written_in(span, convention) for span in spans) for convention in names.CONVENTIONS}
+def _name_kind(step: Step) -> str:
+    if step.kind is None or step.kind == "unknown":
+        return "other" if step.shape.work is None else "not understood"
+    return step.kind
 
 
 def _list_conversations(span: Span) -> Iterable[str]:
-    for key in CONVERSATION:
-        id = text_or_none(span.attributes.get(key))
-        if id:
-            yield id
+    return (id for key in vocabulary.CONVERSATION if (id := text_or_none(span.attributes.get(key))))

@@ -1,4 +1,4 @@
-"""The tokens a span reports, in whatever names its convention has for them."""
+"""The tokens that a span reports."""
 
 from __future__ import annotations
 
@@ -8,58 +8,43 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.usage import find_count, find_usage, read_count, read_usage
-from proctor.evidence.traces import vocabulary as names
-from proctor.evidence.traces.attribute_values import decode_attribute
+from proctor.evidence.shared.usage import find_count, find_usage, read_usage
+from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.shape import Shape, decode_attribute
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Usage
 
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
-# Most spans carry few of the names that are looked for. Whether they have any at all is asked first: that is many times as fast.
-_TOKENS = frozenset((*names.INPUT_TOKENS, *names.OUTPUT_TOKENS, *names.TOTAL_TOKENS))
-_CACHED = (
-    "gen_ai.usage.cache_read.input_tokens",
-    "gen_ai.usage.cache_read_input_tokens",
-    "llm.token_count.prompt_details.cache_read",
-    "ai.usage.cachedInputTokens",
-)
-_CACHE_WRITTEN = (
-    "gen_ai.usage.cache_creation.input_tokens",
-    "gen_ai.usage.cache_creation_input_tokens",
-    "llm.token_count.prompt_details.cache_write",
-)
-_CACHE = frozenset((*_CACHED, *_CACHE_WRITTEN))
-_USAGE_OBJECTS = frozenset(names.USAGE_OBJECTS)
 
 
-def read_span_usage(span: Span) -> Usage | None:
-    """Return the tokens a span itself reports."""
-    attributes = span.attributes
-    if not _TOKENS.isdisjoint(attributes):
-        counts = [find_count(attributes, table) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
-        # A name without a usable number tells nothing; the tokens may still stand in another form.
-        if counts != [None, None, None]:
-            # By the convention cached tokens are among the input.
-            found = Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])
-            if _CACHE.isdisjoint(attributes):
+def read_span_usage(span: Span, shape: Shape) -> Usage | None:
+    """Return the tokens that a span itself reports."""
+    attributes, names = span.attributes, shape.names
+    if shape.counts:
+        inputs = find_count(attributes, names["input_tokens"])
+        outputs = find_count(attributes, names["output_tokens"])
+        total = find_count(attributes, names["total_tokens"]) if names["total_tokens"] else None
+        # A name without a usable number reports nothing; the tokens may be there in another form.
+        if inputs is not None or outputs is not None or total is not None:
+            found = Usage(input_tokens=inputs, output_tokens=outputs, total_tokens=total)
+            if not names["cached_tokens"] and not names["cache_write_tokens"]:
                 return found
-            cached, written = find_count(attributes, _CACHED), find_count(attributes, _CACHE_WRITTEN)
+            cached = find_count(attributes, names["cached_tokens"])
+            written = find_count(attributes, names["cache_write_tokens"])
             return msgspec.structs.replace(found, cached_input_tokens=cached or None, cache_write_tokens=written or None)
-    if isinstance(words := attributes.get(names.USAGE_WORDS), str):
-        return read_usage({key: int(count) for key, count in _WORDED_COUNT.findall(words)})
-    if _USAGE_OBJECTS.isdisjoint(attributes):
-        return _sum_usage_of_messages(span)
-    for key in names.USAGE_OBJECTS:
+    for key in names["usage_objects"]:
+        if key == vocabulary.USAGE_TEXT and isinstance(attributes[key], str):
+            return read_usage({word: int(count) for word, count in _WORDED_COUNT.findall(attributes[key])})
         value = dict_or_empty(decode_attribute(attributes, key))
         found = read_usage(value) or _read_usage_by_kind(value)
         if found is not None:
             return found
-    return None
+    return _read_reply_usage(span) if names["output_value"] or names["output_messages"] else None
 
 
 def _read_usage_by_kind(value: dict[str, Any]) -> Usage | None:
-    """Read tokens that Langfuse splits by kind: `input`, `input_cached_tokens`, `output`, `output_reasoning_tokens`, ..."""
+    """Return tokens that Langfuse splits by kind: `input`, `input_cached_tokens`, `output`, `output_reasoning_tokens`, ..."""
     inputs = {key: read_count(count) or 0 for key, count in value.items() if key.startswith("input")}
     outputs = [read_count(count) or 0 for key, count in value.items() if key.startswith("output")]
     if not inputs and not outputs:
@@ -75,8 +60,8 @@ def _read_usage_by_kind(value: dict[str, Any]) -> Usage | None:
     )
 
 
-def _sum_usage_of_messages(span: Span) -> Usage | None:
-    """Sum the tokens that Haystack keeps in the replies themselves."""
+def _read_reply_usage(span: Span) -> Usage | None:
+    """Return the tokens that Haystack and Genkit keep in the replies themselves."""
     held = find_first(span.attributes, "haystack.agent.step.llm.output", "haystack.component.output", "genkit:output")
     if held is None:
         return None

@@ -1,17 +1,29 @@
-"""The call a tool span is: its name, what was passed, what came back, and whether it failed."""
+"""The tools that ran: each tool span as a call with its name, arguments, result and error, and each call once.
+
+An agent framework, an MCP client and an MCP server may each write a span for one call.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import Any
 
+import msgspec
+
 from proctor.evidence.otlp.spans import Span
+from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
-from proctor.evidence.traces import vocabulary as names
-from proctor.evidence.traces.attribute_values import decode_attribute
+from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.kind import name_of_span
 from proctor.evidence.traces.message_reader import read_result
-from proctor.evidence.traces.model_span import find_duration_ms
-from proctor.evidence.values.access import dict_or_empty, find_first, text_or_none
+from proctor.evidence.traces.model_span import Step, find_duration_ms
+from proctor.evidence.traces.request import MAX_PARALLEL, is_within
+from proctor.evidence.traces.shape import decode_attribute, find_value
+from proctor.evidence.traces.tree import SpanTree
+from proctor.evidence.unknowns.endings import read_status
+from proctor.evidence.unknowns.markers import is_redacted
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import as_text
@@ -19,57 +31,139 @@ from proctor.model.evidence import Json, ToolCall
 
 _SPAN_NAME = re.compile(r"^(?:Tool\.|(?:execute_tool|MCP send tools/call|tools/call|running tool|Function|tool)[ :]+(?=\S))", re.IGNORECASE)
 _SPAN_SUFFIX = re.compile(r"\.(?:__call__|run|_run|call|acall|tool|task)$")
-_EVERY_TOOL = frozenset(
+_ANY_TOOL = frozenset(
     (
         *("", "ai.toolcall", "execute_tool", "running tool", "running tools", "tool", "tools/call", "mcp send tools/call", "function"),
         *("tool_call", "mcp_tool_call", "toolinvoker", "haystack.agent.step.tool", "haystack.tool.invoke", "call_tool", "tool.call"),
     )
 )
 """Names of spans that conventions give to the call of any tool."""
-_CLASSES = frozenset(("DynamicStructuredTool", "DynamicTool", "StructuredTool", "FunctionTool", "BaseTool", "Tool", "SimpleTool"))
+_CLASSES = split_words("DynamicStructuredTool DynamicTool StructuredTool FunctionTool BaseTool Tool SimpleTool")
 """Classes of frameworks that an instrumentation may name in place of the tool."""
-_ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "metadata", "sanitize_inputs_outputs"))
+_ENTITY_INPUT = split_words("inputs input_str args kwargs tags metadata sanitize_inputs_outputs")
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
 _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
-"""What instrumentations write where a value could not, or must not, be recorded."""
-_NAMING = (*names.TOOL_NAME, names.TOOL_ENTITY)
+"""What instrumentations write if a value could not, or must not, be recorded."""
 _MESSAGE_MARKS = frozenset(("tool_call_id", "status", "type", "additional_kwargs"))
+_WRAPPERS = split_words("data response kwargs output outputs tool_output raw_output blocks error content")
+_STRUCTURED = ("[", "{", '"', "<")
+_TOOL = frozenset(("tool",))
+_ACTORS = frozenset(("tool", "model", "agent"))
 
 
-def read_tool_call(span: Span, node: str | None) -> ToolCall:
-    """Return the call a tool span is; `arguments` is `None` where they were not captured."""
+class ExecutedTool(msgspec.Struct, frozen=True):
+    """A tool that ran."""
+
+    call: ToolCall
+    holder: str | None
+    """The id of the span that it is nested in."""
+    start_ns: int
+
+
+def find_tools(tree: SpanTree) -> list[ExecutedTool]:
+    """Return the tools that ran, each once although several spans may record it."""
+    found: dict[str, ExecutedTool] = {}
+    same: dict[str, str] = {}
+    by_name: dict[str, deque[str]] = {}
+    for span in tree.list_kind("tool"):
+        holder = tree.find_holder(span)
+        call = read_tool_call(tree.steps[span.id], name_of_span(holder, tree.find_kind(holder)) if holder is not None else None)
+        outer = tree.find_nearest(span, _TOOL)
+        first = same.get(outer.id) if outer is not None else None
+        # An agent between two tool spans means that the outer tool ran it, and the inner call is the inner agent's own.
+        if (
+            first is None
+            or tree.find_nearest(span, _ACTORS) is not outer
+            or not _is_recorded_again(found[first].call, call, span, tree.steps[first].span)
+        ):
+            first = None
+            for id in reversed(by_name.get(strip_framework_prefix(call.name), ())):
+                other = tree.steps[id].span
+                if (is_within(other, span) or is_within(span, other)) and can_be_one_tool(found[id].call.name, call.name):
+                    first = id
+                    break
+        if first is not None:
+            found[first] = msgspec.structs.replace(found[first], call=_merge_call(found[first].call, call))
+            same[span.id] = first
+            continue
+        # Only the latest few are compared: all of them would cost the square of the calls of one tool.
+        by_name.setdefault(strip_framework_prefix(call.name), deque(maxlen=MAX_PARALLEL)).append(span.id)
+        found[span.id] = ExecutedTool(call, holder.id if holder is not None else None, span.start_ns)
+        same[span.id] = span.id
+    return list(found.values())
+
+
+def _is_recorded_again(outer: ToolCall, inner: ToolCall, span: Span, around: Span) -> bool:
+    """Return whether a tool span inside another records the same call, seen again by MCP or another instrumentation."""
+    if not can_agree(outer.arguments, inner.arguments) and not can_agree(inner.arguments, outer.arguments):
+        return False
+    if outer.name == inner.name:
+        return True
+    if "mcp.method.name" in span.attributes and is_name_at_server(outer.name, inner.name):
+        return True
+    return span.scope != around.scope and can_be_one_tool(outer.name, inner.name)
+
+
+def _merge_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
+    # The outermost span shows best what the agent meant; those inside only fill in what it lacks.
+    return msgspec.structs.replace(
+        outer,
+        aliases=(*outer.aliases, inner.name) if inner.name != outer.name and inner.name not in outer.aliases else outer.aliases,
+        arguments=outer.arguments if outer.arguments is not None else inner.arguments,
+        result=outer.result if outer.result is not None else inner.result,
+        error=outer.error if outer.failed() else inner.error,
+        error_kind=outer.error_kind or inner.error_kind,
+        server=outer.server or inner.server,
+        id=outer.id or inner.id,
+    )
+
+
+def find_output_tools(tree: SpanTree) -> tuple[set[str], set[str]]:
+    """Return the tools that only return the answer: by the name of their spans, and as models list them."""
+    spans = {find_tool_name(tree.steps[span.id]) for span in tree.list_kind("tool") if span.name in vocabulary.OUTPUT_TOOLS}
+    listed = {
+        str(dict_or_empty(tool).get("name"))
+        for span in tree.list_kind("model")
+        for key, field in vocabulary.OUTPUT_LISTS.items()
+        if key in span.attributes
+        for tool in list_of(dict_or_empty(decode_attribute(span.attributes, key)).get(field))
+    }
+    return spans, listed
+
+
+def read_tool_call(step: Step, node: str | None) -> ToolCall:
+    """Return the call of a tool span; its arguments are None if they were not captured."""
+    span, names = step.span, step.shape.names
     attributes = span.attributes
-    result, told = _read_result(span)
-    message = _find_message(span)
-    error, kind = (told, CONTENT_ERROR) if told is not None else (mcp_error(result), CONTENT_ERROR)
-    # What the span itself says of its failure comes before what its result says.
-    if _has_failed(span):
-        error = span.message or _find_exception(span) or as_text(find_first(attributes, *names.TOOL_ERRORS, names.ERROR_TYPE)) or error
+    result, error = _read_result(step)
+    message = _find_message(step)
+    error, kind = (error if error is not None else mcp_error(result)), CONTENT_ERROR
+    # The failure that the span itself reports comes before that of its result.
+    if _has_failed(step):
+        error = span.message or _find_exception(span) or as_text(find_value(attributes, names["tool_errors"])) or error
         error = error or as_text(result) or "the call failed"
-        kind = CONTENT_ERROR if attributes.get(names.ERROR_TYPE) == names.TOOL_ERROR else PROTOCOL_ERROR
+        kind = CONTENT_ERROR if attributes.get(vocabulary.ERROR_TYPE) == vocabulary.TOOL_ERROR else PROTOCOL_ERROR
     return ToolCall(
-        name=text_or_none(message.get("name")) or find_tool_name(span),
-        arguments=_read_arguments(span),
+        name=text_or_none(message.get("name")) or find_tool_name(step),
+        arguments=_read_arguments(step),
         result=result,
         error=error,
         error_kind=kind if error is not None else None,
         duration_ms=find_duration_ms(span),
         node=node,
-        server=text_or_none(find_first(attributes, *names.TOOL_SERVER)),
-        id=text_or_none(find_first(attributes, *names.TOOL_CALL_ID) or message.get("tool_call_id")),
+        server=text_or_none(find_value(attributes, names["tool_server"])) if names["tool_server"] else None,
+        id=text_or_none(find_value(attributes, names["tool_call_id"]) or message.get("tool_call_id")),
     )
 
 
-def _find_message(span: Span) -> dict[str, Any]:
-    """Return the message LangChain's tools give back; it knows the tool and the call better than the span around it."""
-    for key in names.TOOL_RESULT:
-        if key not in span.attributes:  # nearly always, and many times as fast as decoding nothing
-            continue
-        written = span.attributes[key]
-        # The text of such a message names the call; an escape could hide the name. To look is far cheaper than to decode.
+def _find_message(step: Step) -> dict[str, Any]:
+    """Return the message that LangChain's tools return; it names the tool and the call better than the span around it."""
+    for key in step.shape.names["tool_result"]:
+        written = step.span.attributes[key]
+        # The text of such a message names the call; an escape could hide the name. A search is far cheaper than decoding.
         if isinstance(written, str) and "tool_call_id" not in written and "\\" not in written:
             return {}
-        value = decode_attribute(span.attributes, key)
+        value = decode_attribute(step.span.attributes, key)
         if value is None:
             continue
         for _ in range(3):
@@ -82,54 +176,47 @@ def _find_message(span: Span) -> dict[str, Any]:
     return {}
 
 
-def find_tool_name(span: Span) -> str:
-    """Return the name of the tool a span called."""
-    told = _find_told_name(span)
-    if told is not None:
-        return told
-    return _SPAN_SUFFIX.sub("", _SPAN_NAME.sub("", span.name))
+def find_tool_name(step: Step) -> str:
+    """Return the name of the tool of a span."""
+    return _find_recorded_name(step) or _SPAN_SUFFIX.sub("", _SPAN_NAME.sub("", step.span.name))
 
 
-def _find_told_name(span: Span) -> str | None:
-    attributes = span.attributes
-    for key in _NAMING:
-        if key not in attributes:
-            continue
+def _find_recorded_name(step: Step) -> str | None:
+    attributes, name = step.span.attributes, step.span.name
+    for key in step.shape.names["tool_name"]:
         value = decode_attribute(attributes, key)
         if isinstance(value, str) and value and key != "fastmcp.component.key":
-            return _SPAN_SUFFIX.sub("", value) if key == names.TOOL_ENTITY else value
-    if "{name}" in span.name and isinstance(attributes.get("name"), str):
-        return attributes["name"]
-    return None
+            return _SPAN_SUFFIX.sub("", value) if key == vocabulary.TOOL_ENTITY else value
+    return text_or_none(attributes.get("name")) if "{name}" in name else None
 
 
-def is_named_tool(span: Span) -> bool:
-    """Return whether a span tells which tool it called: in an attribute, or by a name that is not that of every tool or of a class."""
-    told = text_or_none(_find_message(span).get("name")) or _find_told_name(span)
-    if told is not None:
-        return told not in _CLASSES
-    # MLflow calls the span of a callable object by its class.
+def is_named_tool(step: Step) -> bool:
+    """Return whether a span names its tool: in an attribute, or by a span name that is not that of any tool or of a class."""
+    named = _find_recorded_name(step)
+    if named is not None and named not in _CLASSES:
+        return True
+    named = text_or_none(_find_message(step).get("name")) or named
+    if named is not None:
+        return named not in _CLASSES
+    # MLflow names the span of a callable object after its class.
+    span = step.span
     is_class = span.name.endswith(".__call__") and span.scope.startswith("mlflow.")
-    return span.name.strip().lower() not in _EVERY_TOOL and not is_class
+    return span.name.strip().lower() not in _ANY_TOOL and not is_class
 
 
-def _has_failed(span: Span) -> bool:
-    attributes = span.attributes
-    return (
-        span.failed
-        or str(find_first(attributes, *names.TOOL_STATUS)).lower() in ("error", "failed", "failure")
-        or attributes.get("langfuse.observation.level") == "ERROR"
-        # LangSmith leaves the status of a tool that raised as it was.
-        or (bool(span.events) and any(event.name == "exception" for event in span.events))
-    )
+def _has_failed(step: Step) -> bool:
+    span = step.span
+    if span.failed or (span.events and any(event.name == "exception" for event in span.events)):
+        return True  # LangSmith leaves the status of a tool that raised as it was.
+    status = span.attributes.get(vocabulary.TOOL_STATUS)
+    return (status is not None and read_status(status) == "failed") or span.attributes.get("langfuse.observation.level") == "ERROR"
 
 
-def _read_arguments(span: Span) -> Json:
-    for key in names.TOOL_ARGUMENTS:
-        if key not in span.attributes:
-            continue
+def _read_arguments(step: Step) -> Json:
+    span = step.span
+    for key in step.shape.names["tool_arguments"]:
         value = decode_attribute(span.attributes, key)
-        # `tool.parameters` is what a tool declares by OpenInference; only where it is no schema can it be what was passed.
+        # `tool.parameters` is what a tool declares by OpenInference; only if it is no schema can it be what was passed.
         if value is None or _is_placeholder(value) or (key == "tool.parameters" and _is_schema(value)):
             continue
         return read_arguments(_unwrap_arguments(value))
@@ -140,8 +227,8 @@ def _read_arguments(span: Span) -> Json:
     return None
 
 
-def has_torn_arguments(span: Span) -> bool:
-    """Return whether a part of what Traceloop wraps around arguments is there, beside things it never puts there."""
+def has_damaged_arguments(span: Span) -> bool:
+    """Return whether the wrapper that Traceloop puts around arguments is there in part, next to fields that it never has."""
     value = dict_or_empty(decode_attribute(span.attributes, "traceloop.entity.input"))
     if _ENTITY_INPUT.issuperset(value):
         return False
@@ -166,10 +253,9 @@ def _unwrap_arguments(value: Json) -> Json:
     return value
 
 
-def _read_result(span: Span) -> tuple[Json, str | None]:
-    for key in names.TOOL_RESULT:
-        if key not in span.attributes:
-            continue
+def _read_result(step: Step) -> tuple[Json, str | None]:
+    span = step.span
+    for key in step.shape.names["tool_result"]:
         value = decode_attribute(span.attributes, key)
         if value is not None and not _is_placeholder(value):
             return _unwrap_result(value)
@@ -182,13 +268,15 @@ def _read_result(span: Span) -> tuple[Json, str | None]:
 
 
 def _unwrap_result(value: Json) -> tuple[Json, str | None]:
-    """Return the value a tool gave, out of what a framework wraps around it, and its error where the wrapping tells one."""
+    """Return the value that a tool returned, without what a framework wraps around it, and the error that the wrapper reports."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], bool) and isinstance(value[1], dict) and "content" in value[1]:
-        # AG2 before 0.10: whether it went well, and the message.
+        # AG2 before 0.10: whether it succeeded, and the message.
         inner, _ = _read(value[1], value[1]["content"])
         return inner, None if value[0] else as_text(inner) or "the call failed"
     if not isinstance(value, dict):
-        return read_result({"content": value}).value, None
+        return (value if isinstance(value, str) and value[:1] not in _STRUCTURED else read_result({"content": value}).value), None
+    if _WRAPPERS.isdisjoint(value):
+        return value, None
     if isinstance(value.get("data"), dict) and value.get("type") == "tool":
         return _unwrap_result(value["data"])
     if "response" in value and {"id", "name", "response", "will_continue", "scheduling", "parts"}.issuperset(value):
@@ -206,7 +294,7 @@ def _unwrap_result(value: Json) -> tuple[Json, str | None]:
     if "blocks" in value and "tool_name" in value:
         return _read(value, value["blocks"])
     if set(value) == {"error"} and isinstance(value["error"], str) and value["error"]:
-        return value, value["error"]  # How ADK and Gemini hand an exception back.
+        return value, value["error"]  # How ADK and Gemini return an exception.
     if "content" in value and (not _MESSAGE_MARKS.isdisjoint(value) or set(value) == {"content"}) and "isError" not in value:
         return _read(value, value["content"])
     return value, None
@@ -222,7 +310,7 @@ def _is_schema(value: Json) -> bool:
 
 
 def _is_placeholder(value: Json) -> bool:
-    return isinstance(value, str) and value.startswith(_PLACEHOLDERS)
+    return isinstance(value, str) and (value.startswith(_PLACEHOLDERS) or is_redacted(value))
 
 
 def _find_exception(span: Span) -> str | None:

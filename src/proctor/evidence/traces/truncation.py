@@ -1,8 +1,8 @@
-"""What a trace says, or shows, that it lost on the way: attributes and events beyond an SDK's limit, and values cut at one length.
+"""Data that a trace lost: attributes and events beyond an SDK's limit, and values that were truncated.
 
-SDKs keep 128 attributes and events of a span and count the rest; a limit for the length of values cuts each of them without a word. So
-JSON that breaks off is no text that anybody said, and a value as long as one that breaks off may be cut, too. Where none breaks off, two
-different values of one round length, with none longer, show the limit. JSON that can be read to its end is not cut.
+SDKs keep 128 attributes and events of a span and count the rest; a limit on the length of values truncates each of them silently. JSON that
+breaks off is truncated, and so may be a value of the same length. If none breaks off, two different values of one round length, with none
+longer, show the limit. JSON that can be read to its end is not truncated.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from proctor.model.show import show
 
 _BEGINNINGS = ('{"', "[{", '["', "[[{", '[["', "{\n", "[\n")
 _SHORTEST_LIMIT = 64
-"""Characters: a limit for values is hardly shorter, and a shorter text that is no JSON is too often whole."""
+"""Characters: a limit on values is hardly shorter, and a shorter text that is not JSON is too often whole."""
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Something that a span does not carry whole."""
+    """Something that a span does not have in full."""
 
     span_id: str
     what: str
-    """In words, for a sentence that goes on with `is unknown`."""
+    """What was lost, for messages."""
     key: str | None = None
-    """The attribute that is cut; nothing where it was left out altogether."""
+    """The attribute that is truncated; None if attributes or events were dropped."""
     is_text: bool = False
-    """Whether what is left of it is the beginning of what was said."""
+    """Whether the rest of it is the beginning of a text."""
 
 
 def find_losses(spans: Sequence[Span]) -> list[Loss]:
@@ -41,39 +41,41 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
     ]
     longest, broken = 0, 0
     texts: list[tuple[Span, str, str]] = []
-    for span in spans:
-        for attributes in (span.attributes, *[event.attributes for event in span.events]) if span.events else (span.attributes,):
-            for key, value in attributes.items():
-                if type(value) is not str or len(value) < _SHORTEST_LIMIT:
-                    continue
-                if value.startswith(_BEGINNINGS) and _breaks_off(value):
-                    found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
-                    broken = max(broken, len(value))
-                # Only the longest values can have met a limit, so no others need to be kept.
-                elif len(value) >= longest:
-                    if len(value) > longest:
-                        longest, texts = len(value), []
-                    texts.append((span, key, value))
-    # JSON that can be read to its end is not cut. Only the longest values are parsed for that, as parsing is dear.
+    held = [(span, span.attributes) for span in spans] + [(span, event.attributes) for span in spans for event in span.events]
+    for span, key, value in [
+        (span, key, value)
+        for span, attributes in held
+        for key, value in attributes.items()
+        if type(value) is str and len(value) >= _SHORTEST_LIMIT
+    ]:
+        if value.startswith(_BEGINNINGS) and _breaks_off(value):
+            found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
+            broken = max(broken, len(value))
+        # Only the longest values can have reached a limit.
+        elif len(value) >= longest:
+            if len(value) > longest:
+                longest, texts = len(value), []
+            texts.append((span, key, value))
+    # Only the longest values are parsed, as parsing is expensive.
     texts = [entry for entry in texts if not entry[2].startswith(_BEGINNINGS) or decode_embedded(entry[2]) is MISSING]
     if longest == broken or (not broken and _is_limit(longest) and len({value for _, _, value in texts}) > 1):
         for span, key, _ in texts:
-            found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is cut after {longest} characters", key, True))
+            found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is truncated after {longest} characters", key, True))
     return found
 
 
 def without_broken(spans: Sequence[Span], losses: Sequence[Loss]) -> Sequence[Span]:
-    """Return the spans without values that break off, so that no reader takes them for something that was said."""
+    """Return the spans without values that break off."""
     torn = {loss.span_id for loss in losses if loss.key is not None and not loss.is_text}
-    return [_mend_span(span) if span.id in torn else span for span in spans] if torn else spans
+    return [_drop_broken(span) if span.id in torn else span for span in spans] if torn else spans
 
 
-def _mend_span(span: Span) -> Span:
-    events = tuple(msgspec.structs.replace(event, attributes=_restore_attributes(event.attributes)) for event in span.events)
-    return msgspec.structs.replace(span, attributes=_restore_attributes(span.attributes), events=events)
+def _drop_broken(span: Span) -> Span:
+    events = tuple(msgspec.structs.replace(event, attributes=_without_broken(event.attributes)) for event in span.events)
+    return msgspec.structs.replace(span, attributes=_without_broken(span.attributes), events=events)
 
 
-def _restore_attributes(attributes: dict[str, Json]) -> dict[str, Json]:
+def _without_broken(attributes: dict[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in attributes.items() if not (isinstance(value, str) and _is_broken(value))}
 
 
@@ -82,12 +84,12 @@ def _is_broken(text: str) -> bool:
 
 
 def _breaks_off(text: str) -> bool:
-    """Return whether a text begins as JSON and is none; counting brackets is many times as fast as parsing."""
+    """Return whether a text begins as JSON and is not; counting brackets is many times as fast as parsing."""
     if text.count("{") == text.count("}") and text.count("[") == text.count("]") and text.rstrip()[-1:] in ("}", "]"):
         return False
     return decode_embedded(text) is MISSING
 
 
 def _is_limit(length: int) -> bool:
-    """Return whether somebody would choose this number as a limit."""
+    """Return whether a number looks like a chosen limit."""
     return length > 0 and (length % 10 == 0 or length % 64 in (0, 63))

@@ -1,249 +1,418 @@
-"""What is unknown of a trace, and why: whatever was not understood and could tell of an agent's work is a doubt, and named.
+"""Decides what is unknown about a trace, and why.
 
-A trace knows its tool calls only if every request to a model does: its answer was captured and understood, or the next
-request repeats it or brings the results of its calls. Spans of tools show which tools ran and never that no other did:
-what a provider or a client runs has none, and neither has a handoff. Only a framework
-that runs every tool itself, and writes a span of each, is believed where there are no requests (`RUNS_ALL_TOOLS`).
+calls       known if every request to a model has captured content, or a finish reason that excludes tools, or is repeated by the next
+            request. Without requests: known if an agent span has tool spans below it, as people write by hand; otherwise unknown.
+rule a, b   spans, events and attributes that are not recognised and may hold calls or the answer
+rule c, d   dropped and truncated data, missing parents and spans, results without a call
+rule e, f   a trace that ends before the agent finished; a failed root span
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, is_event_only
-from proctor.evidence.shared.conversation import Role
-from proctor.evidence.traces import vocabulary as names
-from proctor.evidence.traces import vocabulary_scopes as scopes
-from proctor.evidence.traces.attributes import could_be_said, find_misread_attribute, find_strange_attribute, is_strange
-from proctor.evidence.traces.events import list_strange_events
-from proctor.evidence.traces.join_calls import Joined, Made
-from proctor.evidence.traces.kind import find_sign_of_work
-from proctor.evidence.traces.message_reader import MessageCache
-from proctor.evidence.traces.request import HOSTED, Exchange
-from proctor.evidence.traces.tool_span import has_torn_arguments, is_named_tool
+from proctor.evidence.shared.blocks import HOSTED
+from proctor.evidence.shared.spoken_calls import call_in_words
+from proctor.evidence.shared.truncated_conversations import compare_choices
+from proctor.evidence.shared.usage import read_count
+from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall
+from proctor.evidence.traces.kind import describe_kind
+from proctor.evidence.traces.model_span import Step
+from proctor.evidence.traces.request import Exchange
+from proctor.evidence.traces.shape import may_hold_content
+from proctor.evidence.traces.tool_span import has_damaged_arguments, is_named_tool
 from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import Loss
-from proctor.evidence.traces.values import decode_output
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.unrecognised import check_field, mark_kind
+from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Usage
 from proctor.model.show import show
 
+_ANSWER: tuple[Part, ...] = ("answer", "nodes", "turns")
 _EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage", "nodes", "turns")
-_SAID: tuple[Part, ...] = ("answer", "nodes", "turns")
 _INSIDE = frozenset(("model", "tool"))
-_MODEL = frozenset(("model",))
+_WORKING = frozenset(("model", "tool", "agent"))
+_AROUND = ("agent", "workflow", "chain", "task")
+_AGENT, _STEPS = frozenset(("agent",)), frozenset(_AROUND)
+_ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
+"""DSPy's word for no further tool."""
+_OF_CALLS = re.compile(r"tool|function|handoff|invo[ck]|\baction", re.IGNORECASE)
 
 
-def mark_spans(tree: SpanTree, unknowns: Unknowns, *, canonical: bool) -> None:
-    """Doubt what spans could hide: spans that nobody understands, and attributes of the wrong kind."""
-    for span in tree.spans:
-        kind = tree.find_kind(span)
-        odd = span.attributes.get(NOT_UNDERSTOOD) or find_misread_attribute(span)
-        for event in span.events:
-            odd = odd or event.attributes.get(NOT_UNDERSTOOD)
-        if odd is not None:
-            unknowns.mark_parts(_EVERYTHING, f"{show(odd)} of the span {show(span.name)} is not understood")
-        elif kind in (None, "unknown") and (key := find_sign_of_work(span)) is not None and tree.find_nearest(span, _MODEL) is None:
-            # What happens inside a request to a model is no act of the agent.
-            told = f"the span {show(span.name)} is not understood: nothing says what {show(key)} means there"
-            unknowns.note(told)
-            is_answer = tree.find_nearest(span, _INSIDE) is None and decode_output(span) is not None
-            unknowns.mark_parts(("tool_calls", *_SAID) if is_answer else ("tool_calls",), told)
-        strange = _find_strange_message(span, tree.hearings) if kind != "model" else None
-        if strange is not None:
-            # A span that does not say what it is could be a request to a model.
-            parts = ("tool_calls", *_SAID) if names.KIND_NAMES.isdisjoint(span.attributes) else _SAID
-            unknowns.mark_parts(parts, f"{strange} in the span {show(span.name)} is not understood")
+# --- rules a and b: what is not recognised
+
+
+def mark_spans(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
+    """Mark what spans may hold in a form that is not read."""
+    listed = {entry.call.name for entry in calls}
+    for step in tree.steps.values():
+        span, shape, kind = step.span, step.shape, step.kind
+        unreadable = find_unreadable(step)
+        if unreadable is not None:
+            unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {show(span.name)} cannot be read")
+        if not shape.is_recognised:
+            _mark_attributes(step, listed, unknowns)
+        if shape.only_messages and kind != "model":
+            _mark_step_messages(tree, step, unknowns)
         if kind == "tool":
-            _mark_tool(span, unknowns)
-        elif span.events:
-            for name in list_strange_events(span)[:1]:
-                told = f"the event {show(name)} of the span {show(span.name)} is not understood"
-                unknowns.note(told)
-                unknowns.mark("tool_calls", told)
-        if span.events and (key := _find_strange_event(span)) is not None:
-            why = f"{show(key)} of an event of the span {show(span.name)} is not understood"
-            unknowns.mark_parts((*CALL_PARTS, *_SAID), why)
-        if canonical and (key := find_strange_attribute(span)) is not None:
-            # Somebody wrote these spans by hand, and what is not in them did not happen: a misspelt attribute could be what is missing.
-            told = kind if kind == "tool" or not names.KIND_NAMES.isdisjoint(span.attributes) else None
-            unknowns.mark_parts(_list_parts(told), f"{show(key)} of the span {show(span.name)} is not understood")
+            if not is_named_tool(step):
+                unknowns.mark("tool_calls", f"the span {show(span.name)} is a tool without a name")
+            if "traceloop.entity.input" in span.attributes and has_damaged_arguments(span):
+                unknowns.mark("tool_arguments", f"the arguments in the span {show(span.name)} cannot be read")
+        elif kind is None or kind == "unknown":
+            _mark_kind(tree, step, unknowns)
+        if span.events:
+            _mark_events(step, unknowns)
 
 
-def _find_strange_message(span: Span, hearings: MessageCache) -> str | None:
-    """Return the first thing not understood in the messages that an agent or a step around it received and returned."""
-    for key, role in _MESSAGES.items():
-        value = span.attributes.get(key)
-        if value is not None:
-            heard = hearings.read_messages(value, role)
-            if heard.unrecognised:
-                return heard.unrecognised[0]
-            if names.KIND_NAMES.isdisjoint(span.attributes) and any(message.calls for message in heard.messages):
-                return "a call"
+def _mark_attributes(step: Step, listed: set[str], unknowns: Unknowns) -> None:
+    name = show(step.span.name)
+    for key, parts in step.shape.near_misses:
+        unknowns.mark_unrecognised(parts, f"{show(key)} of the span {name} is not read; is it misspelt?")
+    for key in step.shape.unrecognised:
+        check_field(key, step.span.attributes[key], f"the span {name}", unknowns, listed=listed, has_answer=True)
+
+
+def find_unreadable(step: Step) -> str | None:
+    """Return the first attribute of a span that cannot be read: not the text or the count that its name requires."""
+    attributes, shape = step.span.attributes, step.shape
+    if NOT_UNDERSTOOD in attributes:
+        return str(attributes[NOT_UNDERSTOOD])
+    for key in shape.texts:
+        if attributes[key] is not None and not isinstance(attributes[key], str):
+            return key
+    for key in shape.counts:
+        if attributes[key] is not None and read_count(attributes[key]) is None:
+            return key
+    for event in step.span.events:
+        if NOT_UNDERSTOOD in event.attributes:
+            return str(event.attributes[NOT_UNDERSTOOD])
     return None
 
 
-_MESSAGES: dict[str, Role] = {"gen_ai.input.messages": "user", "gen_ai.output.messages": "assistant"}
+def _mark_kind(tree: SpanTree, step: Step, unknowns: Unknowns) -> None:
+    """Apply rule a to a span whose kind is not recognised."""
+    span, shape = step.span, step.shape
+    word = describe_kind(span)
+    # A span without a kind inside a request to a model is no act of the agent.
+    if shape.work is None or (word is None and tree.find_nearest(span, frozenset(("model",))) is not None):
+        return
+    shown = f"the span {show(span.name)} has an unrecognised kind ({word})" if word else f"the span {show(span.name)} has no kind"
+    named = [str(span.attributes[key]) for key in shape.names["kind"]]
+    if shape.passes_arguments or any(is_misspelt(name.lower(), vocabulary.KINDS) for name in named):
+        unknowns.mark_unrecognised(CALL_PARTS, f"{shown} and may be a tool call")
+    for name in named:
+        mark_kind(None, name, f"the span {show(span.name)}", unknowns, speaks=None)
+    if tree.find_nearest(span, _INSIDE) is None and tree.find_output_text(span) is not None:
+        unknowns.mark_unrecognised(_ANSWER, f"{shown} and contains text")
 
 
-def _mark_tool(span: Span, unknowns: Unknowns) -> None:
-    if not is_named_tool(span):
-        unknowns.mark("tool_calls", f"the span {show(span.name)} is a tool and does not tell which")
-    if "traceloop.entity.input" in span.attributes and has_torn_arguments(span):
-        unknowns.mark("tool_arguments", f"what was passed in the span {show(span.name)} is not understood")
+def _mark_step_messages(tree: SpanTree, step: Step, unknowns: Unknowns) -> None:
+    """Mark what unrecognised parts of the messages of an agent, or of a step around it, may hold."""
+    for key in step.shape.only_messages:
+        value = step.span.attributes[key]
+        heard = tree.hearings.read_messages(value, "assistant" if "output" in key else "user") if value is not None else None
+        what = next(iter(heard.unrecognised), None) if heard is not None else None
+        # A span without a kind may be a request to a model.
+        is_request = not step.shape.names["kind"]
+        if what is None and is_request and heard is not None and any(message.calls for message in heard.messages):
+            what = "a call"
+        if what is not None:
+            why = f"{what} in the span {show(step.span.name)} is not recognised"
+            unknowns.mark_unrecognised(("tool_calls", *_ANSWER) if is_request else _ANSWER, why)
 
 
-def _list_parts(kind: str | None) -> tuple[Part, ...]:
-    """Return the parts of the evidence that a span of this kind tells."""
-    if kind == "tool":
-        return ("tool_arguments", "tool_results")
-    return _EVERYTHING if kind in (None, "unknown", "model") else ("usage", *_SAID)
-
-
-def _find_strange_event(span: Span) -> str | None:
-    """Return the first attribute of an event with messages that could be a misspelt one."""
+def _mark_events(step: Step, unknowns: Unknowns) -> None:
+    """Apply rules a and b to the events of a span."""
+    span = step.span
     for event in span.events:
-        if event.name.startswith("gen_ai.") and not _EVENT_KEYS.issuperset(event.attributes):
-            odd = next((key for key in event.attributes if key not in _EVENT_KEYS and is_strange(key)), None)
-            if odd is not None:
-                return odd
-    return None
+        if not event.name.startswith(vocabulary.READ_EVENTS) and step.kind != "tool":
+            if is_unread_call(event.name, event.attributes):
+                unknowns.mark_unrecognised(CALL_PARTS, f"the event {show(event.name)} of the span {show(span.name)} may be a tool call")
+        elif event.name.startswith("gen_ai."):
+            for key in event.attributes:
+                if key not in _EVENT_KEYS:
+                    if is_misspelt(key, _EVENT_KEYS):
+                        why = f"{show(key)} of an event of the span {show(span.name)} is not read; is it misspelt?"
+                        unknowns.mark_unrecognised((*CALL_PARTS, *_ANSWER), why)
+                    else:
+                        check_field(key, event.attributes[key], f"an event of the span {show(span.name)}", unknowns, has_answer=True)
 
 
 _EVENT_KEYS = frozenset(
     (
-        *(*names.EVENT_CONTENT, *names.GIVEN, *names.SAID, "role", "index", "finish_reason", "tool_calls", "id", "tool_call_id", "name"),
-        *("tool.result", "gen_ai.message.index", "CHAT_MESSAGE_INDEX"),
+        *(*vocabulary.EVENT_CONTENT, *vocabulary.INPUT_MESSAGES, *vocabulary.OUTPUT_MESSAGES),
+        *("role", "index", "finish_reason", "tool_calls", "id", "tool_call_id", "name", "tool.result", "gen_ai.message.index"),
+        *("gen_ai.system", "gen_ai.provider.name", "event.name", NOT_UNDERSTOOD),
     )
 )
-"""Attributes of events with messages that are understood."""
+
+
+def is_unread_call(name: str, attributes: dict[str, object]) -> bool:
+    """Return whether an event that is not read may be a call."""
+    return not name.startswith(vocabulary.READ_EVENTS) and (
+        _OF_CALLS.search(name) is not None or any(_OF_CALLS.search(key) for key in attributes)
+    )
 
 
 def mark_messages(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
-    """Doubt what messages could hide that were not wholly understood."""
+    """Mark what unrecognised parts of messages may hold."""
     for exchange in exchanges:
         for step in exchange.steps:
-            for strange in step.strange:
-                why = f"{strange} in the span {show(step.span.name)} is not understood"
-                unknowns.mark_parts(("tool_calls", "tool_results", *_SAID), why)
+            for what in step.unrecognised:
+                why = f"{what} in the span {show(step.span.name)} is not recognised"
+                unknowns.mark_unrecognised(("tool_calls", "tool_results", *_ANSWER), why)
 
 
-def mark_lone_logs(spans: Sequence[Span], unknowns: Unknowns) -> None:
-    """Doubt the calls and the answer if log records tell of a request whose span is missing: it may have asked for tools."""
-    if any(span.events and is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
-        why = "log records tell of a request to a model whose span is not in the trace"
-        unknowns.mark_parts(("tool_calls", "tool_results", "answer", "turns", "usage"), why)
+# --- rules c and d: lost data and contradictions
 
 
-def mark_losses(tree: SpanTree, losses: Sequence[Loss], unknowns: Unknowns) -> None:
-    """Doubt what a span lost because it was left out or cut."""
+def mark_losses(tree: SpanTree, spans: Sequence[Span], losses: Sequence[Loss], unknowns: Unknowns) -> None:
+    """Mark what dropped and truncated attributes, and spans of which only log records came, may have held."""
     for loss in losses:
         step = tree.steps.get(loss.span_id)
-        if step is None or (loss.key is not None and not could_be_said(loss.key)):
+        if step is None or (loss.key is not None and not may_hold_content(loss.key)):
             continue
         if step.kind == "tool":
             parts: tuple[Part, ...] = ("tool_arguments", "tool_results")
-            # Where attributes were dropped, the name of the tool may be among them.
-            parts = parts if loss.key is not None or is_named_tool(step.span) else ("tool_calls", *parts)
+            # If attributes were dropped, the name of the tool may be among them.
+            parts = parts if loss.key is not None or is_named_tool(step) else ("tool_calls", *parts)
         elif loss.key is None:
             parts = ("input", *_EVERYTHING)
-        # What was cut is a text, or a second telling of messages that were read elsewhere: neither hides a call.
-        elif loss.is_text or (step.given is not None and step.said is not None):
-            parts = ("tool_arguments", "tool_results", "input", *_SAID)
+        # A truncated text, or a second record of messages that were read elsewhere, hides no call.
+        elif loss.is_text or (step.inputs is not None and step.outputs is not None):
+            parts = ("tool_arguments", "tool_results", "input", *_ANSWER)
         else:
-            parts = ("input", *(part for part in _EVERYTHING if part != "usage"))
+            parts = ("input", *CALL_PARTS, *_ANSWER)
         unknowns.mark_parts(parts, loss.what)
+    if any(span.events and is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
+        why = "log records belong to a request to a model whose span is missing from the trace"
+        unknowns.mark_parts(("tool_calls", "tool_results", "answer", "turns", "usage"), why)
 
 
-def mark_strays(joined: Joined, unknowns: Unknowns) -> None:
-    """Doubt the calls if a model received the result of a call that nothing else tells."""
+def mark_strays(joined: JoinedCalls, unknowns: Unknowns) -> None:
+    """Mark the calls unknown if a model received the result of a call that is not recorded."""
     if joined.has_stray_error:
-        unknowns.mark("tool_results", "a result that tells an error answers no call in the trace")
-    strays = joined.strays
-    if strays:
-        whose = strays[0].id or strays[0].name
-        why = f"a tool result{f' ({whose})' if whose else ''} answers no call in the trace, so a call is missing"
-        unknowns.mark_parts(CALL_PARTS, why)
+        unknowns.mark("tool_results", "a result that reports an error answers no call in the trace")
+    if joined.strays:
+        whose = joined.strays[0].id or joined.strays[0].name
+        unknowns.mark_parts(CALL_PARTS, f"a tool result{f' ({whose})' if whose else ''} answers no call in the trace: a call is missing")
 
 
-def mark_endings(tree: SpanTree, made: Sequence[Made], unknowns: Unknowns) -> None:
-    """Doubt how a call ended that a model asked for and no span shows to have run: it may have been refused."""
-    # Asked only where somebody writes spans of the work around the model: a trace of bare requests never shows a tool running.
-    refused = [entry.call.name for entry in made if not entry.ended]
-    if refused and tree.list_kind("agent", "workflow", "task", "chain", "tool"):
-        why = f"no span shows that {show(refused[0])} ran, and the result that the model was given does not say whether it failed"
-        unknowns.mark("tool_results", why)
+def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
+    """Mark what else may have happened if the parent of a span is missing and the span does not show the whole run.
+
+    It shows the whole run if it is an agent with its input, a request or a message that another service sent, or a request to a model that
+    repeats the conversation from a user's text on.
+    """
+    if not tree.orphans:
+        return
+    of_span = {step.span.id: exchange for exchange in exchanges for step in exchange.steps}
+    last: Span | None = None
+    for orphan in tree.orphans:
+        loose = _list_loose_work(tree, orphan)
+        requests = [of_span[span.id] for span in loose if span.id in of_span]
+        # Spans of tools show which tools ran; only requests to a model show that no other did.
+        if not all(exchange.list_questions() for exchange in requests) or (not exchanges and loose):
+            last = orphan
+            break
+        # A loop does not end with a request for tools: their results went to a request that is missing.
+        if any(exchange is exchanges[-1] and (exchange.calls or exchange.stopped_for_tools()) for exchange in requests):
+            last = orphan
+    if last is not None:
+        why = f"the parent of the span {show(last.name)} is missing from the trace, so other spans may be missing, too"
+        unknowns.mark_parts(("tool_calls", "usage", "nodes", "turns"), why)
+    else:
+        unknowns.note(f"the parent of the span {show(tree.orphans[0].name)} is missing from the trace")
 
 
-def mark_usage(told: Sequence[Usage | None], unknowns: Unknowns) -> None:
-    """Doubt a sum of tokens with a missing part: it is only a lower bound."""
-    # None at all is no doubt: the part is then simply not recorded.
-    silent = sum(usage is None for usage in told)
-    if 0 < silent < len(told):
-        unknowns.mark("usage", f"{silent} of {len(told)} requests to a model do not tell their tokens")
-    for usage in told:
-        if usage is not None and usage.total_tokens is None and (usage.input_tokens is None) != (usage.output_tokens is None):
-            missing = "input" if usage.input_tokens is None else "output"
-            unknowns.mark("usage", f"a span tells no {missing} tokens and no total")
+def _list_loose_work(tree: SpanTree, orphan: Span) -> list[Span]:
+    """Return the outermost requests, tools and workflow steps at or below a span that are not shown to be parts of a whole run."""
+    found: list[Span] = []
+    waiting = [orphan]
+    while waiting:
+        span = waiting.pop()
+        kind = tree.find_kind(span)
+        if span.is_entry or (kind == "agent" and tree.find_input_text(span)):
+            continue
+        if kind in _INSIDE or vocabulary.N8N_TYPE in span.attributes:
+            found.append(span)
+        else:
+            waiting.extend(tree.children.get(span.id, ()))
+    return found
+
+
+def mark_text_calls(exchanges: Sequence[Exchange], joined: JoinedCalls, unknowns: Unknowns) -> None:
+    """Mark the calls unknown if a model wrote some as text, unless as many tools ran that no model requested."""
+    # Inputs repeat outputs, often in another form; they count if an answer was not captured.
+    silent = any(exchange.outputs is None for exchange in exchanges)
+    texts = {
+        message.text: exchange.span.name
+        for exchange in exchanges
+        for message in (*((exchange.inputs or ()) if silent else ()), *(exchange.outputs or ()))
+        if message.role == "assistant" and message.text and not message.calls
+    }
+    written = [text for text in texts if call_in_words(text) is not None and not _ENDS_LOOP.search(text)]
+    if written and len(written) > len(joined.calls) - joined.requested:
+        unknowns.mark_parts(CALL_PARTS, f"a text in the span {show(texts[written[0]])} looks like a tool call, which is not read")
+
+
+def mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
+    """Mark which answer was used unknown if a model was asked for several."""
+    for exchange in exchanges:
+        wanted = max(step.choices for step in exchange.steps)
+        if wanted < 2:
+            continue
+        at = f"the span {show(exchange.span.name)}"
+        answers = [message for message in exchange.outputs or () if message.role == "assistant"]
+        if len(answers) == wanted:
+            compare_choices(answers, at, unknowns)
+        else:
+            unknowns.mark_parts((*CALL_PARTS, "answer"), f"{at} requested {wanted} answers and records {len(answers)} of them")
+
+
+# --- rules e and f: early ends and failures
+
+
+def mark_ends(tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Exchange], entries: Sequence[Span], unknowns: Unknowns) -> None:
+    """Mark what may have followed an answer that was cut, a root span that did not end, and a run that failed; `own` are its requests."""
+    answered = [exchange for exchange in own if exchange.outputs is not None]
+    for exchange in exchanges:
+        why = exchange.explain_cut()
+        if why is None:
+            continue
+        why = f"the answer in the span {show(exchange.span.name)} {why}"
+        if exchange.breaks_off():
+            unknowns.mark_parts(CALL_PARTS, why)
+        # Only the last answer is that of the run; a cut before it concerns its turn.
+        if answered and exchange is answered[-1]:
+            unknowns.mark_parts(_ANSWER, why)
+        elif exchange in answered:
+            unknowns.mark("turns", why)
+    # OpenInference marks an agent with the error of a tool, also if the agent continued and answered.
+    of_tools = {span.message for span in tree.list_kind("tool") if span.failed and span.message}
+    for span in (*tree.roots, *[entry for entry in entries if entry not in tree.roots]):
+        _mark_end(tree, span, of_tools, unknowns)
+
+
+def _mark_end(tree: SpanTree, span: Span, of_tools: set[str], unknowns: Unknowns) -> None:
+    kind = tree.find_kind(span)
+    if kind in ("model", "tool", "mcp"):
+        return
+    why: str | None = None
+    status = find_http_status(tree, span)
+    if span.failed and not (span.message in of_tools and tree.find_output_text(span)):
+        why = f"the span {show(span.name)} ended in an error{f': {span.message}' if span.message else ''}"
+    elif status is not None and status >= 400:
+        why = f"the span {show(span.name)} reports HTTP status {status}"
+    elif span.start_ns and not span.end_ns:
+        why = f"the span {show(span.name)} has not ended"
+    if why is not None:
+        unknowns.mark_parts((*CALL_PARTS, "answer", "nodes"), why)
+
+
+def find_http_status(tree: SpanTree, span: Span) -> int | None:
+    """Return the HTTP status of a span."""
+    names = tree.steps[span.id].shape.names["http_status"]
+    return next((status for key in names if (status := read_count(span.attributes[key])) is not None), None)
+
+
+# --- calls and tokens
+
+
+def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
+    """Mark the calls unknown unless the spans show which tools were called."""
+    unsure = [index for index, exchange in enumerate(exchanges) if not exchange.knows_own_calls()]
+    # A request whose calls are unknown is excused only if the next one repeats its answer.
+    blind = [exchanges[index] for index in unsure if not _is_repeated(exchanges[index], next(iter(exchanges[index + 1 : index + 2]), None))]
+    if blind:
+        if any(exchange.stopped_for_tools() for exchange in blind) and not calls:
+            unknowns.mark("tool_calls", "a model stopped to call tools, and neither its answer nor spans of tools are in the trace")
+        how = "wholly captured" if any(exchange.calls for exchange in blind) else "captured"
+        why = f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not {how}"
+        unknowns.mark_unrecognised(("tool_calls",), why)
+        return
+    if any(exchange.hides_hosted_tools() for exchange in exchanges):
+        own = {entry.call.name for entry in calls if entry.call.server is None and f"{entry.call.name}_call" not in HOSTED}
+        why = "a model may have used tools that its provider runs, whose calls were not recorded"
+        unknowns.mark_other_tools(why, tuple(sorted(own)))
+    if exchanges:
+        _mark_remote_agents(tree, unknowns)
+    # n8n writes a span for each node that ran, tools included.
+    elif not _covers_tools(tree) and not (
+        not tree.has_kind((*_AROUND, "tool")) and any(vocabulary.N8N_TYPE in span.attributes for span in tree.spans)
+    ):
+        around = tree.has_kind((*_AROUND, "tool"))
+        why = "the trace has no spans of requests to a model" if around else "no span of the trace records tools"
+        unknowns.mark_unrecognised(("tool_calls",), f"{why}; declare tool_calls complete if every tool call has a span")
+
+
+def _covers_tools(tree: SpanTree) -> bool:
+    """Return whether the tool spans of a trace without model spans are below an agent, or below a step of the same instrumentation."""
+    tools = tree.list_kind("tool")
+    for span in tools:
+        above = tree.find_nearest(span, _STEPS)
+        if above is None or (tree.find_nearest(span, _AGENT) is None and (above.scope != span.scope or not span.scope)):
+            return False
+    return bool(tools)
+
+
+def _mark_remote_agents(tree: SpanTree, unknowns: Unknowns) -> None:
+    """Mark the calls unknown if an agent ran elsewhere and left no spans of requests or tools."""
+    for span in tree.list_kind("agent"):
+        if span.is_remote and not any(tree.steps[id].kind in _WORKING for id in tree.list_ids_below([span]) - {span.id}):
+            unknowns.mark_unrecognised(("tool_calls",), f"no span records the work of the agent of the span {show(span.name)}")
 
 
 def _is_repeated(exchange: Exchange, after: Exchange | None) -> bool:
     """Return whether the next request repeats the answer that was not captured here, as one more message of the assistant."""
-    if after is None or after.given is None or exchange.given is None or any(step.strange for step in (*exchange.steps, *after.steps)):
+    if (
+        after is None
+        or after.inputs is None
+        or exchange.inputs is None
+        or any(step.unrecognised for step in (*exchange.steps, *after.steps))
+    ):
         return False
-    # A request inside a tool is not repeated by one outside of it; they belong to different conversations.
+    # A request inside a tool belongs to another conversation than one outside of it.
     if exchange.nested != after.nested:
         return False
-    # The next request repeats the whole talk; what it has beyond the messages given here is the answer that was not captured.
-    before = sum(message.role == "assistant" for message in exchange.given)
-    repeated = [message for message in after.given if message.role == "assistant"][before:]
-    # Every call is answered, and a result of no call is a doubt of its own: the results that the next was given are those of all calls.
-    if _count_results(after) > _count_results(exchange):
+    before = sum(message.role == "assistant" for message in exchange.inputs)
+    repeated = [message for message in after.inputs if message.role == "assistant"][before:]
+    # Every call is answered, so the results in the next request are those of all calls.
+    if sum(len(message.results) for message in after.inputs) > sum(len(message.results) for message in exchange.inputs):
         return True
-    if exchange.says_tools():
+    if exchange.stopped_for_tools():
         return any(message.calls for message in repeated)
     return any(message.calls or (message.text and message.text.strip()) for message in repeated)
 
 
-def _count_results(exchange: Exchange) -> int:
-    return sum(len(message.results) for message in exchange.given or ())
+def mark_call_details(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
+    """Mark arguments and results that the trace does not have."""
+    bare = [entry.call.name for entry in calls if entry.call.arguments is None]
+    if bare:
+        unknowns.mark("tool_arguments", f"{len(bare)} of {len(calls)} calls have no recorded arguments, for example {show(bare[0])}")
+    odd = [entry.call.name for entry in calls if not entry.agrees or not isinstance(entry.call.arguments, (dict, type(None)))]
+    if odd:
+        unknowns.mark("tool_arguments", f"arguments of {show(odd[0])} are unknown: not an object, or two records disagree")
+    unanswered = [entry.call.name for entry in calls if not entry.answered]
+    if unanswered:
+        unknowns.mark("tool_results", f"{len(unanswered)} calls have no recorded result, for example {show(unanswered[0])}")
+    # A trace of bare requests never shows a tool running; only one with spans around them does.
+    refused = next((entry.call.name for entry in calls if not entry.ended), None)
+    if refused is not None and tree.has_kind((*_AROUND, "tool")):
+        unknowns.mark("tool_results", f"no span shows that {show(refused)} ran, and its result in the next request may be a refusal")
 
 
-def mark_hosted_calls(exchanges: Sequence[Exchange], made: Sequence[Made], unknowns: Unknowns) -> None:
-    """Doubt which tools were called if the provider may have run some itself.
-
-    A tool that was only offered is not among them: a provider may run one of the same name, from a server that the model was given.
-    """
-    if any(exchange.hides_hosted_tools() for exchange in exchanges):
-        own = {entry.call.name for entry in made if entry.call.server is None and f"{entry.call.name}_call" not in HOSTED}
-        why = "a model may have used tools that its provider runs, and their calls were not recorded"
-        unknowns.mark_other_tools(why, tuple(sorted(own)))
-
-
-def explain_unknown_calls(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
-    """Explain why it is unknown which tools were called, or return None if it is known."""
-    ran = tree.list_kind("tool")
-    writers = {span.scope for span in tree.list_kind("agent", "workflow", "task", "chain")} & scopes.RUNS_ALL_TOOLS
-    # A few instrumentations write a span for every tool that runs; where they wrote at all, a tool without one did not run.
-    covered = any(span.scope in writers for span in ran)
-    later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
-    # A request whose calls are unknown is forgiven only if the next one repeats its answer; the last has nobody to repeat it.
-    blind = [
-        exchange
-        for exchange, after in zip(exchanges, later, strict=True)
-        if not exchange.knows_own_calls() and not _is_repeated(exchange, after)
-    ]
-    if blind:
-        if any(exchange.says_tools() for exchange in blind) and not made:
-            return "a model stopped to call tools, and the trace carries neither its answer nor spans of tools"
-        how = "wholly captured" if any(exchange.list_calls() for exchange in blind) else "captured"
-        return f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not {how}"
-    if not exchanges and not covered:
-        if tree.list_kind("agent", "workflow", "chain", "task") or ran:
-            return "the trace has no spans of requests to a model: spans of tools show which tools ran, and not that no other did"
-        # n8n writes a span for each node that ran, tools included.
-        if any(names.N8N_TYPE in span.attributes for span in tree.spans):
-            return None
-        return "nothing in the trace tells of tools"
-    return None
+def mark_usage(usages: Sequence[Usage | None], unknowns: Unknowns) -> None:
+    """Mark a sum of tokens with a missing part unknown: it is only a lower bound. No tokens at all are simply not recorded."""
+    missing = sum(usage is None for usage in usages)
+    if 0 < missing < len(usages):
+        unknowns.mark("usage", f"{missing} of {len(usages)} requests to a model do not report their tokens")
+    for usage in usages:
+        if usage is not None and usage.total_tokens is None and (usage.input_tokens is None) != (usage.output_tokens is None):
+            unknowns.mark("usage", f"a span reports no {'input' if usage.input_tokens is None else 'output'} tokens and no total")

@@ -1,8 +1,8 @@
-"""What instrumentations call things: one table for all conventions, with the versions it was tried with.
+"""Names of attributes, kinds of spans and events: one table for all conventions, with the versions it was tested with.
 
-Each tuple lists names for the same thing, the preferred first. A convention that is not in `CONVENTIONS` is read as far as it uses
-names that are; what is left over is counted and named by `proctor describe trace FILE`. When a convention moves, add the new name in front
-and a recording of it under `tests/evidence/frameworks`; old traces stay readable.
+Each tuple lists names of the same thing, the preferred first. A convention that is not in `CONVENTIONS` is read as far as it uses known
+names; the rest is listed by `proctor describe trace FILE`. When a convention changes, add the new name in front and a recording of it
+under `tests/evidence/frameworks`; old traces stay readable.
 """
 
 from __future__ import annotations
@@ -11,18 +11,24 @@ from typing import Final
 
 import msgspec
 
+from proctor.evidence.values.access import split_words
+
 
 class Convention(msgspec.Struct, frozen=True, kw_only=True):
-    """One way in which an instrumentation writes down what an agent did."""
+    """How an instrumentation names what an agent did."""
 
     name: str
-    """What people call it."""
     marks: tuple[str, ...]
-    """Attributes, or beginnings of attributes, that only it uses."""
+    """Attributes, or their prefixes, that only it uses."""
     scopes: tuple[str, ...] = ()
-    """Beginnings of the names of its instrumentation scopes."""
+    """Prefixes of the names of its instrumentation scopes."""
     tried: str = ""
-    """The packages and versions whose recordings are read in the tests."""
+    """The packages and versions whose recordings the tests read."""
+
+
+def list_names(text: str) -> tuple[str, ...]:
+    """Return the names in a text, in order."""
+    return tuple(text.split())
 
 
 CONVENTIONS: Final = (
@@ -72,328 +78,236 @@ CONVENTIONS: Final = (
         tried="semantic conventions 1.28 to 1.4x and the events before them; Agent Framework, Semantic Kernel, AutoGen",
     ),
 )
-"""The conventions that are read, the most particular first."""
+"""The conventions that are read, the most specific first."""
 
-OFFERED: Final = (
-    "gen_ai.tool.definitions",
-    "ai.prompt.tools",
-    "llm.invocation_parameters",
-    "input.value",
-    "mlflow.spanInputs",
-    "langfuse.observation.input",
-)
-"""Where a span tells which tools a model was offered: a list, or an object with `tools`."""
-OFFERED_LISTS: Final = frozenset(("gen_ai.tool.definitions", "ai.prompt.tools"))
-BETA: Final = "anthropic.beta"
-"""Where a client names what it uses before it is generally there; servers of tools are among it."""
+OFFERED: Final = list_names("""
+    gen_ai.tool.definitions ai.prompt.tools llm.invocation_parameters input.value mlflow.spanInputs langfuse.observation.input
+    """)
+"""Attributes with the tools that a model was offered: a list, or an object with `tools`."""
+OFFERED_LISTS: Final = split_words("ai.prompt.tools gen_ai.tool.definitions")
+GENAI_PREFIXES: Final = list_names("""
+    gen_ai. llm. openinference. traceloop. langfuse. mlflow. langsmith. haystack. mastra. ai. ag2. gcp.vertex.agent. tool. tool_call.
+    pydantic_ai. mcp. agent. crewai. smolagents. dspy. genkit: llamaindex. input.value output.value
+    """)
+"""Prefixes of attributes that describe the work of an agent."""
 
-GENAI_PREFIXES: Final = (
-    *("gen_ai.", "llm.", "openinference.", "traceloop.", "langfuse.", "mlflow.", "langsmith.", "haystack.", "mastra.", "ai.", "ag2."),
-    *("gcp.vertex.agent.", "tool.", "tool_call.", "pydantic_ai.", "mcp.", "agent.", "crewai.", "smolagents.", "dspy.", "genkit:"),
-    "llamaindex.",
-    *("input.value", "output.value"),
-)
-"""How attributes begin that could tell of an agent's work. A span that has one and is not understood is a gap, not a detail."""
+# --- kinds of spans
 
-HARMLESS: Final = frozenset(
-    (
-        *(
-            "gen_ai.conversation.id",
-            "gen_ai.agent.id",
-            "gen_ai.agent.name",
-            "gen_ai.agent.description",
-            "gen_ai.system",
-            "gen_ai.agent.call.id",
-        ),
-        *("gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model", "llm.provider", "llm.system", "llm.model_name"),
-        *(
-            "traceloop.association.properties",
-            "langfuse.trace.name",
-            "langfuse.session.id",
-            "langfuse.user.id",
-            "langfuse.internal.is_app_root",
-        ),
-        *("langfuse.version", "langfuse.release", "langfuse.environment", "mlflow.traceRequestId", "mlflow.experimentId", "agent.id"),
-        *("mlflow.trace.session", "mlflow.trace.user", "mcp.session.id", "mcp.protocol.version", "gen_ai.event.start_time"),
-        *("gen_ai.event.end_time", "traceloop.workflow.name", "traceloop.entity.path", "traceloop.entity.version", "gen_ai.task.id"),
-        *("haystack.agent.step", "gcp.vertex.agent.event_id", "gcp.vertex.agent.invocation_id", "gcp.vertex.agent.session_id"),
-    )
-)
-"""Attributes that tell of nothing an agent did; they may stand on any span."""
-
-HARMLESS_PREFIXES: Final = (
-    "traceloop.association.",
-    "langfuse.observation.metadata.",
-    "langfuse.trace.",
-    "langsmith.metadata.",
-    "langsmith.trace.",
-    "gen_ai.usage.",
-    "gen_ai.aggregated_usage.",
-    "llm.token_count.",
-    "llm.usage.",
-    "ai.usage.",
-)
-
-# --- what a span is ----------------------------------------------------------------------------------------------------
-
-KIND: Final = (
-    *(
-        "langfuse.observation.type",
-        "mlflow.spanType",
-        "mastra.span.type",
-        "langsmith.span.kind",
-        "ag2.span.type",
-        "openinference.span.kind",
-    ),
-    *("gen_ai.operation.name", "ai.operationId", "traceloop.span.kind", "gen_ai.span.kind", "llm.request.type", "mcp.method.name"),
-    *("genkit:metadata:subtype", "genkit:type", "span.type", "entity.type"),
-)
-"""Where a span says what it is, the most particular first: a framework that also writes the GenAI name means its own word."""
-
+KIND: Final = list_names("""
+    langfuse.observation.type mlflow.spanType mastra.span.type langsmith.span.kind ag2.span.type openinference.span.kind
+    gen_ai.operation.name ai.operationId traceloop.span.kind gen_ai.span.kind llm.request.type mcp.method.name genkit:metadata:subtype
+    genkit:type span.type entity.type
+    """)
+"""Attributes with the kind of a span, the most specific first: a framework's own word goes before the general one."""
 KIND_NAMES: Final = frozenset(KIND)
 KINDS: Final = {
-    **dict.fromkeys(("execute_tool", "tool", "function", "tool_call", "mcp_tool_call", "provider_tool_call", "client_tool_call"), "tool"),
-    **dict.fromkeys(("ai.toolCall", "tools/call"), "tool"),
-    **dict.fromkeys(("chat", "completion", "text_completion", "generate_content", "llm", "generation", "chat_model", "model"), "model"),
-    **dict.fromkeys(("model_inference", "model_step", "responses", "message", "messages"), "model"),
-    **dict.fromkeys(("ai.generateText.doGenerate", "ai.streamText.doStream", "ai.generateObject.doGenerate"), "model"),
-    **dict.fromkeys(("ai.streamObject.doStream",), "model"),
-    **dict.fromkeys(
-        ("invoke_agent", "agent", "agent_run", "ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject"), "agent"
-    ),
-    "create_agent": "create_agent",
-    **dict.fromkeys(
-        ("embeddings", "embedding", "ai.embed", "ai.embedMany", "ai.embed.doEmbed", "ai.embedMany.doEmbed", "embedder"), "embedding"
-    ),
-    **dict.fromkeys(("retriever", "retrieval", "reranker", "rerank", "ai.rerank", "ai.rerank.doRerank", "memory", "rag"), "retriever"),
-    **dict.fromkeys(("invoke_workflow", "workflow", "workflow_run", "flow", "invoke_swarm", "invoke_graph"), "workflow"),
-    **dict.fromkeys(("chain", "runnable", "prompt", "parser", "prompt_template"), "chain"),
-    **dict.fromkeys(
-        (
-            "agent_handoff",
-            "plan",
-            "task",
-            "execute_task",
-            "step",
-            "agent_step",
-            "execute_event_loop_cycle",
-            "workflow_step",
-            "model_generation",
-            "turn",
-            "handoff",
-        ),
-        "task",
-    ),
-    **dict.fromkeys(
-        ("span", "event", "generic", "unknown", "guardrail", "evaluator", "evaluation", "processor_run", "model_chunk"), "step"
-    ),
-    **dict.fromkeys(("guardrail_check", "run_guardrail"), "step"),
-    **dict.fromkeys(("search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"), "retriever"),
-    **dict.fromkeys(("create_memory_store", "delete_memory_store"), "retriever"),
-    **dict.fromkeys(("usage", "human_input", "code_execution_step", "speaker_selection", "action", "util", "custom"), "step"),
-    **dict.fromkeys(
-        ("session", "initialize", "ping", "tools/list", "server/discover", "resources/list", "prompts/list", "logging/setLevel"), "mcp"
-    ),
-    **dict.fromkeys(
-        ("resources/read", "resources/templates/list", "prompts/get", "completion/complete", "notifications/initialized"), "mcp"
-    ),
+    word: kind
+    for kind, words in {
+        "tool": "execute_tool tool function tool_call mcp_tool_call provider_tool_call client_tool_call ai.toolCall tools/call",
+        "model": """
+            chat completion text_completion generate_content llm generation chat_model model model_inference model_step
+            responses message messages ai.generateText.doGenerate ai.streamText.doStream ai.generateObject.doGenerate
+            ai.streamObject.doStream
+            """,
+        "agent": "invoke_agent agent agent_run ai.generateText ai.streamText ai.generateObject ai.streamObject",
+        "create_agent": "create_agent",
+        "embedding": "embeddings embedding ai.embed ai.embedMany ai.embed.doEmbed ai.embedMany.doEmbed embedder",
+        "retriever": """
+            retriever retrieval reranker rerank ai.rerank ai.rerank.doRerank memory rag search_memory create_memory
+            update_memory upsert_memory delete_memory create_memory_store delete_memory_store
+            """,
+        "workflow": "invoke_workflow workflow workflow_run flow invoke_swarm invoke_graph",
+        "chain": "chain runnable prompt parser prompt_template",
+        "task": """
+            agent_handoff plan task execute_task step agent_step execute_event_loop_cycle workflow_step model_generation turn
+            handoff
+            """,
+        "step": """
+            span event generic unknown guardrail evaluator evaluation processor_run model_chunk guardrail_check run_guardrail
+            usage human_input code_execution_step speaker_selection action util custom
+            """,
+        "mcp": """
+            session initialize ping tools/list server/discover resources/list prompts/list logging/setLevel resources/read
+            resources/templates/list prompts/get completion/complete notifications/initialized
+            """,
+    }.items()
+    for word in words.split()
 }
-"""Words of the conventions for what a span is, as written or in lower case, and ours.
+"""Words of the conventions for the kind of a span, as written or in lower case, and ours.
 
-`agent` and `model` spans hold conversations, `tool` spans are calls; the others are steps around them. A word that is not listed makes a
-span that nobody understood.
+`agent` and `model` spans hold conversations, `tool` spans are calls; the others are steps around them.
 """
-
 CLOSED_KINDS: Final = {
-    "openinference.span.kind": frozenset(
-        ("llm", "embedding", "chain", "retriever", "reranker", "tool", "agent", "guardrail", "evaluator", "prompt", "unknown")
-    ),
+    "openinference.span.kind": split_words("agent chain embedding evaluator guardrail llm prompt reranker retriever tool unknown")
 }
-"""Conventions that list their words for what a span is: one that another convention uses is none of theirs."""
-
-TOOL_MARKS: Final = frozenset(("gen_ai.tool.name", "ai.toolCall.name", "haystack.tool.name"))
-"""Attributes that only a tool span has, whatever else it says of itself."""
-MODEL_MARKS: Final = frozenset(("gen_ai.request.model", "llm.model_name", "gcp.vertex.agent.llm_request"))
-"""Attributes that tell a request to a model, where a span does not say what it is."""
+"""Conventions with a closed list of kinds: words of other conventions are not theirs."""
+TOOL_MARKS: Final = split_words("ai.toolCall.name gen_ai.tool.name haystack.tool.name")
+"""Attributes that only a tool span has."""
+MODEL_MARKS: Final = split_words("gcp.vertex.agent.llm_request gen_ai.request.model llm.model_name")
+"""Attributes of a request to a model, if a span has no kind."""
 OUTPUT_TOOLS: Final = frozenset(("FinalAnswerTool",))
-"""Names of tool spans whose tool only hands over the answer (smolagents)."""
+"""Names of tool spans whose tool only returns the answer (smolagents)."""
 OUTPUT_LISTS: Final = {"model_request_parameters": "output_tools"}
-"""Where a request tells which of the tools it offers only hand over the answer (Pydantic AI)."""
+"""Attributes that list the offered tools which only return the answer (Pydantic AI)."""
 NOT_REQUESTS: Final = ("._prepare_chat_with_tools",)
-"""How names of spans end that are marked as requests to a model and only prepare one (LlamaIndex)."""
+"""Suffixes of spans that are marked as requests to a model and only prepare one (LlamaIndex)."""
 NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
 """ADK repeats parallel calls in one span, and OpenAI's agents list the tools of a server in one: neither is a call."""
 
-# --- tools -------------------------------------------------------------------------------------------------------------
+# --- tools
 
-TOOL_NAME: Final = (
-    *("gen_ai.tool.name", "tool_call.function.name", "tool.name", "ai.toolCall.name", "mcp.tool.name", "haystack.tool.name"),
-    *("mlflow.spanFunctionName", "fastmcp.component.key"),
-)
+TOOL_NAME: Final = list_names("""
+    gen_ai.tool.name tool_call.function.name tool.name ai.toolCall.name mcp.tool.name haystack.tool.name mlflow.spanFunctionName
+    fastmcp.component.key
+    """)
+TOOL_ARGUMENTS: Final = list_names("""
+    gen_ai.tool.call.arguments tool_call.function.arguments ai.toolCall.args tool_arguments tool.arguments
+    gcp.vertex.agent.tool_call_args haystack.agent.step.tool.input langfuse.observation.input mlflow.spanInputs mastra.tool_call.input
+    mastra.mcp_tool_call.input gen_ai.tool.input mcp.request.argument genkit:input input.value traceloop.entity.input gen_ai.prompt
+    input tool.parameters
+    """)
+"""`tool.parameters` is what a tool declares; some instrumentations write the actual ones there."""
+TOOL_RESULT: Final = list_names("""
+    gen_ai.tool.call.result ai.toolCall.result tool_response gcp.vertex.agent.tool_response haystack.agent.step.tool.output
+    langfuse.observation.output mlflow.spanOutputs mastra.tool_call.output mastra.mcp_tool_call.output gen_ai.tool.output genkit:output
+    output.value traceloop.entity.output gen_ai.completion output
+    """)
+TOOL_CALL_ID: Final = list_names("gen_ai.tool.call.id tool_call.id ai.toolCall.id gen_ai.tool_call.id tool.call.id")
+TOOL_ERRORS: Final = list_names("error.message langfuse.observation.status_message genkit:error gen_ai.tool.error")
+TOOL_SERVER: Final = list_names("mcp.server.name server.name fastmcp.server.name")
 TOOL_ENTITY: Final = "traceloop.entity.name"
-"""The tool's name where the span is marked as a tool."""
-TOOL_ARGUMENTS: Final = (
-    *("gen_ai.tool.call.arguments", "tool_call.function.arguments", "ai.toolCall.args", "tool_arguments", "tool.arguments"),
-    *("gcp.vertex.agent.tool_call_args", "haystack.agent.step.tool.input", "langfuse.observation.input", "mlflow.spanInputs"),
-    *("mastra.tool_call.input", "mastra.mcp_tool_call.input", "gen_ai.tool.input", "mcp.request.argument", "genkit:input", "input.value"),
-    *("traceloop.entity.input", "gen_ai.prompt", "input"),
-    # The parameters a tool declares; some instrumentations put the actual ones here.
-    "tool.parameters",
-)
-TOOL_RESULT: Final = (
-    *(
-        "gen_ai.tool.call.result",
-        "ai.toolCall.result",
-        "tool_response",
-        "gcp.vertex.agent.tool_response",
-        "haystack.agent.step.tool.output",
-    ),
-    *("langfuse.observation.output", "mlflow.spanOutputs", "mastra.tool_call.output", "mastra.mcp_tool_call.output", "gen_ai.tool.output"),
-    *("genkit:output", "output.value", "traceloop.entity.output", "gen_ai.completion", "output"),
-)
-TOOL_CALL_ID: Final = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "gen_ai.tool_call.id", "tool.call.id")
-TOOL_STATUS: Final = ("gen_ai.tool.status",)
-TOOL_ERRORS: Final = ("error.message", "langfuse.observation.status_message", "genkit:error", "gen_ai.tool.error")
-TOOL_SERVER: Final = ("mcp.server.name", "server.name", "fastmcp.server.name")
+"""The tool's name if the span is marked as a tool."""
+TOOL_STATUS: Final = "gen_ai.tool.status"
 
-# --- tokens and names --------------------------------------------------------------------------------------------------
+# --- tokens and names
 
-INPUT_TOKENS: Final = (
-    *("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt", "llm.usage.prompt_tokens"),
-    *("ai.usage.inputTokens", "ai.usage.promptTokens", "gen_ai.aggregated_usage.input_tokens"),
-)
-OUTPUT_TOKENS: Final = (
-    *("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion", "llm.usage.completion_tokens"),
-    *("ai.usage.outputTokens", "ai.usage.completionTokens", "gen_ai.aggregated_usage.output_tokens"),
-)
-TOTAL_TOKENS: Final = (
-    *("gen_ai.usage.total_tokens", "llm.token_count.total", "llm.usage.total_tokens", "ai.usage.totalTokens", "ag2.usage.total_tokens"),
-)
-USAGE_OBJECTS: Final = ("langfuse.observation.usage_details", "mlflow.chat.tokenUsage", "usage", "langsmith.metadata.usage_metadata")
+INPUT_TOKENS: Final = list_names("""
+    gen_ai.usage.input_tokens gen_ai.usage.prompt_tokens llm.token_count.prompt llm.usage.prompt_tokens ai.usage.inputTokens
+    ai.usage.promptTokens gen_ai.aggregated_usage.input_tokens
+    """)
+OUTPUT_TOKENS: Final = list_names("""
+    gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion llm.usage.completion_tokens
+    ai.usage.outputTokens ai.usage.completionTokens gen_ai.aggregated_usage.output_tokens
+    """)
+TOTAL_TOKENS: Final = list_names("""
+    gen_ai.usage.total_tokens llm.token_count.total llm.usage.total_tokens ai.usage.totalTokens ag2.usage.total_tokens
+    """)
+USAGE_OBJECTS: Final = list_names("""
+    langfuse.observation.usage_details mlflow.chat.tokenUsage usage langsmith.metadata.usage_metadata
+    """)
 """Usage as an object, or as its JSON text."""
-
-USAGE_WORDS: Final = "crewai.crew.token_usage"
-"""Usage in words: `total_tokens=110 prompt_tokens=100`."""
-
-MODEL_NAME: Final = (
-    *("gen_ai.response.model", "ai.response.model", "langfuse.observation.model.name", "mlflow.llm.model", "llm.response.model"),
-    *("llm.model_name", "gen_ai.request.model", "ai.model.id"),
-)
-RESPONSE_ID: Final = ("gen_ai.response.id", "ai.response.id", "response_id", "llm.response.id")
-FINISH_REASONS: Final = (
-    *("gen_ai.response.finish_reasons", "ai.response.finishReason", "llm.finish_reason", "anthropic.message.stop_reason"),
-    *("gen_ai.response.finish_reason", "llm.response.finish_reason", "llm.response.stop_reason", "gen_ai.completion.0.finish_reason"),
-)
-CHOICES: Final = "gen_ai.request.choice.count"
-PARAMETERS: Final = ("llm.invocation_parameters", "request_data")
+CACHED_TOKENS: Final = list_names("""
+    gen_ai.usage.cache_read.input_tokens gen_ai.usage.cache_read_input_tokens llm.token_count.prompt_details.cache_read
+    ai.usage.cachedInputTokens
+    """)
+CACHE_WRITE_TOKENS: Final = list_names("""
+    gen_ai.usage.cache_creation.input_tokens gen_ai.usage.cache_creation_input_tokens llm.token_count.prompt_details.cache_write
+    """)
+USAGE_TEXT: Final = "crewai.crew.token_usage"
+"""Usage as text: `total_tokens=110 prompt_tokens=100`."""
+MODEL_NAME: Final = list_names("""
+    gen_ai.response.model ai.response.model langfuse.observation.model.name mlflow.llm.model llm.response.model llm.model_name
+    gen_ai.request.model ai.model.id
+    """)
+RESPONSE_ID: Final = list_names("gen_ai.response.id ai.response.id response_id llm.response.id")
+FINISH_REASONS: Final = list_names("""
+    gen_ai.response.finish_reasons ai.response.finishReason llm.finish_reason anthropic.message.stop_reason
+    gen_ai.response.finish_reason llm.response.finish_reason llm.response.stop_reason gen_ai.completion.0.finish_reason
+    """)
+PARAMETERS: Final = list_names("llm.invocation_parameters request_data")
 """The settings of a request as one object."""
-AGENT_NAME: Final = (
-    *(
-        "gen_ai.agent.name",
-        "agent.name",
-        "agent_name",
-        "graph.node.name",
-        "ai.telemetry.functionId",
-        "graph.node.id",
-        "llamaindex.agent.name",
-        "entity.name",
-    ),
-    "name",
-)
-"""What an agent is called; `name` only on an agent's span of a convention that uses it so."""
+AGENT_NAME: Final = list_names("""
+    gen_ai.agent.name agent.name agent_name graph.node.name ai.telemetry.functionId graph.node.id llamaindex.agent.name entity.name
+    name
+    """)
+"""`name` only on an agent's span of a convention that uses it so."""
+CHOICES: Final = "gen_ai.request.choice.count"
+BETA: Final = "anthropic.beta"
+"""Where a client lists the beta features it uses; MCP servers are one of them."""
+CONVERSATION: Final = list_names("""
+    gen_ai.conversation.id session.id langfuse.session.id mlflow.trace.session conversation.id
+    traceloop.association.properties.session_id langsmith.trace.session_id gcp.vertex.agent.session_id user.session.id
+    """)
+"""Attributes with the conversation that a trace belongs to."""
 
-# --- what was said -----------------------------------------------------------------------------------------------------
+# --- messages
 
-GIVEN: Final = (
-    *("gen_ai.input.messages", "ai.prompt.messages", "llm.input_messages", "gcp.vertex.agent.llm_request", "langfuse.observation.input"),
-    *(
-        "mlflow.spanInputs",
-        "haystack.agent.step.llm.input",
-        "haystack.component.input",
-        "mastra.model_step.input",
-        "mastra.model_generation.input",
-    ),
-    *("gen_ai.prompt", "ai.prompt", "llm.messages", "input", "request_data", "raw_input", "genkit:input"),
-)
-"""The messages a model was given: a list, an object that holds one, or their JSON text."""
-SAID: Final = (
-    *(
-        "gen_ai.output.messages",
-        "llm.output_messages",
-        "gcp.vertex.agent.llm_response",
-        "langfuse.observation.output",
-        "mlflow.spanOutputs",
-    ),
-    *("haystack.agent.step.llm.output", "haystack.component.output", "mastra.model_step.output", "gen_ai.completion", "response_data"),
-    *("response", "genkit:output", "output"),
-)
-"""The messages a model gave back, alike."""
-BOTH: Final = ("events", "all_messages_events", "pydantic_ai.all_messages", "agent.messages")
-"""A whole conversation in one attribute: what was given, then what was said last."""
-ONLY_MESSAGES: Final = frozenset(("gen_ai.input.messages", "gen_ai.output.messages", "ai.prompt.messages"))
-"""Names under which nothing but messages stands."""
-GIVEN_INDEXED: Final = ("llm.input_messages", "gen_ai.prompt", "llm.prompts")
-"""Beginnings of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
-SAID_INDEXED: Final = ("llm.output_messages", "gen_ai.completion", "llm.choices")
-SAID_TEXT: Final = ("gen_ai.response.text", "ai.response.text", "ai.result.text", "final_result", "ai.response.object")
-SAID_CALLS: Final = ("ai.response.toolCalls",)
-
-INPUT_VALUE: Final = (
-    *("langfuse.observation.input", "mlflow.spanInputs", "haystack.agent.input", "mastra.agent_run.input", "mastra.workflow_run.input"),
-    *(
-        "ai.prompt",
-        "genkit:input",
-        "input.value",
-        "traceloop.entity.input",
-        "gen_ai.prompt",
-        "gen_ai.input.messages",
-        "crew_tasks",
-        "crewai.task.description",
-        "crewai.crew.tasks",
-        "input",
-    ),
-)
-"""What went into an agent or a step around it."""
-OUTPUT_VALUE: Final = (
-    *(
-        "langfuse.observation.output",
-        "mlflow.spanOutputs",
-        "haystack.agent.output",
-        "mastra.agent_run.output",
-        "mastra.workflow_run.output",
-    ),
-    *(
-        "ai.response.text",
-        "genkit:output",
-        "output.value",
-        "traceloop.entity.output",
-        "gen_ai.completion",
-        "gen_ai.output.messages",
-        "crewai.crew.result",
-        "output",
-    ),
-)
-
-EVENT_ROLES: Final = {
+INPUT_MESSAGES: Final = list_names("""
+    gen_ai.input.messages ai.prompt.messages llm.input_messages gcp.vertex.agent.llm_request langfuse.observation.input
+    mlflow.spanInputs haystack.agent.step.llm.input haystack.component.input mastra.model_step.input mastra.model_generation.input
+    gen_ai.prompt ai.prompt llm.messages input request_data raw_input genkit:input
+    """)
+"""The messages that a model received: a list, an object that contains one, or their JSON text."""
+OUTPUT_MESSAGES: Final = list_names("""
+    gen_ai.output.messages llm.output_messages gcp.vertex.agent.llm_response langfuse.observation.output mlflow.spanOutputs
+    haystack.agent.step.llm.output haystack.component.output mastra.model_step.output gen_ai.completion response_data response
+    genkit:output output
+    """)
+"""The messages that a model returned."""
+CONVERSATIONS: Final = list_names("events all_messages_events pydantic_ai.all_messages agent.messages")
+"""A whole conversation in one attribute: inputs, then the last output."""
+ONLY_MESSAGES: Final = split_words("ai.prompt.messages gen_ai.input.messages gen_ai.output.messages")
+"""Attributes that contain nothing but messages."""
+INDEXED_INPUT: Final = list_names("llm.input_messages gen_ai.prompt llm.prompts")
+"""Prefixes of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
+INDEXED_OUTPUT: Final = list_names("llm.output_messages gen_ai.completion llm.choices")
+OUTPUT_TEXT: Final = list_names("gen_ai.response.text ai.response.text ai.result.text final_result ai.response.object")
+OUTPUT_CALLS: Final = "ai.response.toolCalls"
+INPUT_VALUE: Final = list_names("""
+    langfuse.observation.input mlflow.spanInputs haystack.agent.input mastra.agent_run.input mastra.workflow_run.input ai.prompt
+    genkit:input input.value traceloop.entity.input gen_ai.prompt gen_ai.input.messages crew_tasks crewai.task.description
+    crewai.crew.tasks input question query prompt user_input user.input agent.input agent.question agent.query request.text
+    """)
+"""The input of an agent or of a step around it; the last ones are names that people use by hand."""
+OUTPUT_VALUE: Final = list_names("""
+    langfuse.observation.output mlflow.spanOutputs haystack.agent.output mastra.agent_run.output mastra.workflow_run.output
+    ai.response.text genkit:output output.value traceloop.entity.output gen_ai.completion gen_ai.output.messages crewai.crew.result
+    output answer reply final_answer agent.output agent.answer agent.response agent.reply response.text
+    """)
+INPUT_EVENTS: Final = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
     "gen_ai.assistant.message": "assistant",
     "gen_ai.tool.message": "tool",
     "gen_ai.content.prompt": "user",
 }
-"""Events that carry a message a model was given; before messages became attributes there was one for each."""
-EVENT_SAID: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
-EVENT_DETAILS: Final = frozenset(("gen_ai.client.inference.operation.details",))
-"""An event with both sides, under the names of the attributes."""
-EVENTS_BESIDE: Final = ("gen_ai.", "ai.stream.", "mlflow.", "exception")
-"""How events begin that are read, or tell nothing of calls."""
-EVENT_CONTENT: Final = ("gen_ai.event.content", "body", "message", "content", "gen_ai.prompt", "gen_ai.completion")
-"""Where an event holds its message."""
+"""Events with a message that a model received, and its role."""
+OUTPUT_EVENTS: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
+DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
+"""An event with inputs and outputs, under the names of the attributes."""
+READ_EVENTS: Final = ("gen_ai.", "ai.stream.", "mlflow.", "exception")
+"""Prefixes of events that are read, or contain no calls."""
+EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen_ai.prompt gen_ai.completion")
+"""Attributes of an event with its message."""
 
 HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
 ERROR_TYPE: Final = "error.type"
 TOOL_ERROR: Final = "tool_error"
-"""`error.type` of an MCP call whose result said `isError`."""
-
+"""`error.type` of an MCP call whose result has `isError`."""
 N8N_NAME, N8N_TYPE, N8N_STATUS = "n8n.node.name", "n8n.node.type", "n8n.node.status"
 N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS = "n8n.node.parameters", "n8n.node.output", "n8n.node.items.output"
+
+# --- instrumentations by scope: what each of them leaves out. A weakness that is found is one more name here, with a row in
+# `tests/evidence/cases/span_gaps.yaml`.
+
+DROPS_HOSTED: Final = split_words("""
+    @traceloop/instrumentation-openai openlit.instrumentation.anthropic openlit.instrumentation.openai
+    opentelemetry.instrumentation.anthropic opentelemetry.instrumentation.openai.v1 opentelemetry.instrumentation.openai_agents
+    """)
+"""They do not record calls that a provider runs itself."""
+NAMES_SERVERS: Final = {"opentelemetry.instrumentation.anthropic": "com.anthropic.sdk.python"}
+"""Those among them that record every offered tool except those of MCP servers, with the scope of the client span that names the beta."""
+RUNS_NO_TOOLS: Final = {
+    "gen_ai.operation.name": ("text_completion", "completion"),
+    "llm.request.type": ("completion",),
+    "openai.api.type": ("chat_completions",),
+}
+"""Attributes of OpenAI endpoints that run no tools of their own."""
+KEEPS_ONE_CALL: Final = frozenset(("openlit.instrumentation.openai",))
+"""They record one call of a Responses answer, however many it has."""
+NAMES_ENDS: Final = frozenset(("opentelemetry.instrumentation.openai.v1",))
+"""They record why an answer ended unless it broke off."""
+DROPS_CALLS: Final = split_words("opentelemetry.instrumentation.mistralai opentelemetry.instrumentation.together")
+"""They record the text of a model and never its calls."""
+UNRELIABLE: Final = frozenset(("opentelemetry.instrumentation.haystack",))
+"""Their messages are wrong (the word `replies` in place of the answer) and count as not captured."""

@@ -119,6 +119,8 @@ def _find_states(evidence: Evidence) -> tuple[PartState, ...]:
     if calls is None and evidence.nodes is not None:
         calls = tuple(call for node in evidence.nodes for call in node.tool_calls)
     states = [_find_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
+    if evidence.account is not None and evidence.account.unbuilt:
+        states = [_RECORDED if part in evidence.account.unbuilt else state for part, state in zip(PARTS, states, strict=True)]
     if states[0].status == "unknown":
         # If calls may be missing, so may their arguments and results.
         states[1:3] = [states[0] if state.status == "none" else state for state in states[1:3]]
@@ -174,13 +176,13 @@ def find_known(evidence: Evidence, reader: str = "plain") -> Known:
     account = evidence.account
     if account is None:
         return _share_known(reader, _find_states(evidence))
-    return Known(account.reader or reader, find_part_states(evidence), account.notes, account.ignored)
+    return _share_known(account.reader or reader, _find_states(evidence), account.notes, account.ignored)
 
 
 @functools.lru_cache(maxsize=1024)
-def _share_known(reader: str, states: tuple[PartState, ...]) -> Known:
-    # Nearly all of a million plain records share one account.
-    return Known(reader, dict(zip(PARTS, states, strict=True)))
+def _share_known(reader: str, states: tuple[PartState, ...], notes: tuple[str, ...] = (), ignored: tuple[str, ...] = ()) -> Known:
+    # Nearly all of a million records share one account.
+    return Known(reader, dict(zip(PARTS, states, strict=True)), notes, ignored)
 
 
 def write_known(known: Known) -> dict[str, Json]:

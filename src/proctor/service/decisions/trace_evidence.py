@@ -7,7 +7,7 @@ have a `response_path`, where the text of its answers is, or `evidence` with a m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,6 +22,7 @@ from proctor.evidence.unknowns.complete import declare_complete
 from proctor.evidence.values.json_bytes import exceeds_depth, too_deep_error
 from proctor.evidence.values.text import as_text
 from proctor.formats.declared_evidence import build_declared
+from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 from proctor.model.mapping import DeclaredEvidence, EvidenceMap
 from proctor.model.missing import MISSING
@@ -58,13 +59,20 @@ def get_response_path(agent: Agent) -> str | None:
     return path if isinstance(path, str) and path else None
 
 
-def read_evidence(pieces: Sequence[bytes], response_path: str | None, declared: DeclaredEvidence | None = None) -> Evidence:
-    """Return the evidence of one trace. Raises `EvidenceError`, or `StoreError` for damage."""
-    evidence = _read_pieces(pieces, response_path, None if declared is None else declared.map)
+def read_evidence(
+    pieces: Sequence[bytes],
+    response_path: str | None,
+    declared: DeclaredEvidence | None = None,
+    parts: Collection[Part] | None = None,
+) -> Evidence:
+    """Return the evidence of one trace; `parts` are those that are read. Raises `EvidenceError`, or `StoreError` for damage."""
+    evidence = _read_pieces(pieces, response_path, None if declared is None else declared.map, parts)
     return evidence if declared is None else declare_complete(evidence, declared.complete, declared.source)
 
 
-def _read_pieces(pieces: Sequence[bytes], response_path: str | None, mapping: EvidenceMap | None) -> Evidence:
+def _read_pieces(
+    pieces: Sequence[bytes], response_path: str | None, mapping: EvidenceMap | None, parts: Collection[Part] | None
+) -> Evidence:
     batches: list[list[SpanGroup]] = []
     document: Json = None
     for data in expand_pieces(pieces):
@@ -73,7 +81,7 @@ def _read_pieces(pieces: Sequence[bytes], response_path: str | None, mapping: Ev
         else:
             document = from_json(data)
     if batches:
-        return _read_spans(batches)
+        return _read_spans(batches, parts)
     if mapping is not None and isinstance(document, dict) and "data" in document:
         return _read_mapped(document["data"], mapping)
     return _read_body(document, response_path)
@@ -111,13 +119,13 @@ def decode_groups(data: bytes) -> list[SpanGroup]:
             raise StoreError(f"stored spans cannot be read: {error}") from error
 
 
-def _read_spans(batches: list[list[SpanGroup]]) -> Evidence:
+def _read_spans(batches: list[list[SpanGroup]], parts: Collection[Part] | None) -> Evidence:
     groups = [group for batch in batches for group in batch]
     if len(groups) == 1:
         spans: list[Span] = _merge_repeated(groups[0].spans)
     else:
         spans = [span for merged in merge_spans(group.spans for group in groups).values() for span in merged]
-    evidence = build_evidence(spans)
+    evidence = build_evidence(spans, parts=parts)
     service = next((name for group in groups if (name := group.resource.get("service.name")) is not None), None)
     if service is not None:
         evidence.metadata.setdefault("service.name", service)

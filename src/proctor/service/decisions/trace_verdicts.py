@@ -22,6 +22,7 @@ from proctor.decide.quick import DecideCase
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.evidence.values.text import as_text
 from proctor.formats.suites import read_suite
+from proctor.model.account import Part
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.mapping import DeclaredEvidence
@@ -139,7 +140,7 @@ class PreparedDocument:
         self.problem: str | None = None
         self.suite: PreparedSuite | None = None
         self._encoder = CaseEncoder()
-        self._clean: dict[int, tuple[Any, bytes]] = {}
+        self._clean: dict[int, tuple[Any, Any, bytes]] = {}
         self._packed: dict[bytes, bytes] = {}
         try:
             self.suite = PreparedSuite(read_suite(text.text, dialect=text.dialect, name=text.name))
@@ -165,11 +166,11 @@ class PreparedDocument:
         # A clean pass has the same verdicts as the one before it, and so the same body.
         # An address will do as a key: the suite holds its cases for as long as this document lives.
         known = self._clean.get(id(result.case))
-        if known is not None and known[0] is result.verdicts and result.now is None:
-            return known[1]
+        if known is not None and known[0] is result.verdicts and known[1] is result.account and result.now is None:
+            return known[2]
         packed = self._compress(self._encoder.encode(result))
         if result.outcome == "pass" and result.now is None and not result.extracted:
-            self._clean[id(result.case)] = (result.verdicts, packed)
+            self._clean[id(result.case)] = (result.verdicts, result.account, packed)
         return packed
 
     def _compress(self, text: bytes) -> bytes:
@@ -216,7 +217,7 @@ class TraceDecider:
     def _decide_task(self, task: Task, cases: Sequence[ActiveCase], judging: bool) -> Decision:
         try:
             with self._limit(READ_S):
-                evidence = read_evidence(task.pieces, task.response_path, task.declared)
+                evidence = read_evidence(task.pieces, task.response_path, task.declared, self._find_parts(task, cases))
             return self._decide_cases(task, evidence, cases, judging)
         except OutOfTime:
             return make_failed("time_limit", f"reading the trace took more than {READ_S:g} s")
@@ -231,6 +232,18 @@ class TraceDecider:
         except Exception as error:
             # A bug in a reader must not keep every other trace waiting.
             return make_failed("internal_error", f"{type(error).__name__}: {str(error)[:500]}")
+
+    def _find_parts(self, task: Task, cases: Sequence[ActiveCase]) -> frozenset[Part] | None:
+        """Return the parts of evidence that the cases of a trace read; None: all of them."""
+        found: set[Part] = set()
+        for position in task.cases:
+            case = cases[position]
+            document = self._get_document((case.id, case.version))
+            parts = document.suite.parts if document is not None and document.suite is not None else None
+            if parts is None:
+                return None
+            found |= parts
+        return frozenset(found)
 
     def _decide_cases(self, task: Task, evidence: Evidence, cases: Sequence[ActiveCase], judging: bool) -> Decision:
         asked = as_text(evidence.input)

@@ -69,8 +69,7 @@ def prepare_capture(capture: Capture | None) -> None:
 
 async def capture_call(answer: Callable[[], Awaitable[Evidence]], *, name: str) -> Captured:
     """Return what the function returned, with what was captured while it ran; a fault keeps what was captured before it."""
-    from proctor.evidence.traces.merge_returned_and_traced import join_tellings
-    from proctor.evidence.traces.nested_work import find_inner_work
+    from proctor.evidence.traces.merge_returned_and_traced import find_inner_work, merge_returned_and_traced
     from proctor.targets.capture.call_spans import CallSpans, CapturedSpans  # loads the SDK
     from proctor.targets.capture.processor import stop_watching, watch_call
 
@@ -90,7 +89,7 @@ async def capture_call(answer: Callable[[], Awaitable[Evidence]], *, name: str) 
         raise
     traced, has_work = read_captured(captured)
     inner = find_inner_work(captured.spans, traced) if traced.tool_calls else None
-    evidence = join_tellings(returned, traced, inner)
+    evidence = merge_returned_and_traced(returned, traced, inner)
     # A list of calls that the function itself writes is complete; what a framework returned may lack calls that only spans show.
     own = returned.account.reader if returned.account is not None else ""
     if not has_work and traced.account is not None and own not in PLAIN_READERS:
