@@ -60,11 +60,11 @@ def read_state(value: Json, path: str, unknowns: Unknowns) -> tuple[State, dict[
     given = {family: document[family] for family in FAMILIES if document.get(family) is not None}
     state = State(
         fhir=_read_fhir(given["fhir"], f"{path}.fhir", unknowns) if "fhir" in given else None,
-        hl7=_read_hl7(given["hl7"], f"{path}.hl7", unknowns) if "hl7" in given else None,
+        hl7=Hl7State(outbound=sent) if (sent := _read_texts(given.get("hl7"), "outbound", f"{path}.hl7", unknowns)) is not None else None,
         portal=_read_tables(given["portal"], f"{path}.portal", unknowns) if "portal" in given else None,
         files=_read_files(given["files"], f"{path}.files", unknowns) if "files" in given else None,
         voice=_read_voice(given["voice"], f"{path}.voice", unknowns) if "voice" in given else None,
-        x12=_read_x12(given["x12"], f"{path}.x12", unknowns) if "x12" in given else None,
+        x12=X12State(responses=sent) if (sent := _read_texts(given.get("x12"), "responses", f"{path}.x12", unknowns)) is not None else None,
         fax=_read_fax(given["fax"], f"{path}.fax", unknowns) if "fax" in given else None,
         messages=_read_messages(given["messages"], f"{path}.messages", unknowns) if "messages" in given else None,
         cds=_read_cds(given["cds"], f"{path}.cds", unknowns) if "cds" in given else None,
@@ -195,21 +195,11 @@ def _read_fhir(value: Json, path: str, unknowns: Unknowns) -> FhirState | None:
     return FhirState(resources=flatten_resources(listed, f"{path}.resources", unknowns))
 
 
-def _read_hl7(value: Json, path: str, unknowns: Unknowns) -> Hl7State | None:
-    texts = _read_texts(value, "outbound", path, unknowns)
-    return None if texts is None else Hl7State(outbound=texts)
-
-
-def _read_x12(value: Json, path: str, unknowns: Unknowns) -> X12State | None:
-    texts = _read_texts(value, "responses", path, unknowns)
-    return None if texts is None else X12State(responses=texts)
-
-
 def _read_texts(value: Json, key: str, path: str, unknowns: Unknowns) -> tuple[str, ...] | None:
     if isinstance(value, dict):
         value, path = _find_content(value, key, path, unknowns), f"{path}.{key}"
-        if value is None:
-            return None
+    if value is None:
+        return None
     if isinstance(value, str):
         return (value,)
     texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]

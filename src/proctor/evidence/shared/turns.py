@@ -19,27 +19,11 @@ def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
     if turn >= len(turns):
         return None
     observed = turns[turn]
-    return Evidence(
-        case=evidence.case,
-        input=observed.input,
-        text=observed.text,
-        body=observed.body,
-        tool_calls=observed.tool_calls,
-        nodes=observed.nodes,
-        http_status=observed.http_status,
-        duration_ms=observed.duration_ms,
-        usage=observed.usage,
-        context=evidence.context,
-        available_tools=evidence.available_tools,
-        renders=evidence.renders,
-        now=evidence.now,
-        timezone=evidence.timezone,
-        # The end state, the renders and the tools on offer belong to the whole run; no turn has its own.
-        state=evidence.state,
-        model=evidence.model,
-        account=_find_account(evidence.account, observed),
-        metadata=observed.metadata or evidence.metadata,
-    )
+    # The end state, the renders and the tools on offer belong to the whole run; no turn has its own.
+    fields = {name: getattr(observed, name) for name in EvidenceTurn.__struct_fields__}
+    whole = dict.fromkeys(("turns", "error", "no_run", "cost", "simulated_user"))
+    account, metadata = _find_account(evidence.account, observed), observed.metadata or evidence.metadata
+    return msgspec.structs.replace(evidence, **{**fields, **whole, "account": account, "metadata": metadata})
 
 
 def _find_account(account: Account | None, observed: EvidenceTurn) -> Account | None:
