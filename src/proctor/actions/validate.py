@@ -11,10 +11,12 @@ from proctor.actions.check_stream import list_empty_cases
 from proctor.actions.history import find_home
 from proctor.actions.judge_settings import list_judge_problems
 from proctor.actions.own_checks import find_registry
+from proctor.actions.prices import add_workspace
 from proctor.actions.suites import LIBRARY_NAMES, STANDARD_INPUT, load_file, load_suite, shared_ids
 from proctor.errors import InputError
 from proctor.formats.mcplab_library import SCENARIO_FOLDERS
 from proctor.model.case import Suite
+from proctor.model.mapping import DeclaredEvidence, merge_declared
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.sources.records import DOCUMENT_SUFFIXES, LINE_SUFFIXES, read_records
@@ -33,6 +35,8 @@ class Validation(msgspec.Struct, kw_only=True):
     problems: list[Problem] = []
     trust: bool | None = None
     """Whether suites may name files outside their folders."""
+    declared: DeclaredEvidence | None = None
+    """How evidence is read, as the workspace and the suites before it declare."""
 
     @property
     def sound(self) -> bool:
@@ -43,6 +47,7 @@ class Validation(msgspec.Struct, kw_only=True):
 def validate(paths: list[str], *, dialect: str | None = None, evidence_format: str | None = None, trust: bool | None = None) -> Validation:
     """Read every path as what it is: a suite, evidence, or a folder of either."""
     validation = Validation(trust=trust)
+    validation.declared = add_workspace(Suite(name="")).find_declared()
     read: list[Suite] = []
     for path in paths:
         place = Path(path)
@@ -85,6 +90,7 @@ def _validate_file(path: Path, dialect: str | None, evidence_format: str | None,
                 validation.problems.extend(error.problems or [Problem(message=str(error), origin=Origin(file=str(path)))])
             return
         validation.suites += 1
+        validation.declared = merge_declared(suite.evidence, validation.declared)
         validation.cases += len(suite.cases)
         validation.problems.extend(suite.warnings)
         validation.problems.extend(list_empty_cases(suite))
@@ -101,7 +107,7 @@ def _validate_evidence(path: Path, evidence_format: str | None, validation: Vali
     """Read evidence and return whether it was any; `quiet` reports nothing where the very first record cannot be read, or there is none."""
     before, read = len(validation.problems), 0
     try:
-        for record in read_records([str(path)], format=evidence_format):
+        for record in read_records([str(path)], format=evidence_format, declared=validation.declared):
             if record.error is None:
                 read += 1
             elif quiet and not read:

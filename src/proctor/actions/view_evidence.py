@@ -55,7 +55,9 @@ class EvidenceRun:
         return True
 
     def _read_entries(self) -> tuple[list[RunEntry], bool]:
-        records = list(islice(read_records([str(self.path)]), MOST_RECORDS + 1))
+        records = list(
+            islice(read_records([str(self.path)], declared=None if self._suite is None else self._suite.find_declared()), MOST_RECORDS + 1)
+        )
         more = len(records) > MOST_RECORDS
         counted: dict[str, int] = {}
         entries: list[RunEntry] = []

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.usage import find_count, find_usage, read_usage
+from proctor.evidence.shared.usage import find_count, find_usage, read_count, read_usage
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.shape import Shape, decode_attribute
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of
