@@ -256,7 +256,7 @@ def test_a_limit_that_is_none_is_refused(timeout: Any) -> None:
 def test_a_call_of_a_kind_that_is_not_understood_ends_the_prompt_in_an_error() -> None:
     asked = ChatReply(finish="tool_calls", unread=('a tool call of the kind "custom"',))
     ended = TestAgent(tools=[], model=scripted(asked)).prompt_sync("x")
-    assert ended.has_error() and '"custom", which is not understood' in (ended.get_error() or "")
+    assert ended.has_error() and '"custom", which is unrecognised' in (ended.get_error() or "")
     cut = TestAgent(tools=[], model=scripted(ChatReply(text="Hel", finish="length"))).prompt_sync("x")
     assert not cut.has_error() and cut.text == "Hel", "as the original"
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from proctor.evidence.shared.conversation import ENDS_WITH_CALL, ENDS_WITH_RESULT
 from proctor.evidence.shared.truncated_conversations import NO_BEGINNING
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.model.account import CALL_PARTS, PARTS, PLAIN_READERS, Account, Part
@@ -22,6 +23,8 @@ NO_START = (
     "return all messages of the run, or the framework's result itself"
 )
 NO_ANSWER = "the last message is the user's, so the answer and later tool calls are missing: return all messages of the run"
+UNFINISHED = (ENDS_WITH_CALL, ENDS_WITH_RESULT)
+"""Why answer and later calls are unknown of messages that end with a tool."""
 BEFORE: tuple[Part, ...] = (*CALL_PARTS, "usage")
 """The parts that messages before the first recorded one would add to."""
 _INVISIBLE_CATEGORIES = ("Cc", "Cf", "Zl", "Zp", "Zs")
@@ -117,8 +120,17 @@ def mark_missing_answer(evidence: Evidence) -> Evidence:
 
 def trust_start(evidence: Evidence) -> Evidence:
     """Return evidence whose messages are known to begin with the start of the run."""
+    return _drop_reasons(evidence, (NO_BEGINNING,), PARTS)
+
+
+def trust_end(evidence: Evidence, parts: Sequence[Part] = PARTS) -> Evidence:
+    """Return evidence whose run is known to be over although its messages end with a tool."""
+    return _drop_reasons(evidence, UNFINISHED, parts)
+
+
+def _drop_reasons(evidence: Evidence, reasons: Sequence[str], parts: Sequence[Part]) -> Evidence:
     account = evidence.account
-    if account is None or NO_BEGINNING not in account.unknown.values():
+    if account is None or not any(why in reasons for why in account.unknown.values()):
         return evidence
-    unknown = {part: why for part, why in account.unknown.items() if why != NO_BEGINNING}
+    unknown = {part: why for part, why in account.unknown.items() if part not in parts or why not in reasons}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))

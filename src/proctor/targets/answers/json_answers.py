@@ -36,7 +36,7 @@ from proctor.evidence.values.text import HTTP_KEYS, as_text, find_text
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten, show
-from proctor.targets.answers.account import AGENT_FAILED, BEFORE, is_empty, mark_messages, mark_unknown
+from proctor.targets.answers.account import AGENT_FAILED, BEFORE, is_empty, mark_messages, mark_unknown, trust_end
 
 ANSWER_FIELDS = tuple(dict.fromkeys((*HTTP_KEYS, "reply", "result")))
 """Fields that may hold the answer; the first one that is there is taken. `reply` and `result` count as text only."""
@@ -143,7 +143,7 @@ def replace_answer(run: Evidence, answer: Evidence) -> Evidence:
     if ending is None and run.account is not None:
         # That the messages do not contain the answer does not matter any more.
         unknown = {part: why for part, why in run.account.unknown.items() if part != "answer"}
-        run = msgspec.structs.replace(run, account=msgspec.structs.replace(run.account, unknown=unknown))
+        run = trust_end(msgspec.structs.replace(run, account=msgspec.structs.replace(run.account, unknown=unknown)))
     turns = run.turns
     if turns:
         turns = (*turns[:-1], msgspec.structs.replace(turns[-1], text=answer.text, body=answer.body))
@@ -190,8 +190,9 @@ def _take_only(runs: list[Evidence]) -> Evidence:
 
 def _find_nodes(document: dict[str, Any]) -> list[dict[str, Any]]:
     data = dict_or_empty(document.get("data"))
-    members = data.values() if not list_of(data.get("nodes")) else list_of(data.get("nodes"))
-    inner = dict_or_empty(data.get("data")).values()
+    listed, inner = list_of(data.get("nodes")), dict_or_empty(data.get("data")).values()
+    # A usage may count the tokens of an `output`.
+    members = listed or [member for key, member in data.items() if key not in HOLDERS]
     return [node for node in (*members, *inner) if isinstance(node, dict) and ("output" in node or "nodeName" in node)]
 
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proctor.evidence.reading import read_document
-from proctor.evidence.shared.conversation import ENDS_WITH_CALL
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json, ToolCall
-from proctor.targets.answers.account import trust_start
+from proctor.targets.answers.account import UNFINISHED, trust_start
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage
 from proctor.targets.frameworks.looking import find_entry, is_instance_of, list_members, read_member
 from proctor.targets.frameworks.simplify import Budget, simplify
@@ -75,7 +74,8 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
     evidence = trust_start(read_document(written, format="openai")[0])
     account = evidence.account
     for part, why in account.unknown.items() if account is not None else ():
-        if part != "answer":
+        # Whether the run ended with the result of a tool, its output shows.
+        if part != "answer" and why not in UNFINISHED:
             found.mark((part,), why)
     if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
         found.mark(CALL_PARTS, "a summary stands for messages that were taken away")
@@ -91,9 +91,9 @@ def _is_forced(messages: list[Json], evidence: Evidence, answer: object) -> bool
     """Return whether the agent was made to answer: the messages say so, or they end with a tool whose result is not the answer."""
     if any(isinstance(message.get("content"), str) and _FORCED in message["content"] for message in messages):
         return True
-    ends_with_call = evidence.account is not None and evidence.account.unknown.get("answer") == ENDS_WITH_CALL
+    ends_with_tool = evidence.account is not None and evidence.account.unknown.get("answer") in UNFINISHED
     last = messages[-1].get("content")
-    return ends_with_call and isinstance(answer, str) and isinstance(last, str) and answer.strip() != last.strip()
+    return ends_with_tool and isinstance(answer, str) and isinstance(last, str) and answer.strip() != last.strip()
 
 
 FRAMEWORK = Framework(

@@ -13,13 +13,12 @@ import msgspec
 
 from proctor.evidence.reading import read_document
 from proctor.evidence.shared.calls import CONTENT_ERROR
-from proctor.evidence.shared.conversation import ENDS_WITH_CALL
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS, Account
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.show import shorten
-from proctor.targets.answers.account import AGENT_FAILED, add_account, mark_messages, mark_unknown, trust_start
+from proctor.targets.answers.account import AGENT_FAILED, UNFINISHED, add_account, mark_messages, mark_unknown, trust_end, trust_start
 from proctor.targets.frameworks import (
     ag2,
     ag2_events,
@@ -122,10 +121,11 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
     evidence = evidence if found.needs_message else trust_start(evidence)
     for part, why in found.unknowns:
         evidence = mark_unknown(evidence, (part,), why)
+    evidence = trust_end(evidence, CALL_PARTS) if found.is_over else evidence
     unknown = (evidence.account or Account()).unknown
-    if unknown.get("answer") == ENDS_WITH_CALL and not found.is_over:
+    if unknown.get("answer") in UNFINISHED and not found.is_over:
         # Calls after the last one are missing as well as the answer.
-        evidence = mark_unknown(evidence, CALL_PARTS, ENDS_WITH_CALL)
+        evidence = mark_unknown(evidence, CALL_PARTS, unknown["answer"])
     if found.usage is None and "tool_calls" in unknown:
         # Missing steps used tokens, too.
         evidence = mark_unknown(evidence, ("usage",), unknown["tool_calls"])

@@ -392,7 +392,9 @@ def _mark_reply(unknowns: Unknowns, reply: ChatReply) -> None:
     if reply.tool_calls:
         return  # the conversation continues
     if reply.finish == "tool_calls":
-        unknowns.mark_parts(("tool_calls", "answer"), _NO_CALL)
+        # The unrecognised part may be the call.
+        if not reply.unread:
+            unknowns.mark_parts(("tool_calls", "answer"), _NO_CALL)
     elif reply.finish == "content_filter" and not reply.text:
         unknowns.mark("answer", _NOTHING_LEFT)
     elif reply.finish in _ENDS:
