@@ -12,6 +12,7 @@ from typing import cast
 import msgspec
 
 from proctor.evidence.plain.record import CARRYING, read_plain
+from proctor.evidence.shared.conversation import ENDS_EARLY
 from proctor.evidence.values.text import HTTP_KEYS
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
@@ -53,6 +54,8 @@ def lay_text(evidence: Evidence, own: Evidence) -> Evidence:
     if evidence.text is None:
         # That the messages do not hold the answer no longer matters.
         unknown.pop("answer", None)
+        if unknown.get("tool_calls") in ENDS_EARLY:
+            del unknown["tool_calls"]
     elif not _agree(text, evidence.text):
         unknown.setdefault("answer", _DIFFERS)
     turns = evidence.turns

@@ -84,7 +84,7 @@ STOPPED: dict[str, tuple[Callable[[], Any], str]] = {
     "CrewAI, an answer that no message holds": (lambda: shapes.crew_output(shapes.openai_messages()[:-1]), "max_iter"),
     "Haystack, max_agent_steps": (lambda: {**shapes.haystack_result(), "exit_reason": "max_agent_steps"}, "max_agent_steps"),
     "Haystack, a hook": (lambda: {"agent": {**shapes.haystack_result(), "exit_reason": "over budget"}}, "over budget"),
-    "Haystack, ends with a tool": (lambda: {"messages": shapes.haystack_result()["messages"][:-1]}, "end with a call"),
+    "Haystack, ends with a tool": (lambda: {"messages": shapes.haystack_result()["messages"][:-1]}, "end with the result of a tool"),
     "LlamaIndex, a call that was never made": (lambda: iter(llama_stopped()), "max_iterations"),
     "LlamaIndex, cancelled": (
         lambda: iter([shapes.llama_output(), shapes.make("workflows.events:WorkflowCancelledEvent", ("StopEvent",))]),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proctor.evidence.reading import read_document
-from proctor.evidence.shared.conversation import ENDS_WITH_CALL
+from proctor.evidence.shared.conversation import ENDS_EARLY
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.targets.frameworks.found import EVERYTHING, Found, Framework, add_usage
@@ -75,7 +75,7 @@ def _read_task(task: object, found: Found, budget: Budget) -> Iterable[ToolCall]
     evidence = trust_beginning(read_document(written, format="openai")[0])
     account = evidence.account
     for part, why in account.unknown.items() if account is not None else ():
-        if part != "answer":
+        if part != "answer" and why not in ENDS_EARLY:
             found.mark((part,), why)
     if any(isinstance(message.get("content"), str) and message["content"].startswith("<summary>") for message in written):
         found.mark(CALL_PARTS, "a summary stands for messages that were taken away")
@@ -91,7 +91,7 @@ def _is_forced(messages: list[Json], evidence: Evidence, answer: object) -> bool
     """Return whether the agent was made to answer: the messages say so, or they end with a tool whose result is not the answer."""
     if any(isinstance(message.get("content"), str) and _FORCED in message["content"] for message in messages):
         return True
-    ends_with_call = evidence.account is not None and evidence.account.unknown.get("answer") == ENDS_WITH_CALL
+    ends_with_call = evidence.account is not None and evidence.account.unknown.get("answer") in ENDS_EARLY
     last = messages[-1].get("content")
     return ends_with_call and isinstance(answer, str) and isinstance(last, str) and answer.strip() != last.strip()
 

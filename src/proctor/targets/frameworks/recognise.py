@@ -12,7 +12,7 @@ import msgspec
 
 from proctor.evidence.reading import read_document
 from proctor.evidence.shared.calls import CONTENT_ERROR
-from proctor.evidence.shared.conversation import ENDS_WITH_CALL
+from proctor.evidence.shared.conversation import ENDS_EARLY
 from proctor.model.account import CALL_PARTS, Account, Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten
@@ -123,10 +123,12 @@ def _make_evidence(found: Found, framework: Framework) -> Evidence:
     unknown: dict[Part, str] = {}
     for part, why in (*given.unknown.items(), *found.unknowns):
         unknown.setdefault(part, why)
-    if unknown.get("answer") == ENDS_WITH_CALL and not found.is_over:
+    if found.is_over:
+        unknown = {part: why for part, why in unknown.items() if part == "answer" or why not in ENDS_EARLY}
+    elif unknown.get("answer") in ENDS_EARLY:
         # What was done after the call is as little here as what was said.
         for part in CALL_PARTS:
-            unknown.setdefault(part, ENDS_WITH_CALL)
+            unknown.setdefault(part, unknown["answer"])
     if found.usage is None and "tool_calls" in unknown:
         # Steps that are not here spent tokens, too.
         unknown.setdefault("usage", unknown["tool_calls"])
