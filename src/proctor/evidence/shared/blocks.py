@@ -105,7 +105,8 @@ _WRAPPERS = ("function", "custom", "tool_call", "toolInvocation")
 _SERVER = ("server_name", "server_label", "serverName")
 _TEXT_KNOWN = frozenset((*KIND_KEYS, "text", "Text", "content", "refusal", "state", "id"))
 _CALL_KNOWN = frozenset((*KIND_KEYS, *NAME, *ARGUMENTS, *ID, *_SERVER, *_WRAPPERS, *_OWN_RESULT, *_HOSTED_ARGUMENTS)) | split_words(
-    "status state error errorText exception plugin_name PluginName action rawInput parsed_arguments partial_json partialArgs partial_args"
+    "status state error errorText exception plugin_name PluginName action server_tool_call rawInput parsed_arguments partial_json"
+    " partialArgs partial_args"
 )
 _ENDINGS = ("is_error", "isError", "error", "exception", "status", "outcome", "tool_call_error", "errorText", "state")
 _NEARLY = frozenset((*_ENDINGS, "PluginName", "plugin_name"))
