@@ -124,7 +124,7 @@ def mutations(document: Any, free: Free) -> Iterator[Mutation]:
             for key, member in value.items():
                 inner = (*place, key)
                 if not free.is_key_free(inner):
-                    # Under an unrelated name a flag or a word is a harmless field, and the optional field is left out (`mutations.OPTIONAL`).
+                    # Under an unrelated name a flag or a word is a harmless field, and the optional field is left out.
                     left_out = key in OPTIONAL and not isinstance(member, (dict, list))
                     for name in (f"{key}z",) if left_out or free.is_own(inner) else (f"{key}z", "unknown"):
                         yield f"rename to {name}", inner, lambda parent, key=key, name=name: _renamed(parent, key, name)

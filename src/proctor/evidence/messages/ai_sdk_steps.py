@@ -88,6 +88,10 @@ def open_result(document: Json) -> Opened | None:
     place = "$.responseMessages" if result.get("responseMessages") else "$.response.messages"
     entries: list[tuple[str, Json]] = [(f"{place}[{index}]", message) for index, message in enumerate(messages)]
     entries = entries or [(place, _write_message(dict_or_empty(step), place, unknowns)) for place, step in places]
+    if not steps and not messages and result.get("toolCalls") and isinstance(result.get("text"), str):
+        # The text of a result is its answer, whatever its last step called.
+        calls = [part for part in entries[0][1]["content"] if dict_or_empty(part).get("type") != "text"]
+        entries = [("$", {**entries[0][1], "content": calls}), ("$.text", {"role": "assistant", "content": result["text"]})]
     _mark_order([dict_or_empty(step) for step in steps], at, unknowns)
     last_at, last = places[-1]
     _mark_end(dict_or_empty(last).get("finishReason"), f"{last_at}.finishReason", unknowns)

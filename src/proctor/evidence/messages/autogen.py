@@ -1,7 +1,7 @@
 """AutoGen: messages and events of agents (`TextMessage`, `ToolCallRequestEvent`, ...), and messages of its models (`UserMessage`, ...).
 
-What an agent whose name is not `user` says is the answer. A `ToolCallSummaryMessage` repeats calls of events before it. Thoughts, queries of
-memory and pieces of a stream are no messages. Read are lists of messages, a `TaskResult` and the state of an agent.
+What an agent whose name is not `user` says is the answer. A `ToolCallSummaryMessage` repeats calls of events before it. Thoughts, queries
+of memory and pieces of a stream are no messages. Read are lists of messages, a `TaskResult` and the state of an agent.
 
 Tried with autogen-agentchat 0.7: messages of a `TaskResult`, `save_state()` of an `AssistantAgent`.
 """

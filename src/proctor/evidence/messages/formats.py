@@ -33,7 +33,7 @@ from proctor.evidence.messages.envelope import Entries, Opened, Reader, list_wit
 from proctor.evidence.messages.markers import check_markers
 from proctor.evidence.plain.record import KEYS, read_plain
 from proctor.evidence.platforms import mcplab
-from proctor.evidence.shared.conversation import Message, build_evidence
+from proctor.evidence.shared.conversation import build_evidence
 from proctor.evidence.shared.truncated_conversations import mark_beginning
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
@@ -44,7 +44,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 
 
-class MessageFormat(msgspec.Struct, frozen=True, kw_only=True):
+class MessageFormat(msgspec.Struct, frozen=True):
     """One format in which messages are written down."""
 
     name: str
@@ -55,158 +55,58 @@ class MessageFormat(msgspec.Struct, frozen=True, kw_only=True):
     read: Reader = read_all
     open: Callable[[Json], Opened | None] | None = None
     """Finds the messages in an envelope of this format; None where the document is no such envelope."""
+    keys: tuple[str, ...] = ("messages",)
     extends: tuple[str, ...] = ()
     """Formats whose marks this one's messages bear too."""
-    keys: tuple[str, ...] = ("messages",)
-    finish: Callable[[list[Message], dict[str, Json], Unknowns], list[Message]] | None = None
-    """Adds what is next to the messages and belongs to them."""
-    finished: tuple[str, ...] = ()
-    """The fields that `finish` reads."""
 
 
-def _open_object(open: Callable[[dict[str, Any]], Opened | None]) -> Callable[[Json], Opened | None]:
+def _within(open: Callable[[dict[str, Any]], Opened | None]) -> Callable[[Json], Opened | None]:
     return lambda document: open(document) if isinstance(document, dict) else None
 
 
+_OPENAI, _BEDROCK = ("openai",), ("bedrock",)
+_MESSAGES = ("messages",)
+# fmt: off
 _ALL = (
-    MessageFormat(
-        name="openai",
-        summary="OpenAI chat messages or a chat completion",
-        marks=providers.is_openai_message,
-        open=_open_object(providers.open_completion),
-        keys=("messages", "choices"),
-    ),
-    MessageFormat(
-        name="responses",
-        summary="items or an answer of OpenAI's Responses API",
-        marks=responses.is_item,
-        read=responses.read,
-        open=_open_object(responses.open_response),
-        keys=("output",),
-    ),
-    MessageFormat(
-        name="assistants",
-        summary="thread messages and run steps of OpenAI's Assistants API",
-        marks=assistants.is_own_message,
-        read=assistants.read,
-        open=_open_object(assistants.open_lists),
-        keys=("run_steps",),
-    ),
-    MessageFormat(
-        name="anthropic",
-        summary="Anthropic messages or an answer",
-        marks=providers.is_anthropic_message,
-        read=providers.read_anthropic,
-        open=_open_object(providers.open_anthropic),
-        keys=("messages", "content"),
-    ),
-    MessageFormat(
-        name="claude",
-        summary="the stream of a run of the Claude Agent SDK or of Claude Code, as a list",
-        marks=claude.is_own_message,
-        read=claude.read,
-        open=claude.open_stream,
-    ),
-    MessageFormat(
-        name="gemini",
-        summary="Gemini contents or an answer",
-        marks=gemini.is_gemini_message,
-        read=gemini.read_gemini,
-        open=_open_object(gemini.open_contents),
-        keys=("contents", "candidates"),
-    ),
-    MessageFormat(
-        name="langchain",
-        summary="LangChain messages",
-        marks=langchain.is_own_message,
-        read=langchain.read,
-        finish=langchain.finish,
-        finished=langchain.FINISHED,
-    ),
-    MessageFormat(
-        name="ai-sdk",
-        summary="AI SDK messages, or the steps of a result",
-        marks=frameworks.is_ai_sdk_message,
-        read=frameworks.read_ai_sdk,
-        open=ai_sdk_steps.open_result,
-        keys=("steps",),
-    ),
-    MessageFormat(
-        name="pydantic-ai",
-        summary="Pydantic AI messages",
-        marks=pydantic_ai.is_own_message,
-        read=pydantic_ai.read,
-        open=_open_object(pydantic_ai.open_result),
-        keys=("all_messages",),
-    ),
-    MessageFormat(
-        name="bedrock",
-        summary="messages of Bedrock's Converse and of Strands",
-        marks=providers.is_bedrock_message,
-        read=providers.read_bedrock,
-        open=_open_object(providers.open_bedrock),
-    ),
-    MessageFormat(name="haystack", summary="Haystack messages", marks=frameworks.is_haystack_message, read=frameworks.read_haystack),
-    MessageFormat(
-        name="agent-framework",
-        summary="messages or a session of Microsoft Agent Framework",
-        marks=agent_framework.is_own_message,
-        read=agent_framework.read,
-        open=_open_object(agent_framework.open_session),
-    ),
-    MessageFormat(
-        name="semantic-kernel", summary="a Semantic Kernel chat history", marks=frameworks.is_kernel_message, read=frameworks.read_kernel
-    ),
-    MessageFormat(
-        name="autogen",
-        summary="AutoGen messages, a task result or an agent's state",
-        marks=autogen.is_own_message,
-        read=autogen.read,
-        open=autogen.open_state,
-        keys=("llm_context",),
-    ),
-    MessageFormat(
-        name="ag2", summary="the history of a chat of AG2", marks=frameworks.is_ag2_message, read=frameworks.read_ag2, extends=("openai",)
-    ),
-    MessageFormat(
-        name="llama-index",
-        summary="LlamaIndex messages or a chat store",
-        marks=frameworks.is_llama_message,
-        open=_open_object(frameworks.open_store),
-        keys=("chat_store",),
-    ),
-    MessageFormat(
-        name="adk",
-        summary="a session of Google ADK, or its events",
-        marks=gemini.is_adk_event,
-        read=gemini.read_adk,
-        open=_open_object(gemini.open_session),
-        keys=("events",),
-    ),
-    MessageFormat(
-        name="cohere",
-        summary="Cohere messages or an answer",
-        marks=providers.is_cohere_message,
-        open=_open_object(providers.open_cohere),
-        extends=("openai",),
-    ),
-    MessageFormat(
-        name="mistral", summary="Mistral messages", marks=providers.is_mistral_message, read=providers.read_mistral, extends=("openai",)
-    ),
-    MessageFormat(
-        name="agno",
-        summary="Agno messages or runs",
-        marks=agno.is_own_message,
-        read=agno.read,
-        open=agno.open_runs,
-        extends=("openai",),
-    ),
-    MessageFormat(name="smolagents", summary="steps of smolagents' memory", marks=smolagents.is_own_message, read=smolagents.read),
-    MessageFormat(name="beeai", summary="BeeAI messages", marks=frameworks.is_beeai_message, read=frameworks.read_beeai),
-    MessageFormat(
-        name="genkit", summary="Genkit messages", marks=providers.is_genkit_message, read=providers.read_genkit, extends=("bedrock",)
-    ),
+    MessageFormat("openai", "OpenAI chat messages or a chat completion", providers.is_openai_message,
+                  read_all, _within(providers.open_completion), ("messages", "choices")),
+    MessageFormat("responses", "items or an answer of OpenAI's Responses API", responses.is_item,
+                  responses.read, _within(responses.open_response), ("output",)),
+    MessageFormat("assistants", "thread messages and run steps of OpenAI's Assistants API", assistants.is_own_message,
+                  assistants.read, _within(assistants.open_lists), ("run_steps",)),
+    MessageFormat("anthropic", "Anthropic messages or an answer", providers.is_anthropic_message,
+                  providers.read_anthropic, _within(providers.open_anthropic), ("messages", "content")),
+    MessageFormat("claude", "the stream of a run of the Claude Agent SDK or of Claude Code, as a list", claude.is_own_message,
+                  claude.read, claude.open_stream),
+    MessageFormat("gemini", "Gemini contents or an answer", gemini.is_gemini_message,
+                  gemini.read_gemini, _within(gemini.open_contents), ("contents", "candidates")),
+    MessageFormat("langchain", "LangChain messages", langchain.is_own_message, langchain.read),
+    MessageFormat("ai-sdk", "AI SDK messages, or the steps of a result", frameworks.is_ai_sdk_message,
+                  frameworks.read_ai_sdk, ai_sdk_steps.open_result, ("steps",)),
+    MessageFormat("pydantic-ai", "Pydantic AI messages", pydantic_ai.is_own_message,
+                  pydantic_ai.read, _within(pydantic_ai.open_result), ("all_messages",)),
+    MessageFormat("bedrock", "messages of Bedrock's Converse and of Strands", providers.is_bedrock_message,
+                  providers.read_bedrock, _within(providers.open_bedrock)),
+    MessageFormat("haystack", "Haystack messages", frameworks.is_haystack_message, frameworks.read_haystack),
+    MessageFormat("agent-framework", "messages or a session of Microsoft Agent Framework", agent_framework.is_own_message,
+                  agent_framework.read, _within(agent_framework.open_session)),
+    MessageFormat("semantic-kernel", "a Semantic Kernel chat history", frameworks.is_kernel_message, frameworks.read_kernel),
+    MessageFormat("autogen", "AutoGen messages, a task result or an agent's state", autogen.is_own_message,
+                  autogen.read, autogen.open_state, ("llm_context",)),
+    MessageFormat("ag2", "the history of a chat of AG2", frameworks.is_ag2_message, frameworks.read_ag2, None, _MESSAGES, _OPENAI),
+    MessageFormat("llama-index", "LlamaIndex messages or a chat store", frameworks.is_llama_message,
+                  read_all, _within(frameworks.open_store), ("chat_store",)),
+    MessageFormat("adk", "a session of Google ADK, or its events", gemini.is_adk_event,
+                  gemini.read_adk, _within(gemini.open_session), ("events",)),
+    MessageFormat("cohere", "Cohere messages or an answer", providers.is_cohere_message,
+                  read_all, _within(providers.open_cohere), _MESSAGES, _OPENAI),
+    MessageFormat("mistral", "Mistral messages", providers.is_mistral_message, providers.read_mistral, None, _MESSAGES, _OPENAI),
+    MessageFormat("agno", "Agno messages or runs", agno.is_own_message, agno.read, agno.open_runs, _MESSAGES, _OPENAI),
+    MessageFormat("smolagents", "steps of smolagents' memory", smolagents.is_own_message, smolagents.read),
+    MessageFormat("beeai", "BeeAI messages", frameworks.is_beeai_message, frameworks.read_beeai),
+    MessageFormat("genkit", "Genkit messages", providers.is_genkit_message, providers.read_genkit, None, _MESSAGES, _BEDROCK),
 )
+# fmt: on
 
 MESSAGE_FORMATS: dict[str, MessageFormat] = {family.name: family for family in _ALL}
 
@@ -285,8 +185,8 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
             raise EvidenceError(f"{at}: a message of OpenAI's Assistants API; name the format assistants with --evidence-format")
         entries.append((at, entry))
     messages = family.read(entries, unknowns)
-    if family.finish is not None:
-        messages = family.finish(messages, opened.rest, unknowns)
+    if family.name == "langchain":
+        messages = langchain.finish(messages, opened.rest, unknowns)
     # MCPJam judges calls by its spans; results may be left out.
     promised = not (family.name == "ai-sdk" and "spans" in opened.rest)
     usage = opened.usage or find_usage(opened.rest)
@@ -296,7 +196,7 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
     if family.name == "ai-sdk":
         calls = frameworks.mark_failed_calls(evidence.tool_calls or (), opened.rest.get("spans"))
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
-    rest = without(opened.rest, *family.finished)
+    rest = without(opened.rest, *langchain.FINISHED) if family.name == "langchain" else opened.rest
     error = check_markers(document, entries, evidence.tool_calls or (), unknowns)
     evidence = _with_envelope(evidence, opened, rest, opened.error or find_failure(rest) or error, unknowns)
     if evidence.input is None and not opened.is_whole:

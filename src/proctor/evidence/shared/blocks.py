@@ -68,8 +68,8 @@ ENDS_ITSELF = split_words("web_search_call file_search_call code_interpreter_cal
 """Calls whose block tells how they ended; the others have a result of their own."""
 SILENT = split_words(
     """
-    reasoning thinking redacted_thinking redacted_reasoning text_reasoning reasoning_text reasoning_file image image_url image_file file blob
-    uri audio input_audio video video_url document document_url audio_url media input_image input_file cache_point step_start source
+    reasoning thinking redacted_thinking redacted_reasoning text_reasoning reasoning_text reasoning_file image image_url image_file file
+    blob uri audio input_audio video video_url document document_url audio_url media input_image input_file cache_point step_start source
     source_url source_document binary binary_image uploaded_file mcp_list_tools mcp_approval_request mcp_approval_response data
     search_result container_upload citation cite citable cache hosted_file hosted_vector_store text_plain reference computer_screenshot
     tool_approval_request tool_approval_response function_approval_request function_approval_response user_input_request
@@ -104,34 +104,9 @@ _HOSTED_ARGUMENTS = ("queries", "code", "operation", "arguments")
 _WRAPPERS = ("function", "custom", "tool_call", "toolInvocation")
 _SERVER = ("server_name", "server_label", "serverName")
 _TEXT_KNOWN = frozenset((*KIND_KEYS, "text", "Text", "content", "refusal", "state", "id"))
-_CALL_KNOWN = frozenset(
-    (
-        *(
-            *KIND_KEYS,
-            *NAME,
-            *ARGUMENTS,
-            *ID,
-            *_SERVER,
-            *_WRAPPERS,
-            *_OWN_RESULT,
-            *_HOSTED_ARGUMENTS,
-            "status",
-            "state",
-            "error",
-            "errorText",
-        ),
-        *(
-            "plugin_name",
-            "PluginName",
-            "action",
-            "exception",
-            "rawInput",
-            "parsed_arguments",
-            "partial_json",
-            "partialArgs",
-            "partial_args",
-        ),
-    )
+_CALL_KNOWN = frozenset((*KIND_KEYS, *NAME, *ARGUMENTS, *ID, *_SERVER, *_WRAPPERS, *_OWN_RESULT, *_HOSTED_ARGUMENTS)) | split_words(
+    "status state error errorText exception plugin_name PluginName action server_tool_call rawInput parsed_arguments partial_json"
+    " partialArgs partial_args"
 )
 _ENDINGS = ("is_error", "isError", "error", "exception", "status", "outcome", "tool_call_error", "errorText", "state")
 _NEARLY = frozenset((*_ENDINGS, "PluginName", "plugin_name"))
@@ -580,7 +555,7 @@ class Draft:
         elif "toolCallId" in part and part.get("output") is not None and not self.dialect.is_span:
             self.mark(f"{at}.output", "not recognised as the output of a tool", ("tool_results",))
         elif word.endswith("_tool_result") and "tool_use_id" in part and word != "mcp_tool_result":
-            # A tool that the provider runs itself answers with kinds of its own: {"type": "web_search_tool_result_error", "error_code": ...}.
+            # Tools that the provider runs itself have kinds of their own: {"type": "web_search_tool_result_error", "error_code": ...}.
             kinds = [str(dict_or_empty(entry).get("type")) for entry in (value if isinstance(value, list) else [value])]
             if not self.dialect.is_span and not all(kind.endswith(("result", "result_error")) for kind in kinds):
                 self.mark(f"{at}.content", "the result of this tool is not recognised", ("tool_results",))

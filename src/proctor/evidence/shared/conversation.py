@@ -29,6 +29,8 @@ ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finis
 ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"
 ENDS_WITH_USER = "the messages end with what was said to the agent, before it answered"
 NO_AGENT = "no message of the agent is recorded"
+ENDS_EARLY = frozenset((ENDS_WITH_CALL, ENDS_WITH_RESULT, ENDS_WITH_USER, NO_AGENT))
+"""Reasons that no longer hold where an answer is recorded elsewhere, or the run is known to be over."""
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,7 +55,10 @@ _KNOWN = (
     _SAYING
     | frozenset((*_USAGE, *_FINISH, *_MODEL, *_HOLDERS))
     | split_words(
-        "role _role Role name _name type kind id content_type additional_kwargs lc_kwargs lc_serializable lc_namespace artifact status state format"
+        """
+        role _role Role name _name type kind id content_type additional_kwargs lc_kwargs lc_serializable lc_namespace artifact status state
+        format
+        """
     )
 )
 _TOOL_FIELDS = frozenset((*RESULT_ID, "name", "tool_name", "status", "type", "content", "response", "result", "output"))
@@ -114,10 +117,10 @@ def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, di
 def fill(draft: Draft, entry: dict[str, Any]) -> None:
     """Read the fields of a message into its draft."""
     at = draft.at
-    if _SAYING.isdisjoint(entry) and not (draft.role == "tool" and not _TOOL_FIELDS.isdisjoint(entry)):
-        # A span may leave out the content of a message.
-        if not draft.dialect.is_span or list_unrecognised(entry, _KNOWN):
-            draft.mark(at, "a message without content")
+    is_empty = _SAYING.isdisjoint(entry) and not (draft.role == "tool" and not _TOOL_FIELDS.isdisjoint(entry))
+    # A span may leave out the content of a message.
+    if is_empty and (not draft.dialect.is_span or list_unrecognised(entry, _KNOWN)):
+        draft.mark(at, "a message without content")
     more = dict_or_empty(entry.get("additional_kwargs"))
     if not more and entry.get("additional_kwargs") not in (None, {}):
         draft.mark(f"{at}.additional_kwargs", f"expected an object, found {kind_of(entry['additional_kwargs'])}")

@@ -151,7 +151,8 @@ class ParsedMessages:
             self.messages.append(Message(role=ROLES[entries[0].lower()], text=entries[1]))
             return
         # A list that begins with a message is neither of the next two, and nearly all lists do.
-        other = bool(entries) and not (isinstance(entries[0], dict) and "role" in entries[0])
+        first: Any = entries[0] if entries else None
+        other = bool(entries) and not (isinstance(first, dict) and "role" in first)
         if other and all(_is_part(entry) for entry in entries):
             self._read_message({"role": role, "parts": entries}, role)
             return
