@@ -23,7 +23,7 @@ DecideCase = Callable[[Evidence, Source | None, int, Clock | None], CaseResult]
 _Steps = tuple[tuple[int, Decide, Verdict | None], ...]
 
 
-def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase, add_account: AddAccount) -> DecideCase:
+def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase, add_account: AddAccount | None = None) -> DecideCase:
     """Return a function that decides `case` by `checks`; `careful` decides if one raises, or a part is unknown."""
     checks = tuple(checks)
     # The result of the last clean pass, and its verdicts next to their checks. One value that is replaced as a whole, since threads share it.
@@ -36,7 +36,7 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
         if evidence.error is not None or evidence.no_run is not None or (account is not None and (account.unknown or account.unplayed)):
             return careful(evidence, source, attempt, clock)
         result = decide_checks(evidence, source, attempt, clock)
-        return result if account is None or result.account is not None else add_account(result, evidence)
+        return result if account is None or add_account is None or result.account is not None else add_account(result, evidence)
 
     def decide_checks(evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None) -> CaseResult:
         nonlocal remembered

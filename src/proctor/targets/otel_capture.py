@@ -73,5 +73,6 @@ def read_captured(captured: CapturedSpans) -> Evidence:
     seen_tools = () if captured.gaps else account.seen_tools
     # Where it ran is known; of the trace, its id finds it again wherever else its spans went.
     metadata = {key: value for key, value in evidence.metadata.items() if key == "trace_id"}
-    account = Account(account.reader, unknown, notes, seen_tools)
+    overridable = tuple(part for part in account.overridable if unknown[part] == account.unknown[part])
+    account = msgspec.structs.replace(account, unknown=unknown, notes=notes, seen_tools=seen_tools, overridable=overridable)
     return msgspec.structs.replace(evidence, no_run=None, account=account, metadata=metadata)
