@@ -26,8 +26,7 @@ _Steps = tuple[tuple[int, Decide, Verdict | None], ...]
 def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase, add_account: AddAccount | None = None) -> DecideCase:
     """Return a function that decides `case` by `checks`; `careful` decides if one raises, or a part is unknown."""
     checks = tuple(checks)
-    # The result of the last clean pass, and its verdicts next to their checks. One value that is replaced as a whole, since threads share it.
-    # Before the first pass nothing compares equal.
+    # The result of the last clean pass, and its verdicts next to their checks: one value that is replaced as a whole, as threads share it.
     remembered: tuple[CaseResult, _Steps] = (CaseResult(case, "pass", 1.0, ()), ((0, checks[0], None),) if checks else ())
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
