@@ -8,10 +8,17 @@ from typing import Any
 
 import msgspec
 
+from benchmarks.ingestion import SUITE, requests
 from benchmarks.measure import interleaved
 from benchmarks.report import Figure
 from benchmarks.traces import traces
+from proctor import parse_suite
+from proctor.decide.prepare import PreparedSuite
+from proctor.evidence.otlp.merging import merge_spans
+from proctor.evidence.otlp.protobuf import read_protobuf_spans
 from proctor.evidence.reading import read_document
+from proctor.evidence.traces.build import build_evidence
+from proctor.model.account import Part
 
 COUNT = 2_000
 RECORDINGS = Path(__file__).parent.parent / "tests" / "evidence" / "frameworks"
@@ -47,6 +54,21 @@ def figures() -> Iterator[Figure]:
         best["read"] / best["decode"],
         note=f"{best['read'] / spans * 1e6:.0f} µs a span, {sum(map(len, bodies)) // spans:,} bytes a span",
     )
+    yield _figure_of_seven_spans()
+
+
+def _figure_of_seven_spans() -> Figure:
+    """Reading one trace of `benchmarks.ingestion`: every part, and the parts that its five checks read."""
+    spans = list(merge_spans([read_protobuf_spans(requests(1)[0])]).values())
+    parts = PreparedSuite(parse_suite(SUITE)).parts
+
+    def build(wanted: frozenset[Part] | None) -> None:
+        for trace in spans:
+            build_evidence(trace, parts=wanted)
+
+    best = interleaved({"all": lambda: build(None), "read": lambda: build(parts)})
+    note = f"{best['read'] / len(spans) * 1e6:.0f} against {best['all'] / len(spans) * 1e6:.0f} µs a trace of seven spans"
+    return Figure("spans: the parts that five checks read / every part, CPU", best["read"] / best["all"], note=note)
 
 
 def _read(documents: list[Any]) -> None:

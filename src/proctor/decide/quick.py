@@ -26,11 +26,10 @@ _Steps = tuple[tuple[int, Decide, Verdict | None], ...]
 _CLOCK_WORDS = frozenset({"expression", "$expr", "$date"})
 
 
-def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase, add_account: AddAccount) -> DecideCase:
+def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase, add_account: AddAccount | None = None) -> DecideCase:
     """Return a function that decides `case` by `checks`; `careful` decides if one raises, or a part is unknown."""
     checks = tuple(checks)
-    # The result of the last clean pass, and its verdicts next to their checks. One value that is replaced as a whole, since threads share it.
-    # Before the first pass nothing compares equal.
+    # The result of the last clean pass, and its verdicts next to their checks: one value that is replaced as a whole, as threads share it.
     remembered: tuple[CaseResult, _Steps] = (CaseResult(case, "pass", 1.0, ()), ((0, checks[0], None),) if checks else ())
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
@@ -39,7 +38,7 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
         if evidence.error is not None or evidence.no_run is not None or (account is not None and (account.unknown or account.unplayed)):
             return careful(evidence, source, attempt, clock)
         result = decide_checks(evidence, source, attempt, clock)
-        return result if account is None or result.account is not None else add_account(result, evidence)
+        return result if account is None or add_account is None or result.account is not None else add_account(result, evidence)
 
     def decide_checks(evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None) -> CaseResult:
         nonlocal remembered

@@ -296,7 +296,7 @@ class RecordReader:
             return find_spans(decode(data))
         if data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"["):
             # Protobuf begins with field 1, which is a line break to JSON.
-            from proctor.evidence.otlp.logs_protobuf import read_traces_or_logs  # only binary traces come here
+            from proctor.evidence.otlp.protobuf import read_traces_or_logs  # only binary traces come here
 
             try:
                 return read_traces_or_logs(data) or None

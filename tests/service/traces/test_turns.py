@@ -40,8 +40,8 @@ DEADLY = """
 import os
 from proctor.service.decisions import process as deciding_process, trace_verdicts
 read = trace_verdicts.read_evidence
-def deadly(pieces, path, declared=None):
-    evidence = read(pieces, path, declared)
+def deadly(pieces, path, declared=None, parts=None):
+    evidence = read(pieces, path, declared, parts)
     if "DEADLY" in (evidence.text or ""):
         os._exit(9)
     return evidence
@@ -296,7 +296,7 @@ def task(*, id: str = "t", agent: str = "a", pieces: Sequence[bytes] = (), wante
 def test_an_agent_that_used_up_its_time_waits_for_the_next_batch_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
 
-    def slow(pieces: Sequence[bytes], path: str | None, declared: Any = None) -> Any:
+    def slow(pieces: Sequence[bytes], path: str | None, declared: Any = None, parts: Any = None) -> Any:
         nonlocal now
         now += 1.5 if pieces == [b"slow"] else 0.001
         return read([pack({"data": {"text": "x"}})], path, declared)

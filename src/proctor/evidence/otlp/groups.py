@@ -15,8 +15,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.otlp import logs as otlp_logs
 from proctor.evidence.otlp.invalid_utf8 import decode_otlp
 from proctor.evidence.otlp.logs import gather_events, list_records, read_record
-from proctor.evidence.otlp.logs_protobuf import read_log_groups
-from proctor.evidence.otlp.protobuf import read_protobuf_groups
+from proctor.evidence.otlp.protobuf import read_log_groups, read_protobuf_groups
 from proctor.evidence.otlp.spans import Span, SpanGroup, find_scope_name, list_scope_spans, list_scopes, read_attributes, read_span
 from proctor.evidence.otlp.wire_format import WireLimits
 from proctor.evidence.values.access import dict_or_empty, list_of, read_object

@@ -12,7 +12,6 @@ import re
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.traces.vocabulary import GENAI_PREFIXES
 from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.values.access import (
     dict_or_empty,
@@ -30,7 +29,8 @@ from proctor.model.evidence import Json
 from proctor.model.numbers import read_digits
 from proctor.model.show import show
 
-_ATTRIBUTES = (*GENAI_PREFIXES, "n8n.")
+_ATTRIBUTES = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "tool.", "n8n.", "input.value", "output.value")
+"""Prefixes of attributes that only spans have."""
 _VALUE_DEPTH = 64
 """Levels of OTLP's typed values, which are read by recursion."""
 NOT_UNDERSTOOD = "proctor.not_understood"

@@ -81,6 +81,8 @@ class _Merged:
             unknowns.note("; ".join(sources))
         for note in (*self._own.notes, *self._seen.notes):
             unknowns.note(note)
+        for name in (*self._own.ignored, *self._seen.ignored):
+            unknowns.ignore(name)
         return msgspec.structs.replace(
             returned,
             **self._fields,
@@ -225,6 +227,8 @@ class _Merged:
             return
         if part == "tool_calls" and account.seen_tools:
             self._unknowns.mark_other_tools(why, account.seen_tools)
+        elif part in account.overridable:
+            self._unknowns.mark_unrecognised((part,), why)
         else:
             self._unknowns.mark(part, why)
 

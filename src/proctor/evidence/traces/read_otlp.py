@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp import logs as otlp_logs
 from proctor.evidence.otlp.logs import read_logs
-from proctor.evidence.otlp.logs_protobuf import read_traces_or_logs
 from proctor.evidence.otlp.merging import merge_spans
+from proctor.evidence.otlp.protobuf import read_traces_or_logs
 from proctor.evidence.otlp.spans import Span, is_event_only, read_request_spans
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.values.access import dict_or_empty

@@ -78,13 +78,15 @@ _RECOGNISED = frozenset((*_INDEX, *vocabulary.CONVERSATION, vocabulary.CHOICES, 
 _NOT_LISTED = (
     *(*_INDEXED_INPUT, *_INDEXED_OUTPUT),
     *vocabulary.list_names("""
-        service. telemetry. process. host. os. container. k8s. cloud. deployment. device. faas. otel. http. url. net. network. server.
-        client. peer. rpc. db. messaging. user_agent. tls. dns. error. exception. code. thread. log. event. enduser. user. session. graphql.
-        feature_flag. openai. aws. azure. az. logfire. sentry. operation. resource. jsonrpc. metadata gen_ai.request. gen_ai.usage.
-        gen_ai.agent. gen_ai.system gen_ai.provider. gen_ai.openai. gen_ai.tool. gen_ai.response. llm.request. llm.usage. llm.token_count.
-        llm.tools. llm.provider llm.system ai.settings. ai.usage. ai.model. ai.request. ai.telemetry. ai.schema. mlflow.trace
-        mlflow.experiment langfuse.trace. langfuse.observation.metadata. langsmith. traceloop.association. traceloop.workflow.
-        traceloop.entity. input.mime_type output.mime_type mcp. fastmcp. n8n. tag.
+        service. telemetry. process. host. os. container. k8s. cloud. deployment. device. faas. otel. http. url. net. network.
+        server. client. peer. rpc. db. messaging. user_agent. tls. dns. error. exception. code. thread. log. event. enduser. user.
+        session. graphql. feature_flag. openai. aws. azure. az. logfire. sentry. operation. resource. jsonrpc. metadata
+        gen_ai.request. gen_ai.usage. gen_ai.agent. gen_ai.system gen_ai.provider. gen_ai.openai. gen_ai.tool.type gen_ai.tool.desc
+        gen_ai.tool.json_schema gen_ai.response.t gen_ai.response.s llm.request. llm.usage. llm.token_count. llm.tools. llm.provider
+        llm.system ai.settings. ai.usage. ai.model. ai.request. ai.telemetry. ai.schema. mlflow.trace mlflow.experiment
+        langfuse.trace. langfuse.observation.metadata. langsmith.metadata. langsmith.trace. langsmith.span. traceloop.association.
+        traceloop.workflow. traceloop.entity.path traceloop.entity.version input.mime_type output.mime_type mcp.session.
+        mcp.protocol. mcp.request. mcp.transport fastmcp. n8n. tag.
         """),
 )
 """Prefixes of attributes that describe machinery and settings: unrecognised ones are neither listed nor examined."""

@@ -50,6 +50,8 @@ def find_entries(tree: SpanTree) -> list[Span]:
 def find_agent_requests(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[Exchange]:
     """Return the requests of the agent itself, without those inside a tool or of an agent inside another one."""
     outside = [exchange for exchange in exchanges if not exchange.nested]
+    if len(tree.list_kind("agent")) < 2:
+        return outside
     talking = {agent.id for exchange in outside if (agent := tree.find_nearest(exchange.span, _AGENT)) is not None}
     if len(talking) < 2:
         return outside
@@ -154,6 +156,8 @@ def find_turns(
     tree: SpanTree, talk: Sequence[Exchange], exchanges: Sequence[Exchange], made: Sequence[ObservedCall], entries: Sequence[Span]
 ) -> tuple[EvidenceTurn, ...] | None:
     """Return one turn for each text of a user, if there is more than one."""
+    if len(entries) < 2 and not any(exchange.list_questions() for exchange in talk):
+        return None
     groups = _merge_side_requests(_group_talk(talk), tree, entries)
     outer = _find_outer_text(tree, entries)
     wrapped = len(entries) == 1 and tree.find_kind(entries[0]) == "agent" and _is_wrapped(groups, outer)

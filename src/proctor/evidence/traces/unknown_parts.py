@@ -265,7 +265,7 @@ def mark_text_calls(exchanges: Sequence[Exchange], joined: JoinedCalls, unknowns
 def mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
     """Mark which answer was used unknown if a model was asked for several."""
     for exchange in exchanges:
-        wanted = max(step.choices for step in exchange.steps)
+        wanted = max([step.choices for step in exchange.steps])
         if wanted < 2:
             continue
         at = f"the span {show(exchange.span.name)}"

@@ -116,11 +116,10 @@ def _find_states(evidence: Evidence) -> tuple[PartState, ...]:
     unknown = evidence.account.unknown if evidence.account is not None else {}
     calls = evidence.tool_calls
     # Workflow platforms list calls inside their nodes only; that records them as well as a list at the root would.
-    if calls is None and evidence.nodes is not None:
-        calls = tuple(call for node in evidence.nodes for call in node.tool_calls)
-    states = [_find_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
-    if evidence.account is not None and evidence.account.unbuilt:
-        states = [_RECORDED if part in evidence.account.unbuilt else state for part, state in zip(PARTS, states, strict=True)]
+    unbuilt = evidence.account.unbuilt if evidence.account is not None else ()
+    if calls is None and (evidence.nodes is not None or "nodes" in unbuilt):
+        calls = tuple(call for node in evidence.nodes or () for call in node.tool_calls)
+    states = [_RECORDED if part in unbuilt else _find_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
     if states[0].status == "unknown":
         # If calls may be missing, so may their arguments and results.
         states[1:3] = [states[0] if state.status == "none" else state for state in states[1:3]]
