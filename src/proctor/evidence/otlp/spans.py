@@ -6,6 +6,7 @@ that are not OTLP are ignored; a near miss of an OTLP field, or one of the wrong
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 
@@ -36,7 +37,7 @@ _VALUE_DEPTH = 64
 NOT_UNDERSTOOD = "proctor.not_understood"
 """The attribute that names a field of a span which cannot be read."""
 _SPAN_KEYS = split_words("""
-    traceId spanId parentSpanId traceState name kind startTimeUnixNano endTimeUnixNano attributes droppedAttributesCount events
+    traceId spanId parentSpanId traceState flags name kind startTimeUnixNano endTimeUnixNano attributes droppedAttributesCount events
     droppedEventsCount links droppedLinksCount status trace_id span_id parent_span_id trace_state start_time_unix_nano end_time_unix_nano
     dropped_attributes_count dropped_events_count dropped_links_count
     """)
@@ -47,8 +48,8 @@ _READ_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
 )
 _TIMES = ("startTimeUnixNano", "endTimeUnixNano", "start_time_unix_nano", "end_time_unix_nano")
 _EVENT_KEYS = frozenset(("name", "timeUnixNano", "time_unix_nano", "attributes", "droppedAttributesCount", "dropped_attributes_count"))
-_STATUS_KEYS = frozenset(("code", "message"))
-_SCOPE_KEYS = frozenset(("spans", "scope", "instrumentationLibrary"))
+_STATUS_KEYS = frozenset(("code", "message", "deprecatedCode"))
+_SCOPE_KEYS = frozenset(("spans", "scope", "instrumentationLibrary", "schemaUrl", "schema_url"))
 _VALUE_KINDS: dict[str, tuple[type, ...]] = {
     "stringValue": (str,),
     "arrayValue": (dict,),
@@ -190,9 +191,12 @@ def find_near_field(entry: dict[str, Json], known: frozenset[str]) -> str | None
     if known.issuperset(entry):
         return None
     for key, value in entry.items():
-        if key not in known and (is_misspelt(key, known) or _holds_attributes(value) or _reports_failure(value)):
+        if key not in known and (_is_near(key, known) or _holds_attributes(value) or _reports_failure(value)):
             return key
     return None
+
+
+_is_near = functools.lru_cache(maxsize=1024)(is_misspelt)
 
 
 def _holds_attributes(value: Json) -> bool:

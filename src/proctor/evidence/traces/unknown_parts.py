@@ -124,7 +124,8 @@ def _mark_step_messages(tree: SpanTree, step: Step, unknowns: Unknowns) -> None:
             what = "a call"
         if what is not None:
             why = f"{what} in the span {show(step.span.name)} is not recognised"
-            unknowns.mark_unrecognised(("tool_calls", *_ANSWER) if is_request else _ANSWER, why)
+            # An agent's own messages repeat those of its requests; a step may be the only record of one.
+            unknowns.mark_unrecognised(_ANSWER if step.kind == "agent" and not is_request else ("tool_calls", *_ANSWER), why)
 
 
 def _mark_events(step: Step, unknowns: Unknowns) -> None:
