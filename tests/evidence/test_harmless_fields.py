@@ -7,6 +7,7 @@ tried; they are spread evenly over formats and documents with a fixed seed.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Evidence
 from tests.evidence.harmless import ATTRIBUTES, NAMES, VALUES, Document, Insertion, Place, documents, is_attribute, names_at
+from tests.evidence.mutants import JSON
 
 PLACES = int(os.environ.get("PROCTOR_HARMLESS_PLACES", "3000"))
 FORMATS = tuple(documents())
@@ -75,7 +77,17 @@ def insertions(format: str) -> Iterator[tuple[Document, Insertion]]:
         value, _, groups = prepare(document)
         place = draw.choice(draw.choice(groups))
         names = [name for name in (ATTRIBUTES + NAMES if is_attribute(place) else NAMES) if name not in names_at(value, place)]
-        yield document, Insertion(place, draw.choice(names), draw.choice(VALUES))
+        inserted = Insertion(place, draw.choice(names), draw.choice(VALUES))
+        if not (isinstance(inserted.value, dict) and is_call_without_arguments(value, place)):
+            yield document, inserted
+
+
+def is_call_without_arguments(value: Any, place: Place) -> bool:
+    """Return whether a place is a call that records no arguments: an object next to its name may hold them."""
+    for step in place:
+        value = json.loads(value) if step == JSON else value[step]
+    names = isinstance(value, dict) and not {"name", "tool", "toolName"}.isdisjoint(value)
+    return names and {"arguments", "args", "input", "parameters", "toolInput", "function"}.isdisjoint(value)
 
 
 def find_changes(document: Document, insertion: Insertion) -> list[str]:

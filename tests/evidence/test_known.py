@@ -1,6 +1,7 @@
 """Claims over documents that were once decided wrongly: a false refusal or a false green.
 
-`claims` are checks with their fields, the outcome (or a list of allowed ones) and its `code`. `case` is the outcome of the whole case.
+`claims` are checks with their fields, the outcome (or a list of allowed ones) and its `code`. `case` is the outcome of the whole case,
+`refused` the code of a document that is not read.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 import proctor
+from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
 from tests.tables import rows
 
@@ -17,6 +21,11 @@ DECIDED = ("check", "outcome", "code")
 
 @rows("evidence/cases/known.yaml")
 def test_claims_are_decided_on_what_is_known(row: dict[str, Any]) -> None:
+    if "refused" in row:
+        with pytest.raises(EvidenceError) as refused:
+            read_document(row["given"])
+        assert refused.value.code == row["refused"]
+        return
     claims = row["claims"]
     expect = [{claim["check"]: {key: value for key, value in claim.items() if key not in DECIDED}} for claim in claims]
     suite = proctor.parse_suite(json.dumps({"proctor": 1, "cases": [{"id": "only", "expect": expect}]}))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared import spoken_calls
-from proctor.evidence.traces.message_reader import ParsedMessages
+from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages
+from proctor.evidence.traces.model_span import Step
 from proctor.evidence.traces.tool_span import read_tool_call
 from proctor.evidence.traces.tree import SpanTree
 
@@ -76,7 +77,7 @@ def test_no_call_in_words_is_passed_over(text: str) -> None:
 def test_a_message_is_found_whose_name_is_escaped() -> None:
     written = '{"kwargs": {"tool\\u005fcall_id": "c1", "name": "refund", "content": "ok"}}'
     span = Span(id="1", name="tool", attributes={"output.value": written, "tool.name": "x"})
-    call = read_tool_call(span, None)
+    call = read_tool_call(Step(span, MessageCache()), None)
     assert (call.name, call.id) == ("refund", "c1")
 
 

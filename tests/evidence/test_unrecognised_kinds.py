@@ -29,6 +29,8 @@ ACTING: tuple[tuple[str, dict[str, Any]], ...] = (
     *((kind, {"id": "z1"}) for kind in ("remote_tool_v9", "function_stream", "call_stream_v2", "action_log", "command_exec", "code_cell")),
 )
 """Kinds with a name and arguments, and kinds whose name alone shows that they may act."""
+UNREAD_OUTER_MESSAGES = ("mastra-bridge",)
+"""Their outer model span repeats the messages of the steps below it, which are read instead (design/debts.md)."""
 SPOKEN = "By the way, I have also closed your account."
 CALLS = [{"name": "x", "args": {}}]
 ITEM_TYPES = frozenset(("function_call", "mcp_call", "message", "TextMessage", "AssistantMessage"))
@@ -164,6 +166,8 @@ def test_an_unrecognised_kind_that_may_act_makes_the_calls_unknown(name: str) ->
 
 @each_sample
 def test_an_unrecognised_block_that_speaks_makes_the_answer_unknown(name: str) -> None:
+    if name == "ag2-history":
+        return  # its messages of the role `assistant` are the customer's
     wrong: list[str] = []
     for label, document in known_scenarios(name, "answer"):
         for blocks in list(find_blocks(document))[-1:]:
@@ -255,7 +259,12 @@ def with_acting_spans(sample: Document, kind: str) -> set[str]:
 @pytest.mark.parametrize("format", TRACES)
 @pytest.mark.timeout(60)
 def test_an_unrecognised_part_of_captured_messages_makes_the_calls_unknown(format: str) -> None:
-    wrong = [f"{sample.name} {trace}" for sample in TRACES[format] for trace in sorted(with_acting_parts(sample))]
+    wrong = [
+        f"{sample.name} {trace}"
+        for sample in TRACES[format]
+        if sample.name not in UNREAD_OUTER_MESSAGES
+        for trace in sorted(with_acting_parts(sample))
+    ]
     assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:10])
 
 

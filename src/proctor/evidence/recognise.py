@@ -21,7 +21,7 @@ from proctor.evidence.platforms import flowise, mcplab, n8n
 from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.traces import read_otlp as otlp
 from proctor.evidence.unknown_shape import conversation_line_error, is_conversation_line, unknown_shape_error
-from proctor.evidence.values.json_bytes import decode, exceeds_depth, find_binary_kind, too_deep_error
+from proctor.evidence.values.json_bytes import decode, exceeds_depth, find_binary_kind, split_documents, too_deep_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest
@@ -140,7 +140,10 @@ def read_data(data: bytes, format: str | None) -> list[Evidence]:
     except EvidenceError as error:
         # Protobuf begins with field 1, a newline to JSON, which is why JSON is tried first.
         if not _may_be_protobuf(data, named):
-            raise
+            documents = split_documents(data)
+            if documents is None:
+                raise
+            return read_value(documents, format)
         try:
             return otlp.read_protobuf(data)
         except EvidenceError:
@@ -235,7 +238,7 @@ def _recognise(value: Json) -> Format:
     if not claims:
         raise broken or unknown_shape_error(value, _ALL)
     # A record with an answer and a list of calls is complete without its messages, which only have to agree with it.
-    has_both = isinstance(value.get("tool_calls"), list) and isinstance(value.get("text"), str) and isinstance(value.get("messages"), list)
+    has_both = isinstance(value.get("messages"), list) and plain.lists_calls_and_answer(value)
     if has_both and claims[0].name == "plain" and all(entry.name in messages.MESSAGE_FORMATS for entry in claims[1:]):
         return claims[0]
     return _choose_only(claims, value)

@@ -54,7 +54,7 @@ def conversation_line_error(entry: dict[str, Any]) -> EvidenceError:
     """Return the error for one line of a conversation, which is no answer of an agent."""
     key = next(key for key in _SENDERS if isinstance(entry.get(key), str))
     message = f"one line of a conversation ({key}: {show(entry[key], 40)}), not a run of an agent: {_LINES}"
-    return EvidenceError(message, code="unknown_shape")
+    return EvidenceError(message, code="conversation_line")
 
 
 def unknown_shape_error(value: Json, formats: Sequence[Shape]) -> EvidenceError:
@@ -76,7 +76,6 @@ def unknown_shape_error(value: Json, formats: Sequence[Shape]) -> EvidenceError:
             "a shape of your own: name its answer and calls with evidence: {map: ...}; `proctor describe evidence FILE` proposes it"
         )
     lines.append(f"known forms: {', '.join(entry.name for entry in formats)}; name one with --evidence-format")
-    lines.append("for a log in a format of your own, run `proctor describe evidence FILE` for a proposed mapping")
     return EvidenceError("\n  ".join(lines), code="unknown_shape")
 
 

@@ -17,7 +17,7 @@ from proctor.errors import EvidenceError, InputError
 from proctor.evidence.plain.fast_lines import decode_unique_line, make_line_decoder
 from proctor.evidence.reading import find_spans, read_bytes
 from proctor.evidence.unknowns.complete import declare_complete
-from proctor.evidence.values.json_bytes import decode
+from proctor.evidence.values.json_bytes import decode, split_documents
 from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
 from proctor.model.mapping import DeclaredEvidence
@@ -220,8 +220,10 @@ class RecordReader:
         try:
             spans = self.find_spans(data)
         except EvidenceError as error:
-            yield Record(None, Source(file=name), error)
-            return
+            if split_documents(data) is None:
+                yield Record(None, Source(file=name), error)
+                return
+            spans = None
         if spans is not None:
             yield from self._hold_spans(spans, Source(file=name))
         else:

@@ -199,7 +199,8 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
     rest = without(opened.rest, *langchain.FINISHED) if family.name == "langchain" else opened.rest
     error = check_markers(document, entries, evidence.tool_calls or (), unknowns)
     evidence = _with_envelope(evidence, opened, rest, opened.error or find_failure(rest) or error, unknowns)
-    if evidence.input is None and not opened.is_whole:
+    # A response to a request that offered no tools cannot follow calls.
+    if evidence.input is None and not opened.is_whole and not ("tools" in opened.rest and not opened.rest["tools"]):
         mark_beginning(unknowns)
     return msgspec.structs.replace(evidence, account=unknowns.close_account(f"{family.name} messages"))
 

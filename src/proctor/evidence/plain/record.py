@@ -101,6 +101,11 @@ def read(document: Json) -> list[Evidence]:
     return [read_plain(document)]
 
 
+def lists_calls_and_answer(document: dict[str, Any]) -> bool:
+    """Return whether a record has an answer and a list of calls under usual names."""
+    return any(isinstance(document.get(key), list) for key in CALLS) and any(isinstance(document.get(key), str) for key in ANSWERS)
+
+
 def read_plain(document: Json, path: str = "$", *, check_ending: bool = True) -> Evidence:
     """Return one plain object as evidence; `path` is its place in the file.
 
@@ -243,6 +248,8 @@ def _list_call_fields(entry: dict[str, Any]) -> list[str]:
     if _USUAL.isdisjoint(entry):
         return ["tool_calls"] if entry.get("tool_calls") is not None else []
     found = [key for key in CALLS if entry.get(key) is not None]
+    if not found and entry.get("actions") == []:
+        return ["actions"]
     return found + [key for key in _MAYBE_CALLS if isinstance(entry.get(key), list) and entry[key] and all(map(is_call, entry[key]))]
 
 
@@ -268,10 +275,8 @@ def _read_calls(entry: dict[str, Any], keys: list[str], path: str, unknowns: Unk
             unknowns.mark_unrecognised(CALL_PARTS, f"{path}.body.{key} is no list of calls")
     messages = entry.get("messages")
     if calls is not None and isinstance(messages, list):
-        names = {name for call in calls for name in (call.name, *call.aliases)}
-        missing = next((name for call in list_calls(messages) if (name := name_call(call)) not in names), None)
-        if missing is not None:
-            unknowns.mark("tool_calls", f"{path}.messages has a call of {show(missing, 60)} that is not in the list of calls")
+        inside = _read_calls_in_body([call for call in list_calls(messages) if call.get("role") is None], f"{path}.messages", unknowns)
+        calls = unite_calls(calls, inside or (), (f"{path}.tool_calls", f"{path}.messages"), unknowns)
     return calls
 
 

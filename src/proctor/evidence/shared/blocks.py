@@ -313,7 +313,8 @@ class Draft:
             text = text["value"]
         if isinstance(text, dict) and not self.dialect.is_span:
             self.mark(at, "expected text, found an object")
-        if text is None and not any(key in block for key in ("text", "Text", "content", "refusal")):
+        # Instrumentations that must not record content leave the text out.
+        if text is None and not self.dialect.is_span and not any(key in block for key in ("text", "Text", "content", "refusal")):
             self.mark(at, "a text without its text", ("input", "turns") if self.role == "user" else (_SPOKEN[self.role] or "answer",))
         if block.get("state") == "streaming":
             mark_end(self.unknowns, f"{at}.state", "streaming")

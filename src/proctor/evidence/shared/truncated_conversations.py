@@ -54,7 +54,7 @@ def mark_earlier(unknowns: Unknowns, why: str) -> None:
 
 def mark_beginning(unknowns: Unknowns) -> None:
     """Mark the calls of a run of which only the end is recorded: nothing is said to the agent."""
-    unknowns.mark_parts(CALL_PARTS, NO_BEGINNING)
+    unknowns.mark_unrecognised(CALL_PARTS, NO_BEGINNING)
 
 
 def mark_later(unknowns: Unknowns, why: str) -> None:

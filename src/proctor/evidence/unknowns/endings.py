@@ -28,7 +28,8 @@ _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _STOPS: tuple[tuple[Stop, re.Pattern[str]], ...] = (
     # Gemini's MALFORMED_FUNCTION_CALL, UNEXPECTED_TOOL_CALL and TOO_MANY_TOOL_CALLS are failures, although they mention calls.
     ("failed", re.compile(r"malformed|unexpected_tool|too_many_tool|error|fail|time_?out|cancel|abort|interrupt|pause")),
-    ("limit", re.compile(r".*(max|limit|exceed|too_many|exhaust)\w*_?(iteration|turn|step|call|recursion|loop|budget|cost|time)"
+    ("limit", re.compile(r".*(max|limit|exceed|too_many|exhaust)\w*_?"
+                         r"(iteration|turn|step|call|message|round|recursion|loop|budget|cost|time)"
                          r"|.*(iteration|turn|step|recursion|loop|budget|cost|time)s?_(limit|exceeded|exhausted)|early_stopp")),
     ("tools", re.compile(r"(tool|function)_?(calls?|use)?$")),
     ("cut", re.compile(r"(.*_)?(length|max_\w*tokens?|tokens?_limit|incomplete|truncated)$|.*context_(window|length)")),

@@ -67,6 +67,25 @@ def decode(data: bytes) -> Json:
     return value
 
 
+def split_documents(data: bytes) -> list[Json] | None:
+    """Return the objects of text that is nothing but JSON objects each on new lines, as exporters print them; None for any other."""
+    if data[:1] != b"{":
+        return None
+    from json import JSONDecoder  # rarely needed
+
+    text, at, found = data.decode("utf-8", errors="replace"), 0, []
+    try:
+        while at < len(text):
+            value, end = JSONDecoder().raw_decode(text, at)
+            found.append(value)
+            at = end + len(text[end:]) - len(text[end:].lstrip())
+            if at < len(text) and "\n" not in text[end:at]:
+                return None
+    except (ValueError, RecursionError):
+        return None
+    return found if len(found) > 1 else None
+
+
 def refuse_duplicate_keys(data: bytes, value: Json) -> None:
     """Raise `EvidenceError` where an object in JSON text has a key twice; `value` is what the text was decoded to."""
     if not may_repeat_key(data, value):
