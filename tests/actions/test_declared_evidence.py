@@ -80,7 +80,7 @@ def test_a_batch_reads_the_lines_of_each_run_together(folder: Path) -> None:
 
 def test_the_workspace_declares_for_suites_of_every_dialect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("suite.yaml").write_text(f"proctor: 1\n{CASES}", encoding="utf-8")
-    assert [case["code"] for case in check(capsys, "suite.yaml", "log.jsonl")["cases"][:1]] != [None]
+    assert [case["outcome"] for case in check(capsys, "suite.yaml", "log.jsonl")["cases"]] != ["pass", "pass", "fail"]
     Path("proctor.yaml").write_text(f"evidence:\n  map: {MAPPING}\n  complete: [tool_calls]\n", encoding="utf-8")
     result = check(capsys, "suite.yaml", "log.jsonl")
     assert [case["outcome"] for case in result["cases"]] == ["pass", "pass", "fail"]
@@ -153,7 +153,6 @@ def test_a_log_is_described_with_a_mapping_that_reads_it(folder: Path, capsys: p
     assert [find_known(evidence).parts["answer"].status for evidence in read] == ["recorded"] * 3
     assert main(["describe", "evidence", "log.jsonl"]) == 0
     shown = capsys.readouterr().out
-    assert "0 of the 3 records can be read" in shown
     assert proposed["yaml"] in shown
     Path("proctor.yaml").write_text(proposed["yaml"], encoding="utf-8")
     main(["describe", "evidence", "log.jsonl"])
@@ -161,5 +160,5 @@ def test_a_log_is_described_with_a_mapping_that_reads_it(folder: Path, capsys: p
 
 
 def test_an_unrecognised_record_points_to_the_proposal(folder: Path) -> None:
-    with pytest.raises(proctor.EvidenceError, match="run `proctor describe evidence FILE` for a proposed mapping"):
+    with pytest.raises(proctor.EvidenceError, match="`proctor describe evidence FILE` proposes it"):
         proctor.read_evidence({"zzz": 1})

@@ -78,7 +78,7 @@ def test_explain_prints_what_was_read_before_the_verdicts(place: Path) -> None:
     before, after = done.out.split("Desk · suite.yaml")
     assert "runs.jsonl:1 · case refund\n  read as  plain" in before
     assert '1. pay {"eur":9} → "ok"' in before
-    assert "tool calls               unknown  not recorded in this evidence" in before
+    assert "tool calls               unknown   not recorded in this evidence" in before
     assert "FAIL  refund" in after
     assert done.code == 1
 
@@ -87,7 +87,7 @@ def test_explain_prints_the_status_of_the_answer_and_why_a_run_broke_off(place: 
     (place / "broken.jsonl").write_text('{"case": "greet", "text": "oops", "http_status": 503, "error": "overloaded"}\n')
     told = proctor("check", "suite.yaml", "broken.jsonl", "--explain").out
     assert "status   503" in told and "error    overloaded" in told
-    assert "the answer               unknown  the run did not finish: overloaded" in told
+    assert "the answer               unknown   the run did not finish: overloaded" in told
     assert "the run ended in an error: overloaded [run_error]" in told
 
 

@@ -56,7 +56,7 @@ class EvidencePainter:
         self._width = width
         self._label_width = 2 + max(count_columns(self._name(label)) for label in _LABELS)
         self._name_width = max(count_columns(self.words.say_known("part", name)) for name in PART_NAMES.values())
-        self._status_width = max(count_columns(self.words.say_known("known.is", status, "_")) for status in _STATUS_COLOURS)
+        self._status_width = max(count_columns(self.words.say_known("known.is", status, "_")) for status in ("recorded", "none", "unknown"))
 
     def paint_block(self, title: str, evidence: Evidence, reader: str = "plain") -> list[str]:
         """Return the lines about one record: who read it, what is known of each part, and what was read."""
