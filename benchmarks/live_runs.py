@@ -24,7 +24,7 @@ from benchmarks.report import Figure
 from proctor.actions.run import drive
 from proctor.actions.run_options import RunOptions
 from proctor.runner.settings import RunSettings
-from proctor.targets.wire import new_client
+from proctor.targets.shared.wire import new_client
 
 CASES = 400
 CONCURRENCY = 20
