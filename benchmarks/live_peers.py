@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proctor.targets.wire import new_client
+from proctor.targets.shared.wire import new_client
 
 Drive = Callable[[str, Path], None]
 """Drives all cases against an address; whatever is kept of them goes to a folder."""
