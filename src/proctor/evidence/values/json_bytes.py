@@ -35,6 +35,9 @@ _BINARY: tuple[tuple[bytes, str], ...] = (
     (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
 )
 
+_BETWEEN_OBJECTS = re.compile(rb"\n\}\r?\n\{\r?\n")
+"""Where one object printed over several lines ends and the next begins; inside an object a bracket is indented."""
+
 BOM = b"\xef\xbb\xbf"
 _AT_BYTE = re.compile(r"^(.*) \(byte (\d+)\)$", re.DOTALL)
 # An escaped backslash, a whole surrogate pair, or a half one. Only the last is replaced.
@@ -68,22 +71,14 @@ def decode(data: bytes) -> Json:
 
 
 def split_documents(data: bytes) -> list[Json] | None:
-    """Return the objects of text that is nothing but JSON objects each on new lines, as exporters print them; None for any other."""
-    if data[:1] != b"{":
+    """Return the objects of text that is nothing but objects over several lines each, as exporters print them; None for any other."""
+    pieces = _BETWEEN_OBJECTS.split(data.strip())
+    if len(pieces) < 2 or data[:2] not in (b"{\n", b"{\r"):
         return None
-    from json import JSONDecoder  # rarely needed
-
-    text, at, found = data.decode("utf-8", errors="replace"), 0, []
     try:
-        while at < len(text):
-            value, end = JSONDecoder().raw_decode(text, at)
-            found.append(value)
-            at = end + len(text[end:]) - len(text[end:].lstrip())
-            if at < len(text) and "\n" not in text[end:at]:
-                return None
-    except (ValueError, RecursionError):
+        return [decode(b"{\n" * bool(place) + piece + b"\n}" * (place < len(pieces) - 1)) for place, piece in enumerate(pieces)]
+    except EvidenceError:
         return None
-    return found if len(found) > 1 else None
 
 
 def refuse_duplicate_keys(data: bytes, value: Json) -> None:
