@@ -89,8 +89,6 @@ MIBO = Free(
     (*_CALLS, "metadata", "externalMetadata", "context", "input", "data/**/output", "data/**/parameters", "data/**/items/*", _ITEM, *_TOOL),
     keys=("data/*", "data/data/*", "data/**/output/**", "**/runData/*"),
     own=("data/**",),
-    # A member of another kind is no node, but one more value of the answer.
-    kinds=("data/*", "data/data/*"),
     words=("data/**/type",),
     but=("data/**/tool_calls/*", "data/**/tools_called/*", *_STEP),
     answer=("data", "data/**/output"),
@@ -114,10 +112,8 @@ SPANS = Free(
     # OTLP's typing of a value is nobody's data, and neither is the wrapping that Traceloop puts around arguments.
     but=(*_TYPED, "**/traceloop.entity.input/<json>", "**/traceloop.entity.input/value/stringValue/<json>"),
     # Arguments may also stand there without the wrapping.
-    # By rule 2 a field renamed to an unrelated word equals a field that is missing and a harmless one: that changes nothing.
     own=(
         *("**/traceloop.entity.input/<json>/*", "**/traceloop.entity.input/value/stringValue/<json>/*"),
-        *("**/attributes/*", "**/spans/*/name", "**/spans/*/parent_span_id", "**/spans/*/parentSpanId", "**/events/*/name"),
     ),
     answer=_GIVEN_BACK,
     texts=("**",),
@@ -240,8 +236,7 @@ RICH: dict[str, Any] = {
 }
 
 POOLS = (
-    # The list of calls at the root is complete: what the answer calls `tool_callsz` belongs to the agent.
-    Pool("plain", {**RICH, **_table("plain", without=("tool-calls-beside-those-of-the-body",)), **_table("state")}, PLAIN),
+    Pool("plain", {**RICH, **_table("plain"), **_table("state")}, PLAIN),
     Pool("mibo", _table("mibo", without=("canonical-spans",)), MIBO),
     Pool("n8n", _table("n8n"), N8N),
     Pool("flowise", _table("flowise", without=("what-the-phoenix-exporter-of-an-agentflow-sends",)), FLOWISE),
