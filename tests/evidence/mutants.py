@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.evidence.mutations import OPTIONAL
-
 Place = tuple[str | int, ...]
 Mutation = tuple[str, Place, Callable[[Any], Any]]
 """What it is called, the place of the value it changes (for a renamed key: of the object), and how."""
@@ -124,9 +122,7 @@ def mutations(document: Any, free: Free) -> Iterator[Mutation]:
             for key, member in value.items():
                 inner = (*place, key)
                 if not free.is_key_free(inner):
-                    # Under an unrelated name a flag or a word is a harmless field, and the optional field is left out.
-                    left_out = key in OPTIONAL and not isinstance(member, (dict, list))
-                    for name in (f"{key}z",) if left_out or free.is_own(inner) else (f"{key}z", "unknown"):
+                    for name in (f"{key}z",) if free.is_own(inner) else (f"{key}z", "unknown"):
                         yield f"rename to {name}", inner, lambda parent, key=key, name=name: _renamed(parent, key, name)
                 waiting.append((inner, member))
         elif isinstance(value, list):

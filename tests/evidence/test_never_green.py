@@ -112,9 +112,7 @@ SPANS = Free(
     # OTLP's typing of a value is nobody's data, and neither is the wrapping that Traceloop puts around arguments.
     but=(*_TYPED, "**/traceloop.entity.input/<json>", "**/traceloop.entity.input/value/stringValue/<json>"),
     # Arguments may also stand there without the wrapping.
-    own=(
-        *("**/traceloop.entity.input/<json>/*", "**/traceloop.entity.input/value/stringValue/<json>/*"),
-    ),
+    own=("**/traceloop.entity.input/<json>/*", "**/traceloop.entity.input/value/stringValue/<json>/*"),
     answer=_GIVEN_BACK,
     texts=("**",),
 )
