@@ -25,7 +25,7 @@ def add_judge_flags(parser: argparse.ArgumentParser) -> None:
     judge.add_argument("--max-judge-calls", type=parse_natural, metavar="N", help="the most requests to the judge")
     judge.add_argument("--no-cache", action="store_true", help="ask the judge again, whatever is remembered, and remember nothing")
     judge.add_argument("--share-judgements", action="store_true", help="let repeats of a case be judged by one remembered reply")
-    judge.add_argument("--fail-fast", action="store_true", help="do not judge a case that has failed already")
+    judge.add_argument("--fail-fast", action="store_true", help="do not judge a case whose verdict is final")
 
 
 def read_judge_options(options: argparse.Namespace) -> JudgeOptions:

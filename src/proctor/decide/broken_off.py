@@ -51,11 +51,6 @@ def is_refusal(evidence: Evidence) -> bool:
     return evidence.http_status is not None and evidence.http_status >= _REFUSED_FROM
 
 
-def is_recorded_refusal(evidence: Evidence) -> bool:
-    """Return whether a record reports no other failure than its status."""
-    return evidence.error == f"http_status: {evidence.http_status}"
-
-
 def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:
     """Return the result of a run that broke off: an error, unless something certainly went wrong before."""
     code = evidence.metadata.get("code")

@@ -24,7 +24,7 @@ from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.evidence.shared.turns import turn_evidence
 from proctor.evidence.unknowns.account import find_known, with_break
 from proctor.model.account import UNSEEN_IN_A_PAGE, Account, Part
-from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
+from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Scoring, Suite
 from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.judgement import Opinion, PendingVerdict, Question
@@ -83,7 +83,7 @@ class PreparedCase:
     ) -> Deliberation:
         """Return the same as `decide` with a judge at hand: yields what it is to be asked, and wants the opinions sent.
 
-        With `fail_fast` a case that has already failed asks nothing more.
+        With `fail_fast` a case whose verdict can no longer change asks nothing more.
         """
         evidence, now, result = self._begin(evidence, source, attempt, clock)
         if result is None:
@@ -186,8 +186,8 @@ class PreparedCase:
                     unsure.add(assertion.id)
             if not asking:
                 break
-            # Questions cost money; a case that has failed stays failed whatever the judge says.
-            if fail_fast and state.has_failed(asking):
+            # Questions cost money, and here no answer changes the verdict.
+            if fail_fast and state.has_final_verdict(asking, self.case.scoring):
                 for index, _ in asking:
                     state.settle(index, skipped("fail_fast", "not judged: the case has failed already"))
             else:
@@ -256,14 +256,15 @@ class _Deciding:
             self._outcome_of[name] = verdict.outcome
         return verdict
 
-    def has_failed(self, asking: Sequence[tuple[int, PendingVerdict]]) -> bool:
-        """Return whether a gating assertion has failed, those still to be judged aside."""
+    def has_final_verdict(self, asking: Sequence[tuple[int, PendingVerdict]], scoring: Scoring) -> bool:
+        """Return whether the verdict of the case is the same whatever the judge answers."""
         open_ones = {index for index, _ in asking}
-        return any(
-            verdict.outcome in ("fail", "error") and not self._assertions[index].advisory
-            for index, verdict in self._verdicts.items()
-            if index not in open_ones
-        )
+        decided = [(self._assertions[index], verdict.outcome) for index, verdict in self._verdicts.items() if index not in open_ones]
+        gating = [(assertion.required, outcome) for assertion, outcome in decided if not assertion.advisory]
+        if scoring.mode == "boolean":
+            return any(outcome == "fail" for _, outcome in gating)
+        # A mean may still rise or fall; a failed required assertion or an error settles a scored case.
+        return any(outcome == "error" or (outcome == "fail" and required) for required, outcome in gating)
 
     def list_verdicts(self) -> tuple[Verdict, ...]:
         """Return every verdict, in the order of the file."""
