@@ -189,7 +189,7 @@ class PreparedCase:
             # Questions cost money, and here no answer changes the verdict.
             if fail_fast and state.has_final_verdict(asking, self.case.scoring):
                 for index, _ in asking:
-                    state.settle(index, skipped("fail_fast", "not judged: the case has failed already"))
+                    state.settle(index, skipped("fail_fast", "not judged: the verdict of the case is final"))
             else:
                 verdicts = yield from settle_all(asking, self.case.assertions)
                 for index, verdict in verdicts.items():
