@@ -157,3 +157,16 @@ def test_that_no_call_failed_needs_to_be_known() -> None:
 def test_a_claim_whose_outcome_is_known_beforehand_is_a_mistake_in_the_test(claim: Callable[[Expectations], Any]) -> None:
     with pytest.raises(SpecError):
         claim(expect(SEEN))
+
+
+@pytest.mark.parametrize("failure", [{"success": False}, {"error": "boom"}, {"http_status": 500}, {"exit_code": 1}, {"errors": ["boom"]}])
+def test_no_expectation_holds_of_a_run_that_failed(failure: dict[str, Any]) -> None:
+    run = {"text": "done", "tool_calls": [{"name": "search", "arguments": {}}], **failure}
+    for claim in (lambda: expect(run).not_called("refund"), lambda: expect(run).says("done"), lambda: expect(run).called("search")):
+        with pytest.raises(ExpectationFailed) as caught:
+            claim()
+        assert (caught.value.verdict.outcome, caught.value.verdict.code) == ("error", "run_error")
+
+
+def test_the_status_of_a_refused_request_may_be_expected() -> None:
+    expect({"text": "no", "tool_calls": [], "http_status": 500}).status(500)

@@ -25,6 +25,7 @@ from proctor.checks.tool_calls import NoToolsCalled, ToolCallCount, ToolCalled, 
 from proctor.checks.tool_errors import NoToolErrors
 from proctor.checks.tool_order import AnyToolCalled, FirstTool, ToolsCalled, ToolsExactly, ToolsInOrder
 from proctor.checks.vacuous import find_vacuous
+from proctor.decide.broken_off import RUN_ERROR, is_broken
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, show
@@ -205,6 +206,9 @@ class Expectations:
             verdict = decide(self.evidence)
         except CheckFault as fault:
             verdict = errored(fault.code, fault.message)
+        # A run that broke off has not passed, whatever it did until then; only its status may be claimed.
+        if verdict.passed and check != "http_status" and is_broken(self.evidence):
+            verdict = errored(RUN_ERROR, f"the run ended in an error: {self.evidence.error}")
         if verdict.outcome != "pass":
             raise ExpectationFailed(claim, verdict)
         return self

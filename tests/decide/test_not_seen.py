@@ -17,7 +17,7 @@ from tests.tables import rows
 
 
 def suite_of(row: dict[str, Any]) -> proctor.Suite:
-    case = {"id": "c", **({"turns": row["turns"]} if "turns" in row else {"expect": row["claims"]})}
+    case = {"id": "c", **({"turns": row["turns"]} if "turns" in row else {}), **({"expect": row["claims"]} if "claims" in row else {})}
     return proctor.parse_suite(json.dumps({"proctor": 1, "name": "s", "cases": [case]}))
 
 

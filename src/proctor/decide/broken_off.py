@@ -18,7 +18,9 @@ from collections.abc import Sequence
 import msgspec
 
 from proctor.checks.caution import MISSING
-from proctor.model.case import Assertion
+from proctor.evidence.values.text import as_text
+from proctor.model.account import Account, Part
+from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Outcome, Verdict
@@ -49,6 +51,21 @@ def may_claim_refusal(assertion: Assertion) -> bool:
 def is_refusal(evidence: Evidence) -> bool:
     """Return whether the agent answered with a status that refuses."""
     return evidence.http_status is not None and evidence.http_status >= _REFUSED_FROM
+
+
+def mark_missing_turns(evidence: Evidence, case: Case) -> Evidence:
+    """Return evidence of a conversation that stops before the last turn of its case, with everything after its end unknown."""
+    recorded = evidence.turns
+    if (
+        recorded is None
+        or not 0 < len(recorded) < len(case.turns)
+        or any(as_text(seen.input) != as_text(turn.input) for seen, turn in zip(recorded, case.turns, strict=False))
+    ):
+        return evidence
+    why = f"the record ends after turn {len(recorded)} of {len(case.turns)}"
+    account = evidence.account or Account()
+    unknown: dict[Part, str] = {**dict.fromkeys(("tool_calls", "answer", "nodes", "turns"), why), **account.unknown}
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
 
 
 def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:

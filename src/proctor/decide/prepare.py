@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.checks.caution import MISSING, decide_with_caution, find_reads
 from proctor.checks.registry import Decide, Registry, default_registry
-from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, may_claim_refusal
+from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, mark_missing_turns, may_claim_refusal
 from proctor.decide.cost import with_agent_cost, with_cost
 from proctor.decide.judging import Deliberation, prepare_check, settle_all
 from proctor.decide.matching import CaseIndex, list_messages
@@ -109,6 +109,8 @@ class PreparedCase:
             reason = f"the run ended in an error: {evidence.error}"
             result = CaseResult(case, "error", None, (), source, attempt=attempt, code=code, reason=reason)
             return evidence, None, self.add_cost(result, evidence)
+        if case.turns:
+            evidence = mark_missing_turns(evidence, case)
         now: str | None = None
         if not self._plain:
             evidence, now = self._set_scope(evidence, clock)
@@ -148,7 +150,7 @@ class PreparedCase:
         even = case.scoring.mode == "boolean" and all(
             not a.advisory and a.weight == case.assertions[0].weight and a.when_missing is None for a in case.assertions
         )
-        alone = self._straight and self._plain and self._captures is None and self.prices is None and case.skip is None
+        alone = self._straight and self._plain and not case.turns and self._captures is None and self.prices is None and case.skip is None
         many = (self._registry.get_for(a.check, a.spec).multiplies_work(a.spec) for a in case.assertions)
         if not (even and case.assertions and alone) or any(many):
             return self.decide  # where work is multiplied, its steps are counted one by one
