@@ -16,8 +16,8 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.mapping.lookup import Holder
+from proctor.evidence.mapping.parts import AGENTS, USERS
 from proctor.evidence.mapping.read import compile_mapping
-from proctor.evidence.mapping.turns import AGENTS, USERS
 from proctor.evidence.unknowns.endings import to_snake_case
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Evidence, Json
