@@ -81,13 +81,18 @@ class Mapping:
             return [self.read([document] if self.group is not None else document)]
         if self.group is None:
             return [self.read(document)] if self.over_list else [self.read(entry) for entry in document]
+        runs = self.group_lines(document)
+        if document and not runs:
+            raise EvidenceError(self.explain_no_group(document[0]))
+        return [self.read(lines) for lines in runs.values()]
+
+    def group_lines(self, document: list[Json]) -> dict[str, list[Json]]:
+        """Return the lines of each run."""
         runs: dict[str, list[Json]] = {}
         for line in document:
             if (name := self.find_group(line)) is not None:
                 runs.setdefault(name, []).append(line)
-        if document and not runs:
-            raise EvidenceError(self.explain_no_group(document[0]))
-        return [self.read(lines) for lines in runs.values()]
+        return runs
 
     def find_group(self, line: Json) -> str | None:
         """Return the run that a line belongs to, or None for a line of no run."""
