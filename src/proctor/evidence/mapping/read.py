@@ -162,7 +162,6 @@ class Mapping:
         return _Shape(usual, others, marking, reporting, ignored.close_account(READER))
 
     def _read_calls(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
-        """Add the calls and return the position of the last one."""
         if self._calls is None:
             return None
         items, position, missing = find_list(holder, self._calls.each)
@@ -207,14 +206,13 @@ class Mapping:
     def _read_usage(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
         counts: dict[str, int] = {}
         for field, path in self._usage.items():
-            found = [read_number(value) for value in holder.find(path)]
-            numbers = [int(number) for number in found if number is not None and number >= 0 and number == int(number)]
+            found = holder.find(path)
+            numbers = [number for number in map(read_number, found) if number is not None and number >= 0 and number == int(number)]
             if numbers and len(numbers) == len(found):
-                counts[field] = sum(numbers)
+                counts[field] = int(sum(numbers))
             else:
-                unknowns.mark_unrecognised(
-                    ("usage",), explain_missing(holder, path) if not found else f"`{path.text}` found no whole number"
-                )
+                why = f"`{path.text}` found no whole number" if found else explain_missing(holder, path)
+                unknowns.mark_unrecognised(("usage",), why)
         if counts:
             plain["usage"] = counts
 
