@@ -131,7 +131,7 @@ def _read_data(body: dict[str, Any]) -> list[Evidence]:
 
 
 def _add_ignored(evidence: Evidence, unknowns: Unknowns) -> Evidence:
-    account = evidence.account or Account()
+    account = evidence.account or Account("mibo")
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, ignored=(*account.ignored, *unknowns.ignored)))
 
 
@@ -193,12 +193,8 @@ def _walk(value: Json, depth: int) -> Iterator[dict[str, Any]]:
 def _read_mapped_node(name: str, node: dict[str, Any], path: str, unknowns: Unknowns) -> Node:
     output, status = node.get("output"), text_or_none(node.get("status")) or ("error" if node.get("error") else None)
     entry = {key: node[key] for key in _NODE.keys() & node.keys() if key not in NODE_CALLS or isinstance(node[key], list)}
-    entry |= {
-        "name": name,
-        "status": status,
-        "type": text_or_none(node.get("type")),
-        "items": len(output) if isinstance(output, list) else 1,
-    }
+    items = len(output) if isinstance(output, list) else 1
+    entry |= {"name": name, "status": status, "type": text_or_none(node.get("type")), "items": items}
     if any(node.get(key) is not None and key not in entry for key in NODE_CALLS):
         unknowns.mark("tool_calls", f"{path}.tools_called: expected a list")
     if node.get("type") is not None and not isinstance(node["type"], str):
@@ -230,25 +226,16 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
             unknowns.mark_parts(PARTS, f"the workflow has no type for {at}")
         n8n.check_steps(node_type, items, name, unknowns)
         output = items[0] if len(items) == 1 else (items or None)
-        nodes.append(
-            Node(
-                name=name,
-                type=node_type,
-                output=output,
-                parameters=definition.get("parameters"),
-                tool_calls=tuple(filter(None, (read_step_call(step, name, unknowns) for step in steps))),
-                items=len(items),
-                usage=find_usage(output, unknowns),
-            )
-        )
+        calls = tuple(filter(None, (read_step_call(step, name, unknowns) for step in steps)))
+        parameters, usage = definition.get("parameters"), find_usage(output, unknowns)
+        nodes.append(Node(name=name, type=node_type, output=output, parameters=parameters, tool_calls=calls, items=len(items), usage=usage))
     return with_parameters(nodes)
 
 
 def _unwrap_item(item: Json) -> Json:
     # n8n wraps an item in `json`; the collector's manual mode may or may not have unwrapped it.
-    if isinstance(item, dict) and isinstance(item.get("json"), dict) and set(item) <= {"json", "pairedItem", "binary"}:
-        return item["json"]
-    return item
+    is_wrapped = isinstance(item, dict) and isinstance(item.get("json"), dict) and item.keys() <= {"json", "pairedItem", "binary"}
+    return item["json"] if is_wrapped else item
 
 
 def _read_response(data: Json, unknowns: Unknowns) -> Evidence:

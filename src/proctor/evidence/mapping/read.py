@@ -165,15 +165,14 @@ class Mapping:
         if self._calls is None:
             return None
         items, position, missing = find_list(holder, self._calls.each)
-        if missing is not None:
-            unknowns.mark_unrecognised(("tool_calls",), missing)
-        else:
+        if missing is None:
             plain["tool_calls"] = self._calls.read(items, unknowns)
+        else:
+            unknowns.mark_unrecognised(("tool_calls",), missing)
         return position
 
     def _read_input(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
-        path = self._paths.get("input")
-        if path is None:
+        if (path := self._paths.get("input")) is None:
             return None
         values, position = _find_values(holder, path)
         if values:
@@ -184,21 +183,15 @@ class Mapping:
 
     def _read_answer(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns, ends: tuple[Position | None, ...]) -> None:
         """Add the answer; `ends` are the positions of the last call and the last input."""
-        for field in ("text", "body"):
-            path = self._paths.get(field)
-            if path is None:
-                continue
+        for field, path in ((field, self._paths[field]) for field in ("text", "body") if field in self._paths):
             values, position = _find_values(holder, path)
-            value = values[-1] if values else None
-            if value is None:
+            if not values:
                 # Without any answer the agent had not finished, and more calls may have followed.
                 unknowns.mark_parts(("answer", "tool_calls"), f"no answer is recorded: {explain_missing(holder, path)}")
-            elif field == "body":
-                plain["body"] = decode_container(value)
-            elif isinstance(value, _SCALARS):
-                plain["text"] = as_text(value)
+            elif field == "body" or isinstance(values[-1], _SCALARS):
+                plain[field] = decode_container(values[-1]) if field == "body" else as_text(values[-1])
             else:
-                why = f"`{path.text}` found {describe_value(value, 60)}, expected text; map it as `body` if the answer is JSON"
+                why = f"`{path.text}` found {describe_value(values[-1], 60)}, expected text; map it as `body` if the answer is JSON"
                 unknowns.mark_unrecognised(("answer",), why)
             if position is not None and any(end is not None and end[0] == position[0] and end[1] > position[1] for end in ends):
                 unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent finished: more follows its last answer")
@@ -230,16 +223,12 @@ class Mapping:
 
 
 class _Shape(NamedTuple):
-    """What depends only on the keys of a record."""
+    """What depends only on the keys of a record: which members have a usual name, are not read, may report loss or failure."""
 
     usual: tuple[str, ...]
-    """Members that are read under their usual name."""
     others: tuple[str, ...]
-    """Members that nothing reads."""
     marking: tuple[str, ...]
-    """Those of them that may report loss."""
     reporting: tuple[str, ...]
-    """Members that may report that the run failed."""
     account: Account
     """The account of a record of which everything is known."""
 
@@ -263,15 +252,10 @@ def _read_whole(values: list[Json]) -> int | None:
     return int(number) if number is not None and number == int(number) else None
 
 
-def _read_name(values: list[Json]) -> str | None:
-    return as_text(values[-1]) if isinstance(values[-1], _SCALARS) else None
-
-
 _CONVERT: dict[str, Any] = {
     "duration_ms": _add_numbers,
     "http_status": _read_whole,
-    "case": _read_name,
-    "model": _read_name,
+    **dict.fromkeys(("case", "model"), lambda values: as_text(values[-1]) if isinstance(values[-1], _SCALARS) else None),
     "error": lambda values: values[-1] if isinstance(values[-1], (str, bool, dict)) else as_text(values[-1]),
     "context": lambda values: found if isinstance(found := decode_container(values[-1]), dict) else None,
 }

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
 else:
     _Value = _build_bounded_type(_LEVELS)
 
-
 _Count = Annotated[int, msgspec.Meta(ge=0)]
+_Error = Annotated[str, msgspec.Meta(pattern=r"\S")]
+"""A blank error is none, and the general reader reads one that is not text."""
 
 
 # `gc=False`: evidence is a tree and holds no cycle, so the collector need not track it. `omit_defaults`: lines seldom spell out defaults,
@@ -47,8 +48,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 class _RawCall(ToolCall, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     arguments: dict[str, _Value] = {}  # noqa: RUF012 - msgspec gives each instance its own
     result: msgspec.Raw = msgspec.Raw(b"null")
-    # A blank error is none, and one that is not text is for the general reader.
-    error: Annotated[str, msgspec.Meta(pattern=r"\S")] | None = None
+    error: _Error | None = None
     # A call of a node is nested there.
     node: None = None
     # A whole number stays one, so that the line can be compared with what was read of it.
@@ -96,7 +96,7 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     body: _Value = None
     tool_calls: tuple[_Call, ...] | None = None
     usage: _Usage | None = None
-    error: Annotated[str, msgspec.Meta(pattern=r"\S")] | None = None
+    error: _Error | None = None
     # From 400 on the run failed.
     http_status: Annotated[int, msgspec.Meta(lt=400)] | None = None
     duration_ms: int | float | None = None
@@ -155,9 +155,8 @@ def decode_unique_line(line: bytes) -> Evidence | None:
 
 def _complete_evidence(evidence: _Line) -> Evidence | None:
     """Return the evidence with the fields that our rules fill in, or None if the general reader must read it."""
-    # A usage without any count: the general reader decides what is unknown then.
-    usage = evidence.usage
-    if usage is not None and usage.total() is None:
+    # The general reader decides what is unknown if a usage has no count.
+    if evidence.usage is not None and evidence.usage.total() is None:
         return None
     body, text = evidence.body, evidence.text
     # The answer, calls and tokens may be in the body: then the general rules decide.
@@ -166,8 +165,6 @@ def _complete_evidence(evidence: _Line) -> Evidence | None:
         is_plain = text is not None and all(type(entry) is not dict or _IN_BODY.isdisjoint(entry) for entry in entries)
         return evidence if is_plain else None
     if text and may_be_json(text):
-        value = parse_json(text)
-        if value is not None:
-            # The instance is ours alone until it is returned.
-            msgspec.structs.force_setattr(evidence, "body", value)
+        # The instance is ours alone until it is returned.
+        msgspec.structs.force_setattr(evidence, "body", parse_json(text))
     return evidence

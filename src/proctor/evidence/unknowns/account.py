@@ -44,7 +44,7 @@ class Unknowns:
             self.unknown[part] = shorten(why, _MAX_CHARACTERS)
 
     def mark_parts(self, parts: Iterable[Part], why: str) -> None:
-        """Mark several parts as unknown, for one reason."""
+        """Mark several parts as unknown."""
         for part in parts:
             self.mark(part, why)
 
