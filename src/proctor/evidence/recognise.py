@@ -18,7 +18,7 @@ from proctor.evidence.plain import record as plain
 from proctor.evidence.platforms import flowise, mcplab, n8n
 from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.traces import read_otlp as otlp
-from proctor.evidence.values.access import read_object
+from proctor.evidence.values.access import read_object, split_words
 from proctor.evidence.values.json_bytes import decode, exceeds_depth, find_binary_kind, split_documents, too_deep_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
@@ -85,6 +85,10 @@ FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
 _PLATFORMS = tuple(entry for entry in _ALL if entry.name not in {"plain", *SPAN_TABLES, *messages.MESSAGE_FORMATS})
 _ONLY_PLAIN = plain.KEYS - {"state"}
 """Keys that no other format has at its root: an object without any other key is plain evidence."""
+_LABELLED = _ONLY_PLAIN | split_words(
+    "id run_id request_id session_id conversation_id user_id timestamp created_at latency_ms tags agent version environment"
+)
+"""Those and labels of a record by which no format is recognised."""
 
 
 def read_value(value: Json, format: str | None) -> list[Evidence]:
@@ -170,7 +174,7 @@ def _read_entry(entry: Json, index: int, named: Format | None) -> list[Evidence]
 def _recognise(value: Json) -> Format:
     if not isinstance(value, dict):
         raise _unknown_shape_error(value)
-    if _ONLY_PLAIN.issuperset(value):
+    if _ONLY_PLAIN.issuperset(value) or (_LABELLED.issuperset(value) and not plain.CARRYING.isdisjoint(value)):
         return FORMATS["plain"]
     table = find_table(value)
     if table is not None:
