@@ -198,15 +198,15 @@ def _choose_kind(items: list[dict[str, Json]], mapped: CallMap, path: str) -> Ca
 def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
     fields = _list_fields(items)
 
-    def find(words: re.Pattern[str], *kinds: type, besides: Path = ()) -> Path | None:
-        fitting = [f for f in fields if words.match(f.word) and isinstance(f.value, kinds) and besides[: len(f.path)] != f.path]
+    def find(words: re.Pattern[str], *kinds: type, excluded: Path = ()) -> Path | None:
+        fitting = [f for f in fields if words.match(f.word) and isinstance(f.value, kinds) and excluded[: len(f.path)] != f.path]
         # In the order of the words, so that `tool` goes before `name`; an object around the name is not the arguments.
         return min((len(f.path), words.pattern.find(f.word), f.path) for f in fitting)[2] if fitting else None
 
     name = find(_NAME, str)
     if name is None:
         return None
-    arguments = find(_ARGUMENTS, dict, str, besides=name)
+    arguments = find(_ARGUMENTS, dict, str, excluded=name)
     # A text is arguments only if it is JSON.
     given = next((f.value for f in fields if f.path == arguments), None)
     if isinstance(given, dict) and ("properties" in given or given.get("type") == "object"):
