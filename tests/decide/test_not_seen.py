@@ -10,7 +10,7 @@ import msgspec
 import proctor
 from proctor.actions.check_stream import CheckStream
 from proctor.errors import EvidenceError
-from proctor.evidence.reading import read_line
+from proctor.evidence.reading import read_bytes
 from proctor.model.evidence import Evidence, Source
 from proctor.sources.records import Record
 from tests.tables import rows
@@ -27,10 +27,10 @@ def line_of(row: dict[str, Any]) -> bytes:
 
 def records_of(line: bytes) -> list[Record]:
     try:
-        found = read_line(line)
+        found = read_bytes(line)
     except EvidenceError as error:
         return [Record(None, Source(), error)]
-    return [Record(one, Source()) for one in (found if isinstance(found, list) else [found])]
+    return [Record(one, Source()) for one in found]
 
 
 def decide_line(row: dict[str, Any]) -> list[proctor.CaseResult]:

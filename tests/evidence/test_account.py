@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.reading import read_document
-from proctor.evidence.unknowns.account import find_known, write_account
+from proctor.evidence.unknowns.account import find_known, write_known
 from proctor.model.account import PARTS
 from proctor.model.evidence import Evidence
 from tests.tables import rows
@@ -17,7 +17,7 @@ USUAL = "unknown: not recorded in this evidence"
 
 @rows("evidence/cases/account.yaml")
 def test_every_part_is_recorded_none_or_not_known(row: dict[str, Any]) -> None:
-    document = write_account(msgspec.convert(row["given"], Evidence))
+    document = write_known(find_known(msgspec.convert(row["given"], Evidence)))
     assert list(document["parts"]) == list(PARTS)
     told = {part: ": ".join(filter(None, (state["status"], state.get("why")))) for part, state in document["parts"].items()}
     assert {part: words for part, words in told.items() if words != USUAL} == row["expect"]["parts"]

@@ -22,7 +22,7 @@ from proctor.actions.run_options import RunOptions, read_run_options
 from proctor.cassettes.ports import LIVE
 from proctor.checks.tool_calls import ToolNotCalled
 from proctor.errors import InputError
-from proctor.evidence.unknowns.complete import declare_complete
+from proctor.evidence.unknowns.account import declare_complete
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proctor.actions.driven_target import DrivenTarget
 from proctor.cassettes.ports import Tape
-from proctor.evidence.unknowns.complete import declare_complete
+from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.located import Located
 from proctor.formats.workspace import Section
 from proctor.model.attempt import Attempt

@@ -8,7 +8,7 @@ from typing import cast
 
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
-from proctor.evidence.unknowns.complete import declare_complete
+from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.declared_evidence import build_declared
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json

@@ -11,7 +11,7 @@ from proctor.actions.history import TARGET, case_result, find_unchanged_suite, s
 from proctor.actions.judged_check import AHEAD, decide_with_judge
 from proctor.decide.other_input import OtherInputs
 from proctor.decide.prepare import PreparedCase, skip_case, with_account
-from proctor.evidence.unknowns.complete import declare_complete
+from proctor.evidence.unknowns.account import declare_complete
 from proctor.model.case import Case, Skip, Suite
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem

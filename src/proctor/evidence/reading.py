@@ -1,12 +1,10 @@
-"""Recorded evidence in, `Evidence` out: the entry points of this package. Nothing here opens files.
+"""The entry points of this package: recorded evidence in, `Evidence` out. Nothing here opens files.
 
-Plain evidence in our own spelling is read at once (`fast_lines`). Everything else goes to `recognise`, which reads all formats and is
-loaded when it is first needed. Records in a user's own format are read by their mapping (`proctor.evidence.mapping`).
+Plain evidence in our own spelling is decoded directly (`fast_lines`), records in a user's own format are read by their mapping, and
+`recognise`, which is loaded when it is first needed, reads everything else.
 """
 
 from __future__ import annotations
-
-from typing import cast
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import Span
@@ -16,24 +14,18 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.json_values import join_surrogates
 from proctor.model.mapping import EvidenceMap
 
-__all__ = ["find_spans", "read_bytes", "read_document", "read_line"]
-
 
 def read_document(value: Json, *, format: str | None = None, mapping: EvidenceMap | None = None) -> list[Evidence]:
     """Return all evidence in one decoded document, read by a mapping if there is one."""
     try:
-        return _read_value(value, format, mapping)
+        if mapping is not None:
+            return _read_mapped(value, format, mapping)
+        from proctor.evidence.recognise import read_value  # loads a reader per format
+
+        return read_value(value, format)
     except UnicodeEncodeError:
         # Half of a surrogate pair, in a document that a program made. Read from a file it would have been replaced.
-        return _read_value(_mend_texts(value), format, mapping)
-
-
-def _read_value(value: Json, format: str | None, mapping: EvidenceMap | None) -> list[Evidence]:
-    if mapping is not None:
-        return _read_mapped(value, format, mapping)
-    from proctor.evidence.recognise import read_value  # loads a reader per format
-
-    return read_value(value, format)
+        return read_document(_mend_texts(value), format=format, mapping=mapping)
 
 
 def _read_mapped(value: Json, format: str | None, paths: EvidenceMap) -> list[Evidence]:
@@ -44,14 +36,10 @@ def _read_mapped(value: Json, format: str | None, paths: EvidenceMap) -> list[Ev
         raise too_deep_error()
     if mapping.has_run and format is None:
         return mapping.read_all(value)
-    # What the agent said and did is read as in any record of its format; the mapping adds to it.
-    entries = value if isinstance(value, list) and not _is_one_run(value) else [value]
+    # The mapping adds to what is read from a record of a known format.
+    entries = value if isinstance(value, list) and all(map(_is_plain, value)) else [value]
     found = [(entry, read_document(entry, format=format)) for entry in entries]
     return [mapping.add_to(evidence, entry) for entry, read in found for evidence in read]
-
-
-def _is_one_run(value: list[Json]) -> bool:
-    return not all(_is_plain(entry) for entry in value)
 
 
 def _mend_texts(value: Json) -> Json:
@@ -59,9 +47,9 @@ def _mend_texts(value: Json) -> Json:
     if isinstance(value, str):
         return join_surrogates(value)
     if isinstance(value, list):
-        return [_mend_texts(one) for one in cast(list[Json], value)]
+        return list(map(_mend_texts, value))
     if isinstance(value, dict):
-        members = {str(_mend_texts(key)): _mend_texts(one) for key, one in cast(dict[str, Json], value).items()}
+        members = {str(_mend_texts(key)): _mend_texts(member) for key, member in value.items()}
         if len(members) != len(value):
             raise EvidenceError("keys of an object differ only in halves of characters, which no text can carry")
         return members
@@ -84,11 +72,9 @@ def read_bytes(data: bytes, *, format: str | None = None, mapping: EvidenceMap |
 def read_sent(sent: Json, *, format: str | None = None, mapping: EvidenceMap | None = None) -> list[Evidence]:
     """Read what a caller sent: one recorded run or a list of them, as JSON or as text; text may be JSON lines."""
     if not isinstance(sent, str):
-        if mapping is not None:
-            return read_document(sent, format=format, mapping=mapping)
-        if format is None and isinstance(sent, list) and sent and all(_is_plain(entry) for entry in cast(list[Json], sent)):
-            return [one for entry in cast(list[Json], sent) for one in read_document(entry)]
-        return read_document(sent, format=format)
+        if mapping is None and format is None and isinstance(sent, list) and sent and all(map(_is_plain, sent)):
+            return [one for entry in sent for one in read_document(entry)]
+        return read_document(sent, format=format, mapping=mapping)
     data = sent.encode("utf-8", errors="replace")
     try:
         return read_bytes(data, format=format, mapping=mapping)
@@ -103,21 +89,10 @@ def read_sent(sent: Json, *, format: str | None = None, mapping: EvidenceMap | N
 
 
 def _is_plain(entry: Json) -> bool:
-    # A list of messages is one run; a list of runs says of each what it answered or did.
+    # A list of messages is one run; each entry of a list of runs has an answer or calls.
     return (
         isinstance(entry, dict) and "role" not in entry and not {"text", "body", "tool_calls", "state", "turns", "case"}.isdisjoint(entry)
     )
-
-
-def read_line(line: bytes, *, mapping: EvidenceMap | None = None) -> Evidence | list[Evidence]:
-    """Return the evidence on one line of JSONL; an empty list for lines that are none (blank, or a trace's header)."""
-    evidence = decode_line(line) if mapping is None else None
-    if evidence is not None:
-        return evidence
-    if not line.strip():
-        return []
-    found = read_bytes(line, mapping=mapping)
-    return found[0] if len(found) == 1 else found
 
 
 def find_spans(value: Json, *, format: str | None = None) -> list[Span] | None:

@@ -1,9 +1,7 @@
 """Finds the format of a document, and reads its evidence.
 
-A document is recognised by its shape. Exactly one format may claim it; otherwise the error names those that did, or what the document
-looked like, and `--evidence-format` decides. An object that no format claims is plain evidence if it has an answer or calls under a usual
-name; one line of a conversation is not. A list is a message list, or a list of documents that are recognised one by one (OTLP requests
-among them are merged).
+Exactly one format may claim a document; otherwise the error names those that did, or describes the document. An object that no format
+claims is plain evidence if it has an answer or calls under a usual name; one line of a conversation is not.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from proctor.evidence.plain import record as plain
 from proctor.evidence.platforms import flowise, mcplab, n8n
 from proctor.evidence.tables.read import SPAN_TABLES, SpanTable, find_table, read_rows
 from proctor.evidence.traces import read_otlp as otlp
-from proctor.evidence.unknown_shape import conversation_line_error, is_conversation_line, unknown_shape_error
+from proctor.evidence.values.access import read_object, split_words
 from proctor.evidence.values.json_bytes import decode, exceeds_depth, find_binary_kind, split_documents, too_deep_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
-from proctor.model.show import nearest
+from proctor.model.show import describe_value, kind_of, nearest, shorten, show
 
 
-class Format(msgspec.Struct, frozen=True, kw_only=True):
+class Format(msgspec.Struct, frozen=True):
     """One format of evidence."""
 
     name: str
@@ -49,76 +47,48 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         return [evidence if evidence.account is not None else msgspec.structs.replace(evidence, account=reader) for evidence in found]
 
 
-def _make_messages_format(family: messages.MessageFormat) -> Format:
-    def sniff(document: Json) -> bool:
-        return family.name in messages.recognise_formats(document)
+# A response repeats the setting `text` of its request; a result of the AI SDK has the text and the calls of its last step.
+_OWNED = {"responses": frozenset(("text",)), "ai-sdk": frozenset(("text", "toolCalls"))}
 
+
+def _make_messages_format(family: messages.MessageFormat) -> Format:
     # Keys that a message list and plain evidence have in common; without this both would claim each such document.
-    owns = messages.BESIDE | {"usage", "input", "model"}
-    # A response repeats the setting `text` of its request, which is no answer.
-    if family.name == "responses":
-        owns |= {"text"}
-    # The result of the AI SDK has a text and the calls of its last step next to its steps.
-    if family.name == "ai-sdk":
-        owns |= {"text", "toolCalls"}
-    return Format(
-        name=family.name, summary=family.summary, sniff=sniff, read=messages.make_reader(family.name), keys=family.keys, owns=owns
-    )
+    owns = messages.BESIDE | {"usage", "input", "model"} | _OWNED.get(family.name, frozenset())
+    sniff = lambda document: family.name in messages.recognise_formats(document)  # noqa: E731 - a column of the table below
+    return Format(family.name, family.summary, sniff, messages.make_reader(family.name), family.keys, owns)
 
 
 def _make_table_format(table: SpanTable) -> Format:
     def read(document: Json) -> list[Evidence]:
-        if not isinstance(document, dict):
-            raise unknown_shape_error(document, _ALL)
-        return otlp.read_batches([table.read_row(document)])
+        return otlp.read_batches([table.read_row(read_object(document, "$"))])
 
-    return Format(name=table.name, summary=table.summary, sniff=lambda document: find_table(document) is table, read=read)
+    return Format(table.name, table.summary, lambda document: find_table(document) is table, read)
 
 
+# fmt: off
 _ALL = (
-    Format(
-        name="plain",
-        summary="plain evidence: one object with text, body, tool_calls, nodes, turns, state, ...",
-        sniff=plain.sniff,
-        read=plain.read,
-        keys=("text", "body", "tool_calls", "nodes", "turns", "state", "http_status"),
-    ),
-    Format(
-        name="mibo",
-        summary='Mibo trace bodies: {"data": ...} or {"spans": [...]}',
-        sniff=mibo.sniff,
-        read=mibo.read,
-        keys=("data", "spans"),
-    ),
-    Format(name="otlp", summary="OTLP traces, JSON or protobuf", sniff=otlp.sniff, read=otlp.read, keys=("resourceSpans",)),
-    Format(
-        name="n8n", summary="n8n executions as its API returns them", sniff=n8n.sniff, read=n8n.read, keys=("resultData", "workflowData")
-    ),
-    Format(
-        name="flowise",
-        summary="Flowise predictions",
-        sniff=flowise.sniff,
-        read=flowise.read,
-        keys=("agentFlowExecutedData", "usedTools", "chatMessageId"),
-        owns=frozenset(("text",)),
-    ),
-    Format(
-        name="mcplab",
-        summary="lines of an MCPLab trace.jsonl",
-        sniff=mcplab.sniff,
-        read=mcplab.read,
-        keys=("scenario_id",),
-        owns=frozenset(("error",)),
-    ),
+    Format("plain", "plain evidence: one object with text, body, tool_calls, nodes, turns, state, ...", plain.sniff, plain.read,
+           ("text", "body", "tool_calls", "nodes", "turns", "state", "http_status")),
+    Format("mibo", 'Mibo trace bodies: {"data": ...} or {"spans": [...]}', mibo.sniff, mibo.read, ("data", "spans")),
+    Format("otlp", "OTLP traces, JSON or protobuf", otlp.sniff, otlp.read, ("resourceSpans",)),
+    Format("n8n", "n8n executions as its API returns them", n8n.sniff, n8n.read, ("resultData", "workflowData")),
+    Format("flowise", "Flowise predictions", flowise.sniff, flowise.read, ("agentFlowExecutedData", "usedTools", "chatMessageId"),
+           frozenset(("text",))),
+    Format("mcplab", "lines of an MCPLab trace.jsonl", mcplab.sniff, mcplab.read, ("scenario_id",), frozenset(("error",))),
     *map(_make_table_format, SPAN_TABLES.values()),
-    *(_make_messages_format(family) for family in messages.MESSAGE_FORMATS.values()),
+    *map(_make_messages_format, messages.MESSAGE_FORMATS.values()),
 )
+# fmt: on
 
 FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
 """Every format by its name for `--evidence-format`."""
-
-
-_OTHERS = frozenset(("plain", *SPAN_TABLES, *messages.MESSAGE_FORMATS))
+_PLATFORMS = tuple(entry for entry in _ALL if entry.name not in {"plain", *SPAN_TABLES, *messages.MESSAGE_FORMATS})
+_ONLY_PLAIN = plain.KEYS - {"state"}
+"""Keys that no other format has at its root: an object without any other key is plain evidence."""
+_LABELLED = _ONLY_PLAIN | split_words(
+    "id run_id request_id session_id conversation_id user_id timestamp created_at latency_ms tags agent version environment"
+)
+"""Those and labels of a record by which no format is recognised."""
 
 
 def read_value(value: Json, format: str | None) -> list[Evidence]:
@@ -126,14 +96,20 @@ def read_value(value: Json, format: str | None) -> list[Evidence]:
     named = _find_format(format)
     if exceeds_depth(value):
         raise too_deep_error()
-    return _read(value, named)
+    if named is None:
+        return _read_list(value) if isinstance(value, list) else _recognise(value).read_all(value)
+    rows = read_rows(value, SPAN_TABLES[named.name]) if isinstance(value, list) and named.name in SPAN_TABLES else None
+    if rows is not None:
+        return otlp.read_batches([rows])
+    if isinstance(value, list) and named.name not in messages.MESSAGE_FORMATS:
+        return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, named)]
+    return named.read_all(value)
 
 
 def read_data(data: bytes, format: str | None) -> list[Evidence]:
     """Return all evidence in one document as bytes: JSON text, or OTLP protobuf."""
     named = _find_format(format)
-    meaning = find_binary_kind(data)
-    if meaning is not None:
+    if (meaning := find_binary_kind(data)) is not None:
         raise EvidenceError(meaning)
     try:
         value = decode(data)
@@ -166,40 +142,21 @@ def _may_be_protobuf(data: bytes, named: Format | None) -> bool:
     if named is not None:
         return named.name == "otlp"
     # A document may also begin with an empty line: after it JSON has a bracket, and never a zero byte.
-    return (data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"[")) or (data[:1] == b"\n" and b"\0" in data)
-
-
-def _read(value: Json, named: Format | None) -> list[Evidence]:
-    if named is not None:
-        return _read_as(value, named)
-    if isinstance(value, list):
-        return _read_list(value)
-    return _recognise(value).read_all(value)
-
-
-def _read_as(value: Json, named: Format) -> list[Evidence]:
-    rows = read_rows(value, SPAN_TABLES[named.name]) if isinstance(value, list) and named.name in SPAN_TABLES else None
-    if rows is not None:
-        return otlp.read_batches([rows])
-    if isinstance(value, list) and named.name not in messages.MESSAGE_FORMATS:
-        return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, named)]
-    return named.read_all(value)
+    return data[:1] == b"\n" and (data.lstrip()[:1] not in (b"{", b"[") or b"\0" in data)
 
 
 def _read_list(value: list[Any]) -> list[Evidence]:
     claims = messages.recognise_formats(value)
     if claims:
-        return _choose_only([FORMATS[name] for name in claims], value).read_all(value)
-    broken = messages.find_broken_entry(value)
-    if broken is not None:
+        return _choose_only([FORMATS[name] for name in claims]).read_all(value)
+    if (broken := messages.find_broken_entry(value)) is not None:
         raise broken
     if not all(isinstance(entry, dict) for entry in value):
-        raise unknown_shape_error(value, _ALL)
+        raise _unknown_shape_error(value)
     # Read together, as the spans of one trace may be spread over several of these requests.
     if value and all(otlp.sniff(entry) for entry in value):
         return otlp.read_batches(otlp.read_request(entry, f"$[{index}]") for index, entry in enumerate(value))
-    rows = read_rows(value)
-    if rows is not None:
+    if (rows := read_rows(value)) is not None:
         return otlp.read_batches([rows])
     return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, None)]
 
@@ -216,12 +173,14 @@ def _read_entry(entry: Json, index: int, named: Format | None) -> list[Evidence]
 
 def _recognise(value: Json) -> Format:
     if not isinstance(value, dict):
-        raise unknown_shape_error(value, _ALL)
+        raise _unknown_shape_error(value)
+    if _ONLY_PLAIN.issuperset(value) or (_LABELLED.issuperset(value) and not plain.CARRYING.isdisjoint(value)):
+        return FORMATS["plain"]
     table = find_table(value)
     if table is not None:
         # Its columns may have the names of any other format's fields.
         return FORMATS[table.name]
-    specific = [entry for entry in _ALL if entry.name not in _OTHERS and entry.sniff(value)]
+    specific = [entry for entry in _PLATFORMS if entry.sniff(value)]
     specific.extend(FORMATS[name] for name in messages.recognise_formats(value))
     claims = list(specific)
     # A document of a platform may have keys of plain evidence (`case`, `now`) next to its own; it is plain only if such a key carries a
@@ -233,19 +192,76 @@ def _recognise(value: Json) -> Format:
     broken = messages.find_broken_entry(value) if not claims else None
     if not claims and broken is None and plain.has_usual_names(value):
         claims.append(FORMATS["plain"])
-    if claims == [FORMATS["plain"]] and is_conversation_line(value):
-        raise conversation_line_error(value)
+    if claims == [FORMATS["plain"]] and _is_conversation_line(value):
+        key = next(key for key in _SENDERS if isinstance(value.get(key), str))
+        message = f"one line of a conversation ({key}: {show(value[key], 40)}), not a run of an agent: {_LINES}"
+        raise EvidenceError(message, code="conversation_line")
     if not claims:
-        raise broken or unknown_shape_error(value, _ALL)
+        raise broken or _unknown_shape_error(value)
     # A record with an answer and a list of calls is complete without its messages, which only have to agree with it.
     has_both = isinstance(value.get("messages"), list) and plain.lists_calls_and_answer(value)
     if has_both and claims[0].name == "plain" and all(entry.name in messages.MESSAGE_FORMATS for entry in claims[1:]):
         return claims[0]
-    return _choose_only(claims, value)
+    return _choose_only(claims)
 
 
-def _choose_only(claims: list[Format], value: Json) -> Format:
+def _choose_only(claims: list[Format]) -> Format:
     if len(claims) > 1:
         names = " and ".join(f"{entry.name} ({entry.summary})" for entry in claims)
         raise EvidenceError(f"this could be {names}; name one with --evidence-format", code="ambiguous_evidence")
     return claims[0]
+
+
+_SPEAKERS = ("speaker", "role", "who")
+_SENDERS = (*_SPEAKERS, "from", "sender", "author", "type")
+_USERS = frozenset(("user", "human", "customer", "client", "caller", "visitor"))
+_AGENTS = frozenset(("assistant", "agent", "bot", "ai", "model", "system"))
+_LINES = "put the lines of one run into a list under `turns` or `messages`, or map them with `group` (evidence: {map: {group: ...}})"
+
+
+def _is_conversation_line(entry: dict[str, Any]) -> bool:
+    """Return whether a record is one message of a conversation instead of an exchange of input and answer."""
+    senders = {key: entry[key].lower() for key in _SENDERS if isinstance(entry.get(key), str)}
+    if not senders or not {*plain.INPUTS, "turns", "nodes", "body", "state"}.isdisjoint(entry):
+        return False
+    if not _USERS.isdisjoint(senders.values()):
+        return True
+    is_spoken = any(key in _SPEAKERS for key in senders) or not _AGENTS.isdisjoint(senders.values())
+    return is_spoken and {*plain.CALLS, "case", *(plain.CARRYING - {"text"})}.isdisjoint(entry)
+
+
+def _unknown_shape_error(value: Json) -> EvidenceError:
+    """Return the error for a document of no known shape: its keys, the nearest known ones, and how to proceed."""
+    if isinstance(value, list):
+        kinds = ", ".join(dict.fromkeys(map(kind_of, value)))
+        looks = f"a list of {len(value)} ({kinds})" if value else "an empty list"
+    else:
+        looks = describe_value(value, 60)
+    hints: list[str] = []
+    if isinstance(value, dict):
+        names = [show(shorten(key, 40)) for key in value]
+        looks = f"an object with the keys {', '.join(names[:8])}" + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+        hints = [f"nearest: {'; '.join(close)}"] if (close := _find_nearest(value)) else []
+        if value.get("type") in ("assistant", "user", "result", "system") and ("message" in value or "subtype" in value):
+            hints.append("this may be a line of a run of the Claude Agent SDK: put all lines of a run into one list, such as with jq -s .")
+        elif not set(_SPEAKERS).isdisjoint(value):
+            hints.append(f"this may be one line of a conversation: {_LINES}")
+        else:
+            hints.append(
+                "a shape of your own: name its answer and calls with evidence: {map: ...}; `proctor describe evidence FILE` proposes it"
+            )
+    lines = (f"no known form of evidence: {looks}", *hints, f"known forms: {', '.join(FORMATS)}; name one with --evidence-format")
+    return EvidenceError("\n  ".join(lines), code="unknown_shape")
+
+
+def _find_nearest(document: dict[str, Json]) -> list[str]:
+    from difflib import get_close_matches  # costs a regex compile; only a mistake needs it
+
+    # Reversed, so that of two formats with the same key the first in the list owns it.
+    owner = {key.lower(): (key, entry.name) for entry in reversed(_ALL) for key in entry.keys}
+    found: list[str] = []
+    # At the usual cutoff of 0.6 `response` would be like `spans`.
+    for key in list(document)[:50]:
+        for near in get_close_matches(key.lower()[:200], owner, n=1, cutoff=0.8):
+            found.append(f"{show(shorten(key, 40))} is like {show(owner[near][0])} of {owner[near][1]}")
+    return found[:3]

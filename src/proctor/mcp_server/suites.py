@@ -24,7 +24,7 @@ from proctor.actions.trust import trust_for
 from proctor.decide.selection import select
 from proctor.errors import InputError
 from proctor.evidence.reading import read_sent
-from proctor.evidence.unknowns.complete import declare_complete
+from proctor.evidence.unknowns.account import declare_complete
 from proctor.formats.suites import DIALECTS
 from proctor.mcp_server.arguments import Schema
 from proctor.mcp_server.places import find_local_path

@@ -16,7 +16,7 @@ import msgspec
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.plain.fast_lines import decode_unique_line, make_line_decoder
 from proctor.evidence.reading import find_spans, read_bytes
-from proctor.evidence.unknowns.complete import declare_complete
+from proctor.evidence.unknowns.account import declare_complete
 from proctor.evidence.values.json_bytes import decode, split_documents
 from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source

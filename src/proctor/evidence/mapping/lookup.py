@@ -8,7 +8,7 @@ from typing import Any, cast
 from proctor.errors import CheckFault, EvidenceError
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json
-from proctor.model.numbers import is_number
+from proctor.model.numbers import is_finite, is_number
 from proctor.model.show import describe_value, nearest, shorten
 from proctor.paths.evaluate import Found, Walk
 from proctor.paths.json_path import CompiledPath, list_keys
@@ -23,18 +23,13 @@ _DEPTH = 12
 class Holder:
     """A value that paths are applied to; JSON text in it is parsed when a path finds nothing without."""
 
-    __slots__ = ("_parsed", "value")
-
     def __init__(self, value: Json) -> None:
         self.value = value
-        self._parsed: Json = _NOT_YET
 
-    @property
+    @functools.cached_property
     def parsed(self) -> Json:
         """The value with every object and list that is written as text parsed; the value itself if there is none."""
-        if self._parsed is _NOT_YET:
-            self._parsed = _parse_texts(self.value, _DEPTH)
-        return self._parsed
+        return _parse_texts(self.value, _DEPTH)
 
     def find(self, path: CompiledPath) -> list[Json]:
         """Return the values that a path selects, without null. Raises `EvidenceError` if it visits too much."""
@@ -45,9 +40,7 @@ class Holder:
         return bool(self._find(path))
 
     def _find(self, path: CompiledPath) -> list[Json]:
-        if path.steps is not None:
-            return _follow(path.steps, self.value)
-        return [node[0] for node in self.find_nodes(path)[0]]
+        return _follow(path.steps, self.value) if path.steps is not None else [node[0] for node in self.find_nodes(path)[0]]
 
     def find_nodes(self, path: CompiledPath) -> tuple[list[Found], Json]:
         """Return the nodes that a path selects, and the document that they are in."""
@@ -60,18 +53,15 @@ class Holder:
         return found, self.value
 
 
-_NOT_YET = object()
-
-
 def _follow(steps: tuple[str | int, ...], value: Json) -> list[Json]:
     for step in steps:
         if isinstance(value, str):
             value = decode_container(value)
-        if isinstance(value, list if isinstance(step, int) else dict):
-            if step not in (range(-len(value), len(value)) if isinstance(step, int) else value):
-                return []
+        if not isinstance(value, list if isinstance(step, int) else dict):
+            return []
+        try:
             value = cast(Any, value)[step]
-        else:
+        except LookupError:
             return []
     return [value]
 
@@ -102,22 +92,15 @@ def find_list(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position 
     nodes, document = holder.find_nodes(path)
     if nodes:
         return [node[0] for node in nodes], find_position(nodes[-1], document), None
-    parent = Query(True, path.query.segments[: _find_last_plural(path.query)])
-    lists = (node[0] for value in (holder.value, holder.parsed) for node in _select(parent, value))
-    return [], None, None if any(isinstance(value, (list, dict)) for value in lists) else explain_missing(holder, path)
-
-
-def _select(query: Query, value: Json) -> list[Found]:
-    walk = Walk(value)
-    return walk.select_query(query, walk.root)
+    last_plural = max(index for index, part in enumerate(path.query.segments) if _is_plural(part))
+    parent = Query(True, path.query.segments[:last_plural])
+    walks = (Walk(value) for value in (holder.value, holder.parsed))
+    is_there = any(isinstance(node[0], (list, dict)) for walk in walks for node in walk.select_query(parent, walk.root))
+    return [], None, None if is_there else explain_missing(holder, path)
 
 
 def _is_plural(part: Segment | Step) -> bool:
     return not Query(True, (part,)).is_singular()
-
-
-def _find_last_plural(query: Query) -> int:
-    return max(index for index, part in enumerate(query.segments) if _is_plural(part))
 
 
 Position = tuple[tuple[str | int, ...], int]
@@ -130,18 +113,20 @@ def find_position(node: Found, document: Json) -> Position | None:
     return next(((keys[:index], key) for index, key in enumerate(keys) if isinstance(key, int)), None)
 
 
+def _find_first_selector(path: CompiledPath) -> object:
+    first = path.query.segments[0] if path.query.segments else None
+    return first.selectors[0] if isinstance(first, Segment) and not first.descendant else None
+
+
 def starts_at_list(path: CompiledPath) -> bool:
     """Return whether a path selects from a list at the root: `$[*].text`."""
-    first = path.query.segments[0] if path.query.segments else None
-    return isinstance(first, Segment) and not first.descendant and not isinstance(first.selectors[0], Name)
+    return not isinstance(_find_first_selector(path), (Name, type(None)))
 
 
 def find_root_key(path: CompiledPath) -> str | None:
     """Return the member of the record in which a path begins: `request` for `$.request.text`."""
-    first = path.query.segments[0] if path.query.segments else None
-    if isinstance(first, Segment) and not first.descendant and isinstance(first.selectors[0], Name):
-        return first.selectors[0].name
-    return None
+    selector = _find_first_selector(path)
+    return selector.name if isinstance(selector, Name) else None
 
 
 def explain_missing(holder: Holder, path: CompiledPath, what: str = "the record") -> str:
@@ -158,21 +143,13 @@ def explain_missing(holder: Holder, path: CompiledPath, what: str = "the record"
             where = what if at == "$" else f"`{shorten(at, 60)}`"
             if isinstance(value, dict) and isinstance(step, str):
                 return _explain_keys(path.text, where, step, tuple(value))
-            return f"`{path.text}` found nothing; {where} is {_describe(value)}"
+            shown = f"a list of {len(value)}" if isinstance(value, list) else describe_value(value, 60)
+            return f"`{path.text}` found nothing; {where} is {shown}"
         value, at = found[0], f"{at}.{step}" if isinstance(step, str) else f"{at}[{step}]"
-    if value is None or not isinstance(value, (dict, list)):
-        return (
-            f"`{path.text}` found {describe_value(value, 60)}"
-            if at == path.text
-            else f"`{path.text}` found nothing; `{at}` is {_describe(value)}"
-        )
-    return f"`{path.text}` found nothing in the {len(value)} entries of `{shorten(at, 60)}`"
-
-
-def _describe(value: Json) -> str:
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    return describe_value(value, 60)
+    if isinstance(value, (dict, list)):
+        return f"`{path.text}` found nothing in the {len(value)} entries of `{shorten(at, 60)}`"
+    nothing = "" if at == path.text else f"nothing; `{at}` is "
+    return f"`{path.text}` found {nothing}{describe_value(value, 60)}"
 
 
 # Records of one log have the same few sets of keys, and comparing words is slow.
@@ -192,6 +169,4 @@ def read_number(value: Json) -> float | int | None:
             value = float(value) if not value.strip().lstrip("-").isdigit() else int(value)
         except ValueError:
             return None
-        if value != value or value in (float("inf"), float("-inf")):
-            return None
-    return value if is_number(value) else None
+    return value if is_number(value) and is_finite(value) else None

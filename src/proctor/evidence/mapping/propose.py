@@ -1,23 +1,21 @@
 """Proposes a mapping for records of an unknown format, by the names of their fields and the shapes of their values.
 
-A record may hold everything (`{"question": ..., "reply": ..., "actions": [...]}`), or a conversation as a list, or be one line of a run:
-a message with a role, or an event with a name. Lines that share an id are grouped. A proposal is tried on the sample, and what finds
-nothing is left out of it.
+A record holds everything, or a conversation as a list, or is one line of a run: a message with a role, or an event with a name. A proposal
+is tried on the sample.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.mapping.lookup import Holder
+from proctor.evidence.mapping.parts import AGENTS, USERS
 from proctor.evidence.mapping.read import compile_mapping
-from proctor.evidence.mapping.turns import AGENTS, USERS
 from proctor.evidence.unknowns.endings import to_snake_case
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Evidence, Json
@@ -28,12 +26,8 @@ from proctor.paths.json_path import compile_path
 
 Path = tuple[str | int, ...]
 
-_DEPTH = 6
-"""Levels of a record that are searched."""
-_ITEMS = 100
-"""Items of a list that are searched, of all records together."""
-_FIELDS = 400
-"""Fields of a record that are searched."""
+_DEPTH, _ITEMS, _FIELDS = 6, 100, 400
+"""Levels and fields of a record, and items of a list over all records, that are searched."""
 _INPUT = re.compile(
     r"(user_?)?(input|question|prompt|query|request|ask|asked|q|utterance|user|human|customer|frage|eingabe|pregunta|inputs)(_(text|message))?$"
 )
@@ -68,6 +62,21 @@ class Field(NamedTuple):
     value: Json
     records: int
 
+    @property
+    def words(self) -> list[str]:
+        """The keys of the path in snake case."""
+        return [to_snake_case(str(key)) for key in self.path]
+
+    @property
+    def word(self) -> str:
+        """The last key of the path in snake case."""
+        return to_snake_case(str(self.path[-1]))
+
+    @property
+    def items(self) -> list[dict[str, Json]]:
+        """The objects in a list."""
+        return [item for item in self.value if isinstance(item, dict)] if isinstance(self.value, list) else []
+
 
 def propose_map(records: list[Json]) -> EvidenceMap | None:
     """Return a mapping that reads these records or lines, or None if nothing in them looks like a run of an agent."""
@@ -75,13 +84,13 @@ def propose_map(records: list[Json]) -> EvidenceMap | None:
     if not entries:
         return None
     record = _propose_record(entries)
-    alone = _give_evidence(record, entries)
+    alone = _read_sample(record, entries)
     # Lines of a run have the question in one and the answer in another.
     if not any(evidence.text is not None and (evidence.input is not None or evidence.turns) for evidence in alone):
         lines = _propose_lines(entries, record)
-        if lines is not None and any(map(_says_anything, _give_evidence(lines, entries))):
+        if lines is not None and any(map(_has_content, _read_sample(lines, entries))):
             return lines
-    return record if any(map(_says_anything, alone)) else None
+    return record if any(map(_has_content, alone)) else None
 
 
 def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:
@@ -93,15 +102,16 @@ def _propose_record(entries: list[dict[str, Json]]) -> EvidenceMap:
     # What the user asked is never under a word for the answer, and the other way round.
     question = None if turns else _find_best(free, _INPUT, _ANSWER)
     answer = None if turns else _find_best([field for field in free if field.path != question], _ANSWER, _INPUT)
-    usage = {name: _write(path) for name, words in _TOKENS if (path := _find_number(free, words, ("token", "usage"))) is not None}
+    tokens = {name: _find_number(free, words, ("token", "usage")) for name, words in _TOKENS}
+    usage = {name: _write(path) for name, path in tokens.items() if path is not None}
     duration = _find_number(free, _DURATION, ()) or _find_number(free, _TOTAL, ("timing", "time", "duration", "latency"))
     return EvidenceMap(
-        input=_write(question) if question is not None else None,
-        text=_write(answer) if answer is not None else None,
+        input=_write(question),
+        text=_write(answer),
         tool_calls=calls[1] if calls is not None else None,
         turns=turns,
         usage=UsageMap(**usage) if usage else None,
-        duration_ms=_write(duration) if duration is not None else None,
+        duration_ms=_write(duration),
     )
 
 
@@ -135,52 +145,43 @@ def _find_best(fields: list[Field], wanted: re.Pattern[str], other: re.Pattern[s
     """Return the path of the text that is most likely what `wanted` names; nearer to the root is better."""
     best: tuple[float, Path] | None = None
     for field in fields:
-        words = [to_snake_case(str(key)) for key in field.path]
-        parents = words[:-1]
+        *parents, word = field.words
         # An id or a name is one word, and `user` and `agent` are often such.
-        named = _SPEAKERS.match(words[-1]) is not None or _TEXT.match(words[-1]) is not None
-        if not isinstance(field.value, str) or any(map(_ERROR.match, parents)) or (named and " " not in field.value.strip()):
+        is_short = isinstance(field.value, str) and " " not in field.value.strip()
+        if (
+            not isinstance(field.value, str)
+            or any(map(_ERROR.match, parents))
+            or (is_short and (_SPEAKERS.match(word) or _TEXT.match(word)))
+        ):
             continue
-        if wanted.match(words[-1]):
-            score = 3.0
-        elif _TEXT.match(words[-1]) and any(map(wanted.match, parents)):
-            score = 2.5
-        elif _TEXT.match(words[-1]) and wanted is _ANSWER and not any(map(other.match, parents)):
-            score = 1.0
-        else:
-            continue
-        score -= 0.1 * len(words) + (1.5 if any(map(other.match, parents)) else 0)
-        if best is None or score > best[0]:
+        in_other = any(map(other.match, parents))
+        score = 3.0 if wanted.match(word) else 0.0
+        if not score and _TEXT.match(word):
+            score = 2.5 if any(map(wanted.match, parents)) else 1.0 if wanted is _ANSWER and not in_other else 0.0
+        score -= 0.1 * len(field.path) + 1.5 * in_other
+        if score > (best[0] if best is not None else 0):
             best = (score, field.path)
-    return best[1] if best is not None and best[0] > 0 else None
+    return best[1] if best is not None else None
 
 
 def _find_number(fields: list[Field], wanted: re.Pattern[str], around: tuple[str, ...]) -> Path | None:
     """Return the path of a number by its name; with `around` a word of the path must contain one of these."""
     for field in fields:
-        words = [to_snake_case(str(key)) for key in field.path]
-        near = not around or any(word in part for part in words for word in around)
-        text = isinstance(field.value, str) and field.value.isdigit()
-        if near and wanted.match(words[-1]) and (is_number(field.value) or text):
+        near = not around or any(word in part for part in field.words for word in around)
+        is_count = is_number(field.value) or (isinstance(field.value, str) and field.value.isdigit())
+        if near and is_count and wanted.match(field.word):
             return field.path
     return None
-
-
-def _list_items(field: Field) -> list[dict[str, Json]]:
-    return [item for item in field.value if isinstance(item, dict)] if isinstance(field.value, list) else []
 
 
 def _propose_calls(fields: list[Field]) -> tuple[Path, CallMap] | None:
     """Return where the list of calls is: objects with a name and arguments, best under a name that speaks of calls."""
     best: tuple[int, Path, CallMap] | None = None
     for field in fields:
-        items = _list_items(field)
-        mapped = _map_call(items, f"{_write(field.path)}[*]") if items else None
-        if mapped is None:
-            continue
-        score = 2 * bool(_CALLS.search(to_snake_case(str(field.path[-1])))) + bool(mapped.arguments)
-        if score > 1 and (best is None or score > best[0]):
-            best = (score, field.path, _choose_kind(items, mapped, _write(field.path)))
+        mapped = _map_call(field.items, f"{_write(field.path)}[*]") if field.items else None
+        score = 0 if mapped is None else 2 * bool(_CALLS.search(field.word)) + bool(mapped.arguments)
+        if mapped is not None and score > (best[0] if best is not None else 1):
+            best = (score, field.path, _choose_kind(field.items, mapped, _write(field.path)))
     return best[1:] if best is not None else None
 
 
@@ -197,37 +198,34 @@ def _choose_kind(items: list[dict[str, Json]], mapped: CallMap, path: str) -> Ca
 def _map_call(items: list[dict[str, Json]], each: str) -> CallMap | None:
     fields = _list_fields(items)
 
-    def find(words: re.Pattern[str], *kinds: type, besides: Path = ()) -> Path | None:
-        fitting = [(f.path, word) for f in fields if words.match(word := to_snake_case(str(f.path[-1]))) and isinstance(f.value, kinds)]
+    def find(words: re.Pattern[str], *kinds: type, excluded: Path = ()) -> Path | None:
+        fitting = [f for f in fields if words.match(f.word) and isinstance(f.value, kinds) and excluded[: len(f.path)] != f.path]
         # In the order of the words, so that `tool` goes before `name`; an object around the name is not the arguments.
-        fitting = [(len(path), words.pattern.find(word), path) for path, word in fitting if besides[: len(path)] != path]
-        return min(fitting)[2] if fitting else None
+        return min((len(f.path), words.pattern.find(f.word), f.path) for f in fitting)[2] if fitting else None
 
     name = find(_NAME, str)
     if name is None:
         return None
-    arguments = find(_ARGUMENTS, dict, str, besides=name)
+    arguments = find(_ARGUMENTS, dict, str, excluded=name)
     # A text is arguments only if it is JSON.
     given = next((f.value for f in fields if f.path == arguments), None)
     if isinstance(given, dict) and ("properties" in given or given.get("type") == "object"):
         return None  # the schema of a tool that is on offer
     arguments = arguments if isinstance(decode_container(given), dict) else None
-    result = find(_RESULT, str, dict, list, int, float, bool)
-    error = find(_ERROR, str, dict, bool)
-    paths = {"name": name, "arguments": arguments, "result": result, "error": error}
-    return CallMap(each=each, **{key: _write(path) for key, path in paths.items() if path is not None})
+    result, error = find(_RESULT, str, dict, list, int, float, bool), find(_ERROR, str, dict, bool)
+    return CallMap(each=each, name=_write(name), arguments=_write(arguments), result=_write(result), error=_write(error))
 
 
 def _propose_turns(field: Field, each: str | None = None) -> TurnMap | None:
     """Return how a list is a conversation: messages with roles, or pairs of a question and an answer."""
-    items = _list_items(field)
+    items = field.items
     if len(items) < 2:
         return None
     fields = _list_fields(items)
     each = each or f"{_write(field.path)}[*]"
     role = _find_role(items)
     if role is not None:
-        text = next((f.path for f in fields if isinstance(f.value, str) and _TEXT.match(to_snake_case(str(f.path[-1])))), None)
+        text = next((f.path for f in fields if isinstance(f.value, str) and _TEXT.match(f.word)), None)
         return TurnMap(each=each, role=_write((role,)), text=_write(text)) if text is not None else None
     question, answer = _find_best(fields, _INPUT, _ANSWER), _find_best(fields, _ANSWER, _INPUT)
     if question is None or answer is None or len(question) > 1 or question == answer:
@@ -254,7 +252,7 @@ def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> Evide
     if role is not None:
         turns = _propose_turns(Field((), entries, len(entries)), "$[*]")
         return EvidenceMap(group=_write(group), turns=turns) if turns is not None else None
-    event = next((key for key in _list_event_keys(entries)), None)
+    event = _find_event_key(entries)
     if event is None:
         question, answer = (f"$[*]{path[1:]}" if path is not None else None for path in (record.input, record.text))
         return EvidenceMap(group=_write(group), input=question, text=answer) if answer is not None else None
@@ -265,24 +263,16 @@ def _propose_lines(entries: list[dict[str, Json]], record: EvidenceMap) -> Evide
         lines = [entry for entry in entries if entry.get(event) == word]
         each = f"$[?@{_write((event,))[1:]} == {_quote(word)}]"
         fields = [f for f in _list_fields(lines) if f.path not in ((event,), group)]
-        texts = [f.path for f in fields if isinstance(f.value, str) and _is_text_name(to_snake_case(str(f.path[-1])))]
-        said = to_snake_case(word)
+        texts = [f for f in fields if isinstance(f.value, str) and any(words.match(f.word) for words in (_TEXT, _INPUT, _ANSWER))]
+        kind, place = to_snake_case(word), f"{each}{_write(texts[0].path)[1:]}" if texts else None
         mapped = _map_call([{key: value for key, value in line.items() if key != event} for line in lines], each)
-        if mapped is not None and (mapped.arguments is not None or _CALLS.search(said)):
+        if mapped is not None and (mapped.arguments is not None or _CALLS.search(kind)):
             calls = calls or mapped
-        elif texts and re.search(r"user|human|question|prompt|input|request|query|ask", said):
-            question = question or each + _write(texts[0])[1:]
-        elif (
-            texts
-            and " " in str(_get(lines[-1], texts[0]))
-            and re.search(r"answer|agent|reply|respon|assistant|bot|output|final|completion", said)
-        ):
-            answer = each + _write(texts[0])[1:]
+        elif place is not None and re.search(r"user|human|question|prompt|input|request|query|ask", kind):
+            question = question or place
+        elif place is not None and re.search(r"answer|agent|reply|respon|assistant|bot|output|final|completion", kind):
+            answer = place if " " in str(_get(lines[-1], texts[0].path)) else answer
     return EvidenceMap(group=_write(group), input=question, text=answer, tool_calls=calls) if answer or calls else None
-
-
-def _is_text_name(word: str) -> bool:
-    return any(words.match(word) for words in (_TEXT, _INPUT, _ANSWER))
 
 
 def _find_group(entries: list[dict[str, Json]]) -> Path | None:
@@ -290,51 +280,47 @@ def _find_group(entries: list[dict[str, Json]]) -> Path | None:
     if len(entries) < 2:
         return None
     for field in _list_fields(entries):
-        if (
-            not _GROUP.match(to_snake_case(str(field.path[-1])))
-            or field.records < 0.8 * len(entries)
-            or isinstance(field.value, (dict, list))
-        ):
-            continue
-        shared = Counter(str(value) for entry in entries if (value := _get(entry, field.path)) is not None)
-        if len(shared) < len(entries) and max(shared.values()) > 1:
-            return field.path
+        is_id = _GROUP.match(field.word) and not isinstance(field.value, (dict, list))
+        if is_id and field.records >= 0.8 * len(entries):
+            shared = Counter(str(value) for entry in entries if (value := _get(entry, field.path)) is not None)
+            if len(shared) < len(entries) and max(shared.values()) > 1:
+                return field.path
     return None
 
 
-def _list_event_keys(entries: list[dict[str, Json]]) -> Iterator[str]:
+def _find_event_key(entries: list[dict[str, Json]]) -> str | None:
     for key in dict.fromkeys(key for entry in entries for key in entry):
         words = {value for entry in entries if isinstance(value := entry.get(key), str)}
         if _EVENT.match(to_snake_case(key)) and 1 < len(words) <= max(8, len(entries) // 4) and all(len(word) < 40 for word in words):
-            yield key
+            return key
+    return None
 
 
 def _get(entry: Json, path: Path) -> Json:
-    for key in path:
-        entry = next(iter(Holder(entry).find(compile_path(_write((key,))))), None)
-    return entry
+    return next(iter(Holder(entry).find(compile_path(_write(path)))), None)
 
 
-def _give_evidence(proposal: EvidenceMap, entries: list[dict[str, Json]]) -> list[Evidence]:
+def _read_sample(proposal: EvidenceMap, entries: list[dict[str, Json]]) -> list[Evidence]:
     try:
         return compile_mapping(proposal).read_all(entries)
     except EvidenceError:
         return []
 
 
-def _says_anything(evidence: Evidence) -> bool:
+def _has_content(evidence: Evidence) -> bool:
     return evidence.text is not None or bool(evidence.tool_calls) or bool(evidence.turns)
 
 
-def _write(path: Path) -> str:
+@overload
+def _write(path: Path) -> str: ...
+@overload
+def _write(path: None) -> None: ...
+def _write(path: Path | None) -> str | None:
     """Return keys as a path: `$.request.text`, with quotes where a key is no plain word."""
-    return "$" + "".join(map(_write_step, path))
-
-
-def _write_step(key: str | int) -> str:
-    if isinstance(key, int):
-        return f"[{key}]"
-    return f".{key}" if re.fullmatch(r"[A-Za-z_]\w*", key, re.ASCII) else f"[{_quote(key)}]"
+    if path is None:
+        return None
+    is_plain = re.compile(r"[A-Za-z_]\w*", re.ASCII).fullmatch
+    return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" if is_plain(key) else f"[{_quote(key)}]" for key in path)
 
 
 def _quote(text: str) -> str:
@@ -344,7 +330,6 @@ def _quote(text: str) -> str:
 
 def write_map(paths: EvidenceMap, records: list[Json], *, indent: str = "") -> str:
     """Return a mapping as YAML with a sample value after each path, ready to be written under a suite's own keys."""
-    samples = _group(paths, records)
     lines = ["evidence:", "  map:"]
 
     def add(member: msgspec.Struct, inset: str, holders: list[Json]) -> None:
@@ -354,29 +339,15 @@ def write_map(paths: EvidenceMap, records: list[Json], *, indent: str = "") -> s
                 lines.append(f"{inset}{field}:")
                 add(value, f"{inset}  ", holders)
             elif isinstance(value, str):
-                found = _find_samples(value, records if field == "group" else holders)
+                path = compile_path(value)
+                found = [sample for holder in (records if field == "group" else holders) for sample in Holder(holder).find(path)]
                 if field == "each":
                     holders = found
                 shown = f"  # {escape_unseen(show(found[0], 60))}" if found and field != "each" else ""
                 lines.append(f"{inset}{field}: {_quote_yaml(value)}{shown}")
 
-    add(paths, "    ", samples)
+    add(paths, "    ", records if paths.group is None else list(compile_mapping(paths).group_lines(records).values()))
     return "".join(f"{indent}{line}\n" for line in lines)
-
-
-def _group(paths: EvidenceMap, records: list[Json]) -> list[Json]:
-    if paths.group is None:
-        return records
-    mapping, runs = compile_mapping(paths), dict[str, list[Json]]()
-    for record in records:
-        if (name := mapping.find_group(record)) is not None:
-            runs.setdefault(name, []).append(record)
-    return list(runs.values())
-
-
-def _find_samples(path: str, holders: list[Json]) -> list[Json]:
-    compiled = compile_path(path)
-    return [value for holder in holders for value in Holder(holder).find(compiled)]
 
 
 def _quote_yaml(path: str) -> str:

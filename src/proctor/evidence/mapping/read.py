@@ -1,12 +1,7 @@
 """Reads a record by a mapping: the paths select the parts, and the result is read as plain evidence.
 
-* A path without a match makes its part unknown, and the reason names the path and the keys that are there. So does a value of the wrong
-  kind. The author can declare such a part complete.
-* Of several values `input` is the first, `text` and all others are the last; token counts and durations are added.
-* Calls that are mapped are complete: no items in a list that is there means that none were made; a list that is missing is unknown.
-* With `group` the document is the list of the lines of one run. Where answers and calls or inputs are selected from one list, a record
-  that ends with a call or an input ends before the agent has finished.
-* What the mapping does not mention is read under its usual name. Failures and loss that the record reports count in any case.
+A path without a match, or with a value of the wrong kind, makes its part unknown, unless the author declares it complete. Of several values
+`input` is the first, all others are the last; token counts and durations are added. What is not mapped is read under its usual name.
 """
 
 from __future__ import annotations
@@ -17,7 +12,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from proctor.errors import EvidenceError, SpecError
-from proctor.evidence.mapping.calls import INPUTS, OTHERS, TEXTS, USUAL_CALLS, CallReader
 from proctor.evidence.mapping.lookup import (
     Holder,
     Position,
@@ -28,8 +22,8 @@ from proctor.evidence.mapping.lookup import (
     read_number,
     starts_at_list,
 )
-from proctor.evidence.mapping.turns import TurnReader
-from proctor.evidence.plain.record import read_plain
+from proctor.evidence.mapping.parts import CallReader, TurnReader
+from proctor.evidence.plain.record import ANSWERS, CALLS, INPUTS, read_plain
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
 from proctor.evidence.unknowns.markers import find_marker
@@ -44,8 +38,10 @@ from proctor.paths.json_path import CompiledPath, compile_path
 
 READER = "mapping"
 """The reader that results name."""
-_MAX_SHAPES = 1_000
-"""Sets of keys that a mapping remembers."""
+_OTHERS = frozenset(("duration_ms", "http_status", "error", "case", "model", "context"))
+"""Fields of a record that are no parts of their own; their names are those of a mapping."""
+_ANSWERS, _CALLS = (*ANSWERS, "body"), (*CALLS, "actions", "steps")
+_USUAL = frozenset((*_ANSWERS, *INPUTS, *_CALLS, *_OTHERS, "usage", "turns", "state", "available_tools", "now"))
 _SCALARS = (str, int, float, bool)
 
 
@@ -62,30 +58,22 @@ class Mapping:
                 raise error.move_to(f"map.{field}") from None
         self.group = compiled.pop("group", None)
         self._paths = compiled
-        self._calls = CallReader.compile(paths.tool_calls)
+        self._calls = CallReader(paths.tool_calls) if paths.tool_calls is not None else None
         self._turns = TurnReader(paths.turns) if paths.turns is not None else None
-        self._usage = {
-            field: path for field, _, path in ((f.partition(".")[2], f, p) for f, p in compiled.items() if f.startswith("usage."))
-        }
+        self._usage = {field.removeprefix("usage."): path for field, path in compiled.items() if field.startswith("usage.")}
         rooted = [path for field, path in compiled.items() if "." not in field or field.endswith(".each") or field.startswith("usage.")]
         self.over_list = self.group is None and any(map(starts_at_list, rooted))
         """Whether the paths select from a list, which then is one run."""
-        self.has_run = not {"text", "body"}.isdisjoint(compiled) or self._calls is not None or self._turns is not None
-        """Whether the mapping contains what the agent said or did; otherwise it adds to a record of a known format."""
-        self._taken = self._list_taken(rooted)
-        self._shapes: dict[tuple[str, ...], _Shape] = {}
-
-    def _list_taken(self, rooted: list[CompiledPath]) -> frozenset[str]:
-        """Return the members of a record that are not read under their usual name."""
-        taken = {key for key in map(find_root_key, rooted) if key is not None}
-        turns = self._turns is not None
-        if turns or not {"text", "body"}.isdisjoint(self._paths):
-            taken |= TEXTS
-        if turns or "input" in self._paths:
-            taken |= INPUTS
-        if self._calls is not None or (self._turns is not None and self._turns.calls is not None):
-            taken |= USUAL_CALLS
-        return frozenset((*taken, *(field for field in self._paths if field in OTHERS), *(("usage",) if self._usage else ())))
+        has_answer = not {"text", "body"}.isdisjoint(compiled) or self._turns is not None
+        self.has_run = has_answer or self._calls is not None
+        """Whether the mapping contains the agent's answer or calls; otherwise it adds to a record of a known format."""
+        maps_calls = self._calls is not None or (self._turns is not None and self._turns.calls is not None)
+        maps_input = self._turns is not None or "input" in compiled
+        mapped = ((has_answer, _ANSWERS), (maps_input, INPUTS), (maps_calls, _CALLS), (bool(self._usage), ("usage",)))
+        usual = (name for is_mapped, names in mapped if is_mapped for name in names)
+        self._taken = frozenset((*map(find_root_key, rooted), *usual, *(_OTHERS & compiled.keys())))
+        """Members of a record that are not read under their usual name."""
+        self._find_shape = functools.lru_cache(maxsize=1_000)(self._make_shape)
 
     def read_all(self, document: Json) -> list[Evidence]:
         """Return the runs of a document: a list is one run if the paths select from it, otherwise each entry is a record or a line."""
@@ -93,13 +81,18 @@ class Mapping:
             return [self.read([document] if self.group is not None else document)]
         if self.group is None:
             return [self.read(document)] if self.over_list else [self.read(entry) for entry in document]
+        runs = self.group_lines(document)
+        if document and not runs:
+            raise EvidenceError(self.explain_no_group(document[0]))
+        return [self.read(lines) for lines in runs.values()]
+
+    def group_lines(self, document: list[Json]) -> dict[str, list[Json]]:
+        """Return the lines of each run."""
         runs: dict[str, list[Json]] = {}
         for line in document:
             if (name := self.find_group(line)) is not None:
                 runs.setdefault(name, []).append(line)
-        if document and not runs:
-            raise EvidenceError(self.explain_no_group(document[0]))
-        return [self.read(lines) for lines in runs.values()]
+        return runs
 
     def find_group(self, line: Json) -> str | None:
         """Return the run that a line belongs to, or None for a line of no run."""
@@ -121,11 +114,15 @@ class Mapping:
         if self._turns is not None:
             plain["turns"] = self._turns.read(holder, unknowns)
         self._read_usage(holder, plain, unknowns)
-        self.read_scalars(holder, plain, unknowns)
-        entry = self._find_ending(document, calls_end)
-        shape = self._find_shape(entry) if entry else _EMPTY
+        self._read_scalars(holder, plain, unknowns)
+        # The object that reports how the run ended: the record, or the last of several lines unless it is a call.
+        ending = document
+        if isinstance(document, list):
+            ending = document[-1] if document and calls_end != ((), len(document) - 1) else None
+        entry = ending if isinstance(ending, dict) else {}
+        shape = self._find_shape(tuple(entry))
         rest = {} if entry is not document else {key: value for key in shape.usual if (value := entry[key]) is not None}
-        failure = find_failure({key: entry[key] for key in shape.reporting}) if shape.reporting else None
+        failure = find_failure({key: entry[key] for key in shape.reporting})
         if failure is not None:
             rest["error"] = rest.get("error") or failure
         try:
@@ -137,7 +134,7 @@ class Mapping:
             marker = find_marker(key, entry[key], evidence.tool_calls or ()) if isinstance(entry[key], _SCALARS) else None
             if marker is not None:
                 unknowns.mark_parts(marker.parts, f"`{shorten(key, 60)}`: {marker.why}")
-        metadata = {**{key: entry[key] for key in shape.others}, **evidence.metadata} if shape.others else evidence.metadata
+        metadata = {**{key: entry[key] for key in shape.others}, **evidence.metadata}
         return msgspec.structs.replace(evidence, account=_close(evidence.account, unknowns, shape), metadata=metadata)
 
     def add_to(self, evidence: Evidence, document: Json) -> Evidence:
@@ -145,7 +142,7 @@ class Mapping:
         holder, unknowns, found = Holder(document), Unknowns(), dict[str, Any]()
         self._read_input(holder, found, unknowns)
         self._read_usage(holder, found, unknowns)
-        self.read_scalars(holder, found, unknowns)
+        self._read_scalars(holder, found, unknowns)
         if "usage" in found:
             found["usage"] = Usage(**found["usage"])
         if "error" in found:
@@ -155,42 +152,27 @@ class Mapping:
         notes = tuple(dict.fromkeys((*account.notes, *unknowns.notes)))
         return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, notes=notes), **found)
 
-    def _find_ending(self, document: Json, calls_end: Position | None) -> dict[str, Json]:
-        """Return the object that reports how the run ended: the record, or the last of several lines unless it is a call."""
-        if isinstance(document, list):
-            document = document[-1] if document and calls_end != ((), len(document) - 1) else None
-        return document if isinstance(document, dict) else {}
-
-    def _find_shape(self, entry: dict[str, Json]) -> _Shape:
-        keys = tuple(entry)
-        shape = self._shapes.get(keys)
-        if shape is None:
-            if len(self._shapes) >= _MAX_SHAPES:
-                self._shapes.clear()
-            usual = tuple(key for key in keys if key in _USUAL and key not in self._taken)
-            others = tuple(key for key in keys if key not in _USUAL and key not in self._taken)
-            reporting = tuple(key for key in keys if key not in self._taken)
-            marking = tuple(key for key in others if key not in HARMLESS)
-            ignored = Unknowns()
-            for key in marking:
-                ignored.ignore(key)
-            shape = self._shapes[keys] = _Shape(usual, others, marking, reporting, ignored.close_account(READER))
-        return shape
+    def _make_shape(self, keys: tuple[str, ...]) -> _Shape:
+        reporting = tuple(key for key in keys if key not in self._taken)
+        usual, others = tuple(key for key in reporting if key in _USUAL), tuple(key for key in reporting if key not in _USUAL)
+        marking = tuple(key for key in others if key not in HARMLESS)
+        ignored = Unknowns()
+        for key in marking:
+            ignored.ignore(key)
+        return _Shape(usual, others, marking, reporting, ignored.close_account(READER))
 
     def _read_calls(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
-        """Add the calls and return the position of the last one."""
         if self._calls is None:
             return None
         items, position, missing = find_list(holder, self._calls.each)
-        if missing is not None:
-            unknowns.mark_unrecognised(("tool_calls",), missing)
-        else:
+        if missing is None:
             plain["tool_calls"] = self._calls.read(items, unknowns)
+        else:
+            unknowns.mark_unrecognised(("tool_calls",), missing)
         return position
 
     def _read_input(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> Position | None:
-        path = self._paths.get("input")
-        if path is None:
+        if (path := self._paths.get("input")) is None:
             return None
         values, position = _find_values(holder, path)
         if values:
@@ -201,21 +183,15 @@ class Mapping:
 
     def _read_answer(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns, ends: tuple[Position | None, ...]) -> None:
         """Add the answer; `ends` are the positions of the last call and the last input."""
-        for field in ("text", "body"):
-            path = self._paths.get(field)
-            if path is None:
-                continue
+        for field, path in ((field, self._paths[field]) for field in ("text", "body") if field in self._paths):
             values, position = _find_values(holder, path)
-            value = values[-1] if values else None
-            if value is None:
+            if not values:
                 # Without any answer the agent had not finished, and more calls may have followed.
                 unknowns.mark_parts(("answer", "tool_calls"), f"no answer is recorded: {explain_missing(holder, path)}")
-            elif field == "body":
-                plain["body"] = decode_container(value)
-            elif isinstance(value, _SCALARS):
-                plain["text"] = as_text(value)
+            elif field == "body" or isinstance(values[-1], _SCALARS):
+                plain[field] = decode_container(values[-1]) if field == "body" else as_text(values[-1])
             else:
-                why = f"`{path.text}` found {describe_value(value, 60)}, expected text; map it as `body` if the answer is JSON"
+                why = f"`{path.text}` found {describe_value(values[-1], 60)}, expected text; map it as `body` if the answer is JSON"
                 unknowns.mark_unrecognised(("answer",), why)
             if position is not None and any(end is not None and end[0] == position[0] and end[1] > position[1] for end in ends):
                 unknowns.mark_parts(("answer", "tool_calls"), "the record ends before the agent finished: more follows its last answer")
@@ -223,48 +199,38 @@ class Mapping:
     def _read_usage(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
         counts: dict[str, int] = {}
         for field, path in self._usage.items():
-            found = [read_number(value) for value in holder.find(path)]
-            numbers = [int(number) for number in found if number is not None and number >= 0 and number == int(number)]
+            found = holder.find(path)
+            numbers = [number for number in map(read_number, found) if number is not None and number >= 0 and number == int(number)]
             if numbers and len(numbers) == len(found):
-                counts[field] = sum(numbers)
+                counts[field] = int(sum(numbers))
             else:
-                unknowns.mark_unrecognised(
-                    ("usage",), explain_missing(holder, path) if not found else f"`{path.text}` found no whole number"
-                )
+                why = f"`{path.text}` found no whole number" if found else explain_missing(holder, path)
+                unknowns.mark_unrecognised(("usage",), why)
         if counts:
             plain["usage"] = counts
 
-    def read_scalars(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
+    def _read_scalars(self, holder: Holder, plain: dict[str, Any], unknowns: Unknowns) -> None:
         """Add what is no part of its own: the duration, the status, the case. A path without a match is noted."""
-        for field in OTHERS & self._paths.keys():
+        for field in _OTHERS & self._paths.keys():
             path = self._paths[field]
             values = holder.find(path)
             value = _CONVERT[field](values) if values else None
             if value is not None:
                 plain[field] = value
-            elif not values and field != "error":
-                unknowns.note(f"{field}: {explain_missing(holder, path)}")
-            elif values and field != "error":
-                unknowns.note(f"{field}: `{path.text}` found {describe_value(values[-1], 60)}, which cannot be used here")
+            elif field != "error":
+                unusable = f"`{path.text}` found {describe_value(values[-1], 60)}, which cannot be used here" if values else None
+                unknowns.note(f"{field}: {unusable or explain_missing(holder, path)}")
 
 
 class _Shape(NamedTuple):
-    """What depends only on the keys of a record."""
+    """What depends only on the keys of a record: which members have a usual name, are not read, may report loss or failure."""
 
     usual: tuple[str, ...]
-    """Members that are read under their usual name."""
     others: tuple[str, ...]
-    """Members that nothing reads."""
     marking: tuple[str, ...]
-    """Those of them that may report loss."""
     reporting: tuple[str, ...]
-    """Members that may report that the run failed."""
     account: Account
     """The account of a record of which everything is known."""
-
-
-_EMPTY = _Shape((), (), (), (), Account(READER))
-_USUAL = TEXTS | INPUTS | USUAL_CALLS | OTHERS | frozenset(("usage", "turns", "state", "available_tools", "now"))
 
 
 def _find_values(holder: Holder, path: CompiledPath) -> tuple[list[Json], Position | None]:
@@ -286,15 +252,10 @@ def _read_whole(values: list[Json]) -> int | None:
     return int(number) if number is not None and number == int(number) else None
 
 
-def _read_name(values: list[Json]) -> str | None:
-    return as_text(values[-1]) if isinstance(values[-1], _SCALARS) else None
-
-
 _CONVERT: dict[str, Any] = {
     "duration_ms": _add_numbers,
     "http_status": _read_whole,
-    "case": _read_name,
-    "model": _read_name,
+    **dict.fromkeys(("case", "model"), lambda values: as_text(values[-1]) if isinstance(values[-1], _SCALARS) else None),
     "error": lambda values: values[-1] if isinstance(values[-1], (str, bool, dict)) else as_text(values[-1]),
     "context": lambda values: found if isinstance(found := decode_container(values[-1]), dict) else None,
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import msgspec
 
 from proctor.errors import EvidenceError
@@ -9,7 +12,7 @@ from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import find_usage, read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.conflicts import take_agreeing
-from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised
+from proctor.evidence.unknowns.unrecognised import FieldTable, check_object, list_unrecognised
 from proctor.evidence.values.access import (
     SHOWN,
     find_first,
@@ -22,12 +25,11 @@ from proctor.evidence.values.access import (
     wrong_kind_error,
 )
 from proctor.evidence.values.near_miss import is_misspelt
-from proctor.model.account import Part
 from proctor.model.evidence import Json, Node, Render, ToolCall, Usage
 from proctor.model.show import show
 
 NODE_CALLS = ("tool_calls", "tools_called", "toolCalls")
-_NODE: dict[str, Part | None] = {
+_NODE: FieldTable = {
     **dict.fromkeys(NODE_CALLS, "tool_calls"),
     **dict.fromkeys(("output", "status", "parameters", "type", "items"), "nodes"),
     **dict.fromkeys(("name", "input", "more_parameters", "duration_ms", "durationMs", "error", "notes"), None),
@@ -38,13 +40,8 @@ _RENDER = frozenset(("tool", "toolName", "status", "elapsed_ms", "elapsedMs", "c
 
 def read_nodes(value: Json, path: str, unknowns: Unknowns) -> tuple[Node, ...]:
     """Read a list of nodes."""
-    return tuple(_read_node(entry, f"{path}[{index}]", unknowns) for index, entry in enumerate(list_at(value, path)))
-
-
-def check_node_status(status: Json, path: str, unknowns: Unknowns) -> None:
-    """Mark the nodes if a status may be a misspelt `skipped`: every other status means that the node ran."""
-    if isinstance(status, str) and is_misspelt(status.lower(), ("skipped",)):
-        unknowns.mark("nodes", f"the status {show(status, SHOWN)} at {path} is unrecognised; expected success, error or skipped")
+    entries = ((read_object(entry, f"{path}[{index}]"), f"{path}[{index}]") for index, entry in enumerate(list_at(value, path)))
+    return tuple(read_node(entry, at, unknowns) for entry, at in entries)
 
 
 def read_usage_at(value: Json, path: str, unknowns: Unknowns) -> Usage | None:
@@ -57,15 +54,15 @@ def read_names(value: Json, path: str) -> tuple[str, ...] | None:
     return None if value is None else list_texts(value, path)
 
 
-def _read_node(value: Json, path: str, unknowns: Unknowns) -> Node:
-    entry = read_object(value, path)
-    name = read_text(entry.get("name"), f"{path}.name")
-    if name is None:
-        raise wrong_kind_error(f"{path}.name", "text", None)
+def read_node(entry: dict[str, Any], path: str, unknowns: Unknowns) -> Node:
+    """Read one node."""
+    name = _require_text(entry, path, "name")
     calls = take_agreeing(entry, NODE_CALLS, "tool_calls", path, unknowns)
     items = read_integer(entry.get("items"), f"{path}.items")
     status = read_text(entry.get("status"), f"{path}.status")
-    check_node_status(status, path, unknowns)
+    # Every other status means that the node ran.
+    if status is not None and is_misspelt(status.lower(), ("skipped",)):
+        unknowns.mark("nodes", f"the status {show(status, SHOWN)} at {path} is unrecognised; expected success, error or skipped")
     check_object(entry, _NODE, path, unknowns)
     return Node(
         name=name,
@@ -84,16 +81,24 @@ def _read_node(value: Json, path: str, unknowns: Unknowns) -> Node:
     )
 
 
+def _require_text(entry: dict[str, Any], path: str, *keys: str) -> str:
+    text = read_text(find_first(entry, *keys), f"{path}.{keys[0]}")
+    if text is None:
+        raise wrong_kind_error(f"{path}.{keys[0]}", "text", None)
+    return text
+
+
 def _give_to_node(call: ToolCall, node: str) -> ToolCall:
     return call if call.node is not None else msgspec.structs.replace(call, node=node)
 
 
-def nest_calls_in_nodes(nodes: tuple[Node, ...] | None, calls: tuple[ToolCall, ...] | None) -> tuple[Node, ...] | None:
-    """Return the nodes with the root calls that name them.
+def list_nested_calls(nodes: Iterable[Node]) -> tuple[ToolCall, ...]:
+    """Return all calls of all nodes, in order."""
+    return tuple(call for node in nodes for call in node.tool_calls)
 
-    A node that lists calls already has them. Of several runs of a node the first gets them. A node that is not listed is added, as the
-    call shows that it ran.
-    """
+
+def nest_calls_in_nodes(nodes: tuple[Node, ...] | None, calls: tuple[ToolCall, ...] | None) -> tuple[Node, ...] | None:
+    """Return the nodes with the root calls that name them, except those that list calls; a node that is not listed is added."""
     by_node: dict[str, list[ToolCall]] = {}
     for call in calls or ():
         if call.node is not None:
@@ -120,9 +125,7 @@ def read_renders(value: Json, path: str) -> tuple[Render, ...] | None:
         for key in list_unrecognised(entry, _RENDER):
             if is_misspelt(key, _RENDER):
                 raise EvidenceError(f"{at}: unrecognised field {show(key, SHOWN)}; expected tool, status, elapsed_ms, console_errors")
-        tool, status = read_text(find_first(entry, "tool", "toolName"), f"{at}.tool"), read_text(entry.get("status"), f"{at}.status")
-        if tool is None or status is None:
-            raise wrong_kind_error(f"{at}.{'tool' if tool is None else 'status'}", "text", None)
+        tool, status = _require_text(entry, at, "tool", "toolName"), _require_text(entry, at, "status")
         elapsed = number_at(find_first(entry, "elapsed_ms", "elapsedMs"), f"{at}.elapsed_ms")
         errors = read_names(find_first(entry, "console_errors", "consoleErrors"), f"{at}.console_errors")
         renders.append(Render(tool=tool, status=status, elapsed_ms=elapsed, console_errors=errors or ()))

@@ -1,12 +1,7 @@
-"""Records which parts of the evidence are unknown and why.
+"""Records which parts of the evidence are unknown and why; a reader marks parts in one `Unknowns` and closes it with `close_account`.
 
-A reader makes one `Unknowns`, marks parts in it while it reads, and closes it with `close_account`. Marks are of two kinds:
-
-    mark               data was lost, contradicts itself, ends early, or is not recorded. Nothing overrides that.
-    mark_unrecognised  something may have been recorded in a form that is not read (`unrecognised.py`), or model spans are missing.
-                       The author of a suite can declare the part complete (`complete.py`).
-
-The first reason for a part is shown, since the others usually follow from it; one that cannot be overridden goes before one that can.
+The first reason for a part is shown, since the others usually follow from it. A reason that the author of a suite can override by declaring
+the part complete (something was not recognised, or model spans are missing) gives way to one that nothing overrides.
 """
 
 from __future__ import annotations
@@ -16,16 +11,16 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proctor.model.account import PARTS, Account, Known, Part, PartState
+from proctor.model.account import CALL_PARTS, PART_NAMES, PARTS, Account, Known, Part, PartState
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten
 
 _MAX_NOTES = 20
-"""Notes and ignored fields in one account."""
 _MAX_CHARACTERS = 300
 """Characters of a reason or a note: a record may not fill results with its own text."""
 _CUT_OFF: tuple[Part, ...] = ("tool_calls", "answer", "nodes")
 """The parts that would have grown if the run had gone on."""
+_EMPTY = Account()
 
 
 class Unknowns:
@@ -49,7 +44,7 @@ class Unknowns:
             self.unknown[part] = shorten(why, _MAX_CHARACTERS)
 
     def mark_parts(self, parts: Iterable[Part], why: str) -> None:
-        """Mark several parts as unknown, for one reason."""
+        """Mark several parts as unknown."""
         for part in parts:
             self.mark(part, why)
 
@@ -62,7 +57,7 @@ class Unknowns:
 
     def mark_other_tools(self, why: str, seen: tuple[str, ...]) -> None:
         """Mark calls of any other tool than these as unknown."""
-        # Only a first reason can be narrowed to other tools: an earlier one may concern any call, and a list of tools seen would hide that.
+        # Only a first reason can be narrowed to other tools: an earlier one may concern any call.
         alone = "tool_calls" not in self.unknown
         self.mark_unrecognised(("tool_calls",), why)
         if alone:
@@ -100,11 +95,41 @@ def with_break(evidence: Evidence) -> Evidence:
     """Return evidence in which everything after a failure is unknown; evidence without an error is returned unchanged."""
     if evidence.error is None:
         return evidence
-    account = evidence.account or Account()
+    account = evidence.account or _EMPTY
     # A reader's own reason wins: it names what is wrong with the part, the failure only that nothing came after it.
     why = shorten(f"the run did not finish: {evidence.error}", _MAX_CHARACTERS)
     unknown: dict[Part, str] = {**dict.fromkeys(_CUT_OFF, why), **account.unknown}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown, overridable=()))
+
+
+def declare_complete(evidence: Evidence, parts: tuple[Part, ...], source: str) -> Evidence:
+    """Return evidence whose declared parts are known, as far as a declaration reaches; `source` is where it is written.
+
+    Lost data, contradictions, a record that ends early and a failed run stay unknown. Calls that were not recorded count as none made.
+    """
+    account = evidence.account or _EMPTY
+    wanted = {*parts, *(CALL_PARTS if "tool_calls" in parts else ())}
+    lifted = wanted.intersection(account.overridable)
+    changes: dict[str, object] = {}
+    # `nodes` record calls as well as a list of calls would.
+    unrecorded = "tool_calls" in parts and evidence.tool_calls is None and evidence.nodes is None
+    if unrecorded and ("tool_calls" not in account.unknown or "tool_calls" in lifted) and evidence.error is None:
+        changes["tool_calls"] = ()
+    if not lifted and not changes:
+        return evidence
+    changes["account"] = msgspec.structs.replace(
+        account,
+        unknown={part: why for part, why in account.unknown.items() if part not in lifted},
+        overridable=tuple(part for part in account.overridable if part not in lifted),
+        seen_tools=() if "tool_calls" in lifted else account.seen_tools,
+        notes=(*account.notes, f"{', '.join(PART_NAMES[part] for part in parts)} complete: declared in {source}"),
+    )
+    return msgspec.structs.replace(evidence, **changes)
+
+
+_RECORDED, _NONE = PartState("recorded"), PartState("none")
+_NOT_RECORDED = PartState("unknown", "not recorded in this evidence")
+_NOT_IN_CALLS = PartState("unknown", "no recorded call has them")
 
 
 def find_part_states(evidence: Evidence) -> dict[Part, PartState]:
@@ -113,13 +138,12 @@ def find_part_states(evidence: Evidence) -> dict[Part, PartState]:
 
 
 def _find_states(evidence: Evidence) -> tuple[PartState, ...]:
-    unknown = evidence.account.unknown if evidence.account is not None else {}
+    account = evidence.account or _EMPTY
     calls = evidence.tool_calls
     # Workflow platforms list calls inside their nodes only; that records them as well as a list at the root would.
-    unbuilt = evidence.account.unbuilt if evidence.account is not None else ()
-    if calls is None and (evidence.nodes is not None or "nodes" in unbuilt):
+    if calls is None and (evidence.nodes is not None or "nodes" in account.unbuilt):
         calls = tuple(call for node in evidence.nodes or () for call in node.tool_calls)
-    states = [_RECORDED if part in unbuilt else _find_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
+    states = [_RECORDED if part in account.unbuilt else _find_state(evidence, part, calls, account.unknown.get(part)) for part in PARTS]
     if states[0].status == "unknown":
         # If calls may be missing, so may their arguments and results.
         states[1:3] = [states[0] if state.status == "none" else state for state in states[1:3]]
@@ -129,20 +153,16 @@ def _find_states(evidence: Evidence) -> tuple[PartState, ...]:
 def _find_state(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None, why: str | None) -> PartState:
     if why is not None:
         return PartState("unknown", why)
-    held = _find_content(evidence, part, calls)
-    if held is None:
+    content = _find_content(evidence, part, calls)
+    if content is None:
         return _NOT_IN_CALLS if calls and part in ("tool_arguments", "tool_results") else _NOT_RECORDED
     # An agent may answer with the JSON value `false` or `0`: that is an answer, and not the absence of one.
-    return _RECORDED if held or held is False or held == 0 else _NONE
-
-
-_RECORDED, _NONE = PartState("recorded"), PartState("none")
-_NOT_RECORDED = PartState("unknown", "not recorded in this evidence")
-_NOT_IN_CALLS = PartState("unknown", "no recorded call has them")
+    return _RECORDED if content or content is False or content == 0 else _NONE
 
 
 def _find_content(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None) -> Json:
     """Return the content of a part: None if it was not recorded, an empty value if there was none."""
+    answer = evidence.text if evidence.text is not None else evidence.body
     match part:
         case "tool_calls":
             return calls
@@ -151,35 +171,28 @@ def _find_content(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | 
         case "tool_results":
             return calls if not calls or any(call.result is not None or call.error is not None for call in calls) else None
         case "answer":
-            return evidence.text if evidence.text is not None else evidence.body
+            return answer
         case "turns":
-            return evidence.turns if evidence.turns is not None else _find_one_exchange(evidence)
+            # Evidence without turns is one exchange, as far as anything was exchanged.
+            is_exchange = evidence.input is not None or answer is not None
+            return evidence.turns if evidence.turns is not None else "one exchange" if is_exchange else None
         case "usage":
             return evidence.usage and "reported"
         case "state":
             return evidence.state and "captured"
-        case "input":
-            return evidence.input
-        case "nodes":
-            return evidence.nodes
-
-
-def _find_one_exchange(evidence: Evidence) -> str | None:
-    # Evidence without turns is one exchange, as far as anything was exchanged.
-    return "one exchange" if evidence.input is not None or evidence.text is not None or evidence.body is not None else None
+        case _:
+            return getattr(evidence, part)
 
 
 def find_known(evidence: Evidence, reader: str = "plain") -> Known:
     """Return the state of every part; `reader` is used if the evidence does not name its reader."""
     evidence = with_break(evidence)
-    account = evidence.account
-    if account is None:
-        return _share_known(reader, _find_states(evidence))
+    account = evidence.account or _EMPTY
     return _share_known(account.reader or reader, _find_states(evidence), account.notes, account.ignored)
 
 
 @functools.lru_cache(maxsize=1024)
-def _share_known(reader: str, states: tuple[PartState, ...], notes: tuple[str, ...] = (), ignored: tuple[str, ...] = ()) -> Known:
+def _share_known(reader: str, states: tuple[PartState, ...], notes: tuple[str, ...], ignored: tuple[str, ...]) -> Known:
     # Nearly all of a million records share one account.
     return Known(reader, dict(zip(PARTS, states, strict=True)), notes, ignored)
 
@@ -192,8 +205,3 @@ def write_known(known: Known) -> dict[str, Json]:
     if known.ignored:
         written["ignored"] = list(known.ignored)
     return written
-
-
-def write_account(evidence: Evidence, reader: str = "plain") -> dict[str, Json]:
-    """Return the account of an evidence as results show it."""
-    return write_known(find_known(evidence, reader))

@@ -1,11 +1,6 @@
 """Rule d of evidence coverage: two places of one record that record the same thing agree, or the thing is unknown.
 
-A run lists its calls at its root, in its turns, in its nodes, in its answer, and under several names. Mostly that is the same list twice.
-If it is not, an empty list at one place must not hide the calls at another: all calls of both are read, and the part is marked with both
-places.
-
-Calls are the same if their names agree, their ids (where both have one) and their arguments (where both have any), and if the second did
-not fail while the first reports no failure.
+An empty list at one place must not hide the calls at another: the calls of both are read, and the part is marked with both places.
 """
 
 from __future__ import annotations
@@ -69,9 +64,7 @@ def unite_calls(
 def _are_same(one: ToolCall, other: ToolCall) -> bool:
     if one is other:
         return True
-    if one.id is not None and other.id is not None and one.id != other.id:
-        return False
-    if one.arguments and other.arguments and one.arguments != other.arguments:
+    if (one.id and other.id and one.id != other.id) or (one.arguments and other.arguments and one.arguments != other.arguments):
         return False
     # A failure that only the second place reports would be lost with its call.
     return one.failed() or not other.failed()

@@ -1,11 +1,4 @@
-"""Rules e and f of evidence coverage: how a model, a call, a span or a run ended, in any spelling.
-
-One table of words serves plain records, message lists, spans and live answers, so that a word means the same everywhere.
-
-    why a model stopped    cut at a token limit or filtered: the answer is unknown; broken, or stopped by a limit on turns: the run failed
-    the status of a run    still running, or failed
-    fields of a run        `http_status >= 400`, `success: false`, `exit_code: 1`, a non-empty `error`: the run failed
-"""
+"""Rules e and f of evidence coverage: how a model, a call, a span or a run ended, in any spelling and in any format."""
 
 from __future__ import annotations
 
@@ -40,10 +33,10 @@ _RUNNING = re.compile(
     r"|generating|requires_\w+|awaiting_\w+|waiting_\w+|incomplete|partial|truncated|unfinished|started)$"
 )
 _FAILED = re.compile(
-    r"(status_code_)?(failed|failure|fail|error|errored|exception|crashed|cancelled|canceled|timeout|timed_out|aborted|interrupted|expired|terminated"
+    r"2$|(status_code_)?(failed|failure|fail|error|errored|exception|crashed|cancelled|canceled|timeout|timed_out|aborted|interrupted|expired|terminated"
     r"|rejected)$"
 )
-_OK = re.compile(r"(status_code_)?(ok|okay|success|successful|succeeded|completed?|done|finished|resolved|passed|stopped|unset)$")
+_OK = re.compile(r"[01]$|(status_code_)?(ok|okay|success|successful|succeeded|completed?|done|finished|resolved|passed|stopped|unset)$")
 _FAILING_FLAGS = frozenset(("failed", "cancelled", "canceled", "is_error", "errored", "aborted", "timed_out", "interrupted", "crashed"))
 _PASSING_FLAGS = frozenset(("success", "succeeded", "successful", "ok"))
 _ERROR_FIELDS = frozenset(("error", "exception", "traceback", "errors", "error_message", "stack_trace"))
@@ -53,11 +46,7 @@ _HTTP_FIELDS = frozenset(("http_status", "status_code", "http_status_code"))
 
 def to_snake_case(word: str) -> str:
     """Return a name in lower case with underscores, however it is written."""
-    return (
-        word.lower().replace("-", "_").replace(" ", "_")
-        if word.isupper()
-        else _HUMPS.sub("_", word).lower().replace("-", "_").replace(" ", "_")
-    )
+    return (word if word.isupper() else _HUMPS.sub("_", word)).lower().replace("-", "_").replace(" ", "_")
 
 
 def find_stop(word: Json) -> Stop | None:
@@ -70,18 +59,10 @@ def find_stop(word: Json) -> Stop | None:
 
 def read_status(word: Json) -> Status | None:
     """Return what a status means, or None if it is not recognised; OTLP writes 1 for ok and 2 for an error."""
-    if isinstance(word, bool):
+    if isinstance(word, bool) or not isinstance(word, (int, str)):
         return None
-    if isinstance(word, int):
-        return "failed" if word == 2 else "ok" if word in (0, 1) else None
-    if not isinstance(word, str):
-        return None
-    plain = to_snake_case(word.strip())
-    if plain in ("0", "1", "2"):
-        return "failed" if plain == "2" else "ok"
-    if _FAILED.match(plain):
-        return "failed"
-    return "running" if _RUNNING.match(plain) else "ok" if _OK.match(plain) else None
+    plain = to_snake_case(str(word).strip())
+    return "failed" if _FAILED.match(plain) else "running" if _RUNNING.match(plain) else "ok" if _OK.match(plain) else None
 
 
 def find_failure(entry: Mapping[str, Json], *, status: bool = True) -> str | None:

@@ -1,8 +1,6 @@
-"""Reads one object of a record field by field.
+"""Reads one object of a record field by field; `close` applies rule b (`unrecognised.py`) to the fields that were not taken.
 
-A reader takes the fields it recognises. `close` applies the rule of `unrecognised.py` to the others: they are ignored and listed, unless
-they look like calls or nearly like a field of the answer. A recognised field of the wrong type cannot be read: that is lost data, and
-the part it carries is unknown.
+A recognised field of the wrong type is lost data, and the part it carries is unknown.
 """
 
 from __future__ import annotations
@@ -52,13 +50,6 @@ class Fields:
             return value
         self.mark_wrong_type(keys[0], "text", value, parts)
         return None
-
-    def take_flag(self, *keys: str) -> bool:
-        """Take true or false."""
-        value = self.take(*keys)
-        if value is not None and not isinstance(value, bool):
-            self.mark_wrong_type(keys[0], "true or false", value, ("tool_results",))
-        return value is True
 
     def take_list(self, *keys: str, parts: Iterable[Part] = CONTENT_PARTS) -> list[Any]:
         """Take a list."""

@@ -1,19 +1,14 @@
 """Rule c of evidence coverage: fields by which a record reports that data is missing from it.
 
-    fields that count or name calls     more of them than the calls that are listed: the calls are unknown
-    fields that report loss             `truncated`, `dropped_messages: 3`, `has_more`: the calls, or everything, are unknown
-    why the model stopped               cut at a token limit, or filtered: the answer is unknown
-    a run that is not over              `done: false`, `status: in_progress`: calls and answer are unknown
-
-A count that the listed calls explain, `false`, 0 and a regular end are no markers; neither is any other field.
+They count or name more calls than are listed, report loss (`truncated`, `dropped_messages: 3`), an answer that was cut or filtered, or a
+run that is not over. A count that the listed calls explain, `false`, 0 and a regular end are no markers.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-
-import msgspec
+from typing import NamedTuple
 
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import STATUS_FIELDS, STOP_FIELDS, Stop, find_stop, read_status, to_snake_case
@@ -60,8 +55,8 @@ _REDACTED = re.compile(
 )
 
 
-class Marker(msgspec.Struct, frozen=True):
-    """A field that makes parts of the evidence unknown, and why."""
+class Marker(NamedTuple):
+    """The parts that a field makes unknown, and why."""
 
     parts: tuple[Part, ...]
     why: str
@@ -84,19 +79,17 @@ def find_stop_marker(word: Json, calls: Sequence[ToolCall] = ()) -> Marker | Non
 
 def find_marker(key: str, value: Json, calls: Sequence[ToolCall]) -> Marker | None:
     """Return the marker in a field next to the listed calls, or None for nearly all fields."""
-    if value is None or (isinstance(value, (list, dict)) and not value):
+    if value is None:
         return None
     name = to_snake_case(key)
     if name in STOP_FIELDS:
         return find_stop_marker(value, calls)
-    if isinstance(value, (list, dict)):
-        return None
     if isinstance(value, str) and name in STATUS_FIELDS:
-        return _find_status_marker(value)
+        why = {"running": "the run was not over", "failed": "the run failed"}.get(read_status(value) or "")
+        return Marker(RUN, f"{show(value, 40)}: {why}") if why is not None else None
     if value is False:
         return Marker(RUN, "the run was not over") if _WHOLE.match(name) else None
-    number = _read_count(value)
-    if number:
+    if number := _read_count(value):
         return _find_count_marker(name, number, calls)
     if isinstance(value, str) and _NAMING.match(name) and value.strip().lower() not in _NOTHING:
         known = {name for call in calls for name in (call.name, *call.aliases)}
@@ -107,17 +100,9 @@ def find_marker(key: str, value: Json, calls: Sequence[ToolCall]) -> Marker | No
 def check_markers(entry: Mapping[str, Json], keys: Iterable[str], calls: Sequence[ToolCall] | None, at: str, unknowns: Unknowns) -> None:
     """Mark the parts that fields of an object report as missing; calls that are not recorded are unknown anyway."""
     for key in keys:
-        marker = find_marker(key, entry[key], calls or ())
-        for part in marker.parts if marker is not None else ():
-            if marker is not None and (calls is not None or part not in CALL_PARTS):
-                unknowns.mark(part, f"{show(shorten(key, 60))} at {at}: {marker.why}")
-
-
-def _find_status_marker(value: str) -> Marker | None:
-    status = read_status(value)
-    if status == "running":
-        return Marker(RUN, f"{show(value, 40)}: the run was not over")
-    return Marker(RUN, f"{show(value, 40)}: the run failed") if status == "failed" else None
+        if (marker := find_marker(key, entry[key], calls or ())) is not None:
+            parts: list[Part] = [part for part in marker.parts if calls is not None or part not in CALL_PARTS]
+            unknowns.mark_parts(parts, f"{show(shorten(key, 60))} at {at}: {marker.why}")
 
 
 def _find_count_marker(name: str, number: int, calls: Sequence[ToolCall]) -> Marker | None:

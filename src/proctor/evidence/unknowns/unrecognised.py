@@ -1,12 +1,7 @@
 """Rules a and b of evidence coverage: which unrecognised kinds and fields make a part unknown.
 
-    an unrecognised kind of item      it may act: a name with arguments, or a kind named after tools, functions, calls, actions,
-    (block, part, role, event, span)  commands, computers or code. Then the calls are unknown. It contains text: then the answer is.
-    an unrecognised field             its value has the shape of calls, or its key is a near miss of a field that carries calls or
-                                      the answer. Then that part is unknown.
-
-Every other unrecognised field is ignored and listed in the account: numbers, flags, strings, null, lists of strings, and objects without
-the shape of a call never make anything unknown. When a provider adds a field, no verdict changes.
+A kind makes the calls unknown if it may act, and the answer if it contains text. A field makes a part unknown if its value has the shape of
+calls, or its key is a near miss of a field that carries calls or the answer. Every other one is ignored and listed in the account.
 """
 
 from __future__ import annotations
@@ -39,10 +34,8 @@ _NOT_NEAR = frozenset(("context", "contents", "messages", "outputs", "results", 
 """Words of their own that are one letter away from a field of the answer."""
 _ACTING = re.compile(r"tool|function|call|action|command|computer|code", re.IGNORECASE)
 _TEXT_FIELDS = ("text", "content", "output_text", "value", "message", "transcript", "markdown")
-_DEPTH = 3
-"""Levels inside an unrecognised field that are searched for calls."""
-_MAX_SEARCHED = 1_000
-"""Values inside an unrecognised field that are searched for calls."""
+_DEPTH, _MAX_SEARCHED = 3, 1_000
+"""Levels and values inside an unrecognised field that are searched for calls."""
 
 # Identity, time, labels and settings. What a data set expects of a run (`expected_tool_calls`, `ground_truth`) does not report what it did.
 HARMLESS = split_words(
@@ -120,30 +113,28 @@ def name_call(call: Mapping[str, Any]) -> str | None:
 def find_near_miss(key: str) -> Part | None:
     """Return the part that a key nearly names: `tool_callz` the calls, `anwser` the answer."""
     plain = key.lower().replace("-", "_")
-    if key in CALL_FIELDS or is_misspelt(key, CALL_FIELDS) or plain in CALL_FIELDS or is_misspelt(plain, CALL_FIELDS):
+    if any(name in CALL_FIELDS or is_misspelt(name, CALL_FIELDS) for name in (key, plain)):
         return "tool_calls"
     if plain in _NOT_NEAR or key in ANSWER_FIELDS:
         return None
     return "answer" if is_misspelt(plain, ANSWER_FIELDS) or plain in ANSWER_FIELDS else None
 
 
+def _place(key: str, at: str) -> str:
+    return f"{show(shorten(key, 60))} at {at}"
+
+
 def check_field(key: str, value: Json, at: str, unknowns: Unknowns, *, listed: Collection[str] = (), has_answer: bool = False) -> None:
     """Apply rule b to one unrecognised field; `listed` are the tools of calls that the record lists elsewhere."""
-    if isinstance(value, (dict, list, str)) and value:
-        near = find_near_miss(key)
-        calls = list_calls(value)
-        if calls and not all(name_call(call) in listed for call in calls):
-            unknowns.mark_unrecognised(
-                CALL_PARTS, f"{show(shorten(key, 60))} at {at} looks like tool calls; map it, or move it to metadata"
-            )
-            return
-        if near == "tool_calls" and not listed and not isinstance(value, str):
-            unknowns.mark_unrecognised(CALL_PARTS, f"{show(shorten(key, 60))} at {at} is not read; did you mean tool_calls?")
-            return
-        if near == "answer" and isinstance(value, str) and not has_answer:
-            unknowns.mark_unrecognised(("answer",), f"{show(shorten(key, 60))} at {at} is not read; is it the answer? Map it")
-            return
-    unknowns.ignore(key)
+    near = find_near_miss(key) if isinstance(value, (dict, list, str)) and value else None
+    if any(name_call(call) not in listed for call in list_calls(value)):
+        unknowns.mark_unrecognised(CALL_PARTS, f"{_place(key, at)} looks like tool calls; map it, or move it to metadata")
+    elif near == "tool_calls" and not listed and not isinstance(value, str):
+        unknowns.mark_unrecognised(CALL_PARTS, f"{_place(key, at)} is not read; did you mean tool_calls?")
+    elif near == "answer" and isinstance(value, str) and not has_answer:
+        unknowns.mark_unrecognised(("answer",), f"{_place(key, at)} is not read; is it the answer? Map it")
+    else:
+        unknowns.ignore(key)
 
 
 def check_fields(
@@ -162,16 +153,14 @@ def check_fields(
         check_field(key, entry[key], at, unknowns, listed=listed, has_answer=has_answer)
 
 
+FieldTable = Mapping[str, Part | tuple[Part, ...] | None]
+"""The recognised fields of an object, each with the parts that a near miss of its name leaves unknown."""
+
+
 def check_object(
-    entry: Mapping[str, Json],
-    fields: Mapping[str, Part | tuple[Part, ...] | None],
-    at: str,
-    unknowns: Unknowns,
-    *,
-    listed: Collection[str] = (),
-    has_answer: bool = False,
+    entry: Mapping[str, Json], fields: FieldTable, at: str, unknowns: Unknowns, *, listed: Collection[str] = (), has_answer: bool = False
 ) -> None:
-    """Apply rule b to an object; `fields` are the recognised fields, each with what a near miss of it leaves unknown."""
+    """Apply rule b to an object."""
     if fields.keys() >= entry.keys():
         return  # nearly always
     for key in list_unrecognised(entry, fields):
@@ -182,7 +171,7 @@ def check_object(
         # A text is no list of nodes or turns.
         if parts is not None and not (isinstance(parts, tuple) and isinstance(value, str) and isinstance(decode_container(value), str)):
             carried = CALL_PARTS if parts == "tool_calls" else (parts,) if isinstance(parts, str) else parts
-            unknowns.mark_unrecognised(carried, f"{show(shorten(key, 60))} at {at} is not read; did you mean {missing!r}?")
+            unknowns.mark_unrecognised(carried, f"{_place(key, at)} is not read; did you mean {missing!r}?")
         if parts is None or list_calls(value):
             check_field(key, value, at, unknowns, listed=listed, has_answer=has_answer)
 
@@ -211,11 +200,8 @@ def mark_kind(item: Json, kind: str, at: str, unknowns: Unknowns, *, speaks: Par
 
 
 def holds_text(item: Json) -> bool:
-    """Return whether an item contains text that somebody may have said."""
+    """Return whether an item contains text."""
     if isinstance(item, str):
         return bool(item.strip())
-    if isinstance(item, list):
-        return any(holds_text(part) for part in item[:100])
-    if not isinstance(item, dict):
-        return False
-    return any(holds_text(item[key]) for key in _TEXT_FIELDS if key in item)
+    inner = [item[key] for key in _TEXT_FIELDS if key in item] if isinstance(item, dict) else list_of(item)[:100]
+    return any(map(holds_text, inner))

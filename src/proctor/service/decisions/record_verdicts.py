@@ -20,7 +20,7 @@ import msgspec
 from proctor.decide.prepare import PreparedCase, PreparedSuite
 from proctor.errors import EvidenceError, InputError, StoreError
 from proctor.evidence.reading import read_sent
-from proctor.evidence.unknowns.complete import declare_complete
+from proctor.evidence.unknowns.account import declare_complete
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Question
 from proctor.model.mapping import DeclaredEvidence

@@ -18,7 +18,7 @@ from proctor.evidence.otlp.merging import merge_spans
 from proctor.evidence.otlp.spans import Span, SpanGroup
 from proctor.evidence.reading import read_document
 from proctor.evidence.traces.build import build_evidence
-from proctor.evidence.unknowns.complete import declare_complete
+from proctor.evidence.unknowns.account import declare_complete
 from proctor.evidence.values.json_bytes import exceeds_depth, too_deep_error
 from proctor.evidence.values.text import as_text
 from proctor.formats.declared_evidence import build_declared
