@@ -14,97 +14,86 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages import (
-    agent_framework,
-    agno,
-    ai_sdk_steps,
-    assistants,
-    autogen,
-    claude,
-    frameworks,
-    gemini,
-    langchain,
-    providers,
-    pydantic_ai,
-    responses,
-    smolagents,
-)
+from proctor.evidence.messages import ai_sdk, anthropic, frameworks, gemini, langchain, microsoft, openai, providers
 from proctor.evidence.messages.envelope import Entries, Opened, Reader, list_with_paths, read_all, without
 from proctor.evidence.messages.markers import check_markers
 from proctor.evidence.plain.record import KEYS, read_plain
 from proctor.evidence.platforms import mcplab
-from proctor.evidence.shared.conversation import build_evidence
-from proctor.evidence.shared.truncated_conversations import mark_beginning
+from proctor.evidence.shared.blocks import IN_BLOCKS, OMITS_ARGUMENTS, PLAIN, Dialect
+from proctor.evidence.shared.conversation import NO_BEGINNING, build_evidence
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
 from proctor.evidence.unknowns.unrecognised import check_field, check_fields
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 
 
 class MessageFormat(msgspec.Struct, frozen=True):
-    """One format in which messages are written down."""
+    """One format of messages."""
 
     name: str
     """What `--evidence-format` takes."""
     summary: str
     marks: Callable[[dict[str, Any]], bool]
     """Whether a message can only be of this format."""
-    read: Reader = read_all
-    open: Callable[[Json], Opened | None] | None = None
-    """Finds the messages in an envelope of this format; None where the document is no such envelope."""
+    read: Reader | None = None
+    """Reads the messages; None if the common reader is enough."""
+    open: Callable[[Any], Opened | None] | None = None
+    """Finds the messages in an envelope of this format, or returns None if the document is no such envelope."""
     keys: tuple[str, ...] = ("messages",)
     extends: tuple[str, ...] = ()
-    """Formats whose marks this one's messages bear too."""
+    """Formats whose marks are on the messages of this one, too."""
+    dialect: Dialect = PLAIN
+    opens_lists: bool = False
+    """Whether an envelope may be a list."""
+
+    def open_envelope(self, document: Json) -> Opened | None:
+        """Return the messages of an envelope of this format, or None."""
+        is_possible = isinstance(document, dict) or (self.opens_lists and isinstance(document, list))
+        return self.open(document) if self.open is not None and is_possible else None
 
 
-def _within(open: Callable[[dict[str, Any]], Opened | None]) -> Callable[[Json], Opened | None]:
-    return lambda document: open(document) if isinstance(document, dict) else None
-
-
-_OPENAI, _BEDROCK = ("openai",), ("bedrock",)
-_MESSAGES = ("messages",)
 # fmt: off
 _ALL = (
-    MessageFormat("openai", "OpenAI chat messages or a chat completion", providers.is_openai_message,
-                  read_all, _within(providers.open_completion), ("messages", "choices")),
-    MessageFormat("responses", "items or an answer of OpenAI's Responses API", responses.is_item,
-                  responses.read, _within(responses.open_response), ("output",)),
-    MessageFormat("assistants", "thread messages and run steps of OpenAI's Assistants API", assistants.is_own_message,
-                  assistants.read, _within(assistants.open_lists), ("run_steps",)),
-    MessageFormat("anthropic", "Anthropic messages or an answer", providers.is_anthropic_message,
-                  providers.read_anthropic, _within(providers.open_anthropic), ("messages", "content")),
-    MessageFormat("claude", "the stream of a run of the Claude Agent SDK or of Claude Code, as a list", claude.is_own_message,
-                  claude.read, claude.open_stream),
-    MessageFormat("gemini", "Gemini contents or an answer", gemini.is_gemini_message,
-                  gemini.read_gemini, _within(gemini.open_contents), ("contents", "candidates")),
-    MessageFormat("langchain", "LangChain messages", langchain.is_own_message, langchain.read),
-    MessageFormat("ai-sdk", "AI SDK messages, or the steps of a result", frameworks.is_ai_sdk_message,
-                  frameworks.read_ai_sdk, ai_sdk_steps.open_result, ("steps",)),
-    MessageFormat("pydantic-ai", "Pydantic AI messages", pydantic_ai.is_own_message,
-                  pydantic_ai.read, _within(pydantic_ai.open_result), ("all_messages",)),
-    MessageFormat("bedrock", "messages of Bedrock's Converse and of Strands", providers.is_bedrock_message,
-                  providers.read_bedrock, _within(providers.open_bedrock)),
+    MessageFormat("openai", "OpenAI chat messages or a chat completion", openai.is_chat_message, None, openai.open_completion,
+                  ("messages", "choices")),
+    MessageFormat("responses", "items or an answer of OpenAI's Responses API", openai.is_item, openai.read_items, openai.open_response,
+                  ("output",)),
+    MessageFormat("assistants", "thread messages and run steps of OpenAI's Assistants API", openai.is_thread_entry, openai.read_threads,
+                  openai.open_threads, ("run_steps",)),
+    MessageFormat("anthropic", "Anthropic messages or an answer", anthropic.is_anthropic_message, anthropic.read_anthropic,
+                  anthropic.open_anthropic, ("messages", "content")),
+    MessageFormat("claude", "the stream of a run of the Claude Agent SDK or of Claude Code, as a list", anthropic.is_stream_entry,
+                  anthropic.read_stream, anthropic.open_stream, opens_lists=True),
+    MessageFormat("gemini", "Gemini contents or an answer", gemini.is_gemini_message, gemini.read_gemini, gemini.open_contents,
+                  ("contents", "candidates")),
+    MessageFormat("langchain", "LangChain messages", langchain.is_langchain_message, langchain.read_langchain),
+    MessageFormat("ai-sdk", "AI SDK messages, or the steps of a result", ai_sdk.is_ai_sdk_message, ai_sdk.read_ai_sdk, ai_sdk.open_result,
+                  ("steps",), opens_lists=True),
+    MessageFormat("pydantic-ai", "Pydantic AI messages", frameworks.is_pydantic_message, frameworks.read_pydantic, frameworks.open_result,
+                  ("all_messages",)),
+    MessageFormat("bedrock", "messages of Bedrock's Converse and of Strands", providers.is_bedrock_message, providers.read_bedrock,
+                  providers.open_bedrock),
     MessageFormat("haystack", "Haystack messages", frameworks.is_haystack_message, frameworks.read_haystack),
-    MessageFormat("agent-framework", "messages or a session of Microsoft Agent Framework", agent_framework.is_own_message,
-                  agent_framework.read, _within(agent_framework.open_session)),
-    MessageFormat("semantic-kernel", "a Semantic Kernel chat history", frameworks.is_kernel_message, frameworks.read_kernel),
-    MessageFormat("autogen", "AutoGen messages, a task result or an agent's state", autogen.is_own_message,
-                  autogen.read, autogen.open_state, ("llm_context",)),
-    MessageFormat("ag2", "the history of a chat of AG2", frameworks.is_ag2_message, frameworks.read_ag2, None, _MESSAGES, _OPENAI),
-    MessageFormat("llama-index", "LlamaIndex messages or a chat store", frameworks.is_llama_message,
-                  read_all, _within(frameworks.open_store), ("chat_store",)),
-    MessageFormat("adk", "a session of Google ADK, or its events", gemini.is_adk_event,
-                  gemini.read_adk, _within(gemini.open_session), ("events",)),
-    MessageFormat("cohere", "Cohere messages or an answer", providers.is_cohere_message,
-                  read_all, _within(providers.open_cohere), _MESSAGES, _OPENAI),
-    MessageFormat("mistral", "Mistral messages", providers.is_mistral_message, providers.read_mistral, None, _MESSAGES, _OPENAI),
-    MessageFormat("agno", "Agno messages or runs", agno.is_own_message, agno.read, agno.open_runs, _MESSAGES, _OPENAI),
-    MessageFormat("smolagents", "steps of smolagents' memory", smolagents.is_own_message, smolagents.read),
+    MessageFormat("agent-framework", "messages or a session of Microsoft Agent Framework", microsoft.is_agent_framework_message,
+                  microsoft.read_agent_framework, microsoft.open_session),
+    MessageFormat("semantic-kernel", "a Semantic Kernel chat history", microsoft.is_kernel_message, dialect=IN_BLOCKS),
+    MessageFormat("autogen", "AutoGen messages, a task result or an agent's state", microsoft.is_autogen_message, microsoft.read_autogen,
+                  microsoft.open_state, ("llm_context",), opens_lists=True),
+    MessageFormat("ag2", "the history of a chat of AG2", microsoft.is_ag2_message, microsoft.read_ag2, extends=("openai",)),
+    MessageFormat("llama-index", "LlamaIndex messages or a chat store", frameworks.is_llama_message, None, frameworks.open_store,
+                  ("chat_store",)),
+    MessageFormat("adk", "a session of Google ADK, or its events", gemini.is_adk_event, gemini.read_adk, gemini.open_session, ("events",)),
+    MessageFormat("cohere", "Cohere messages or an answer", providers.is_cohere_message, None, providers.open_cohere, extends=("openai",)),
+    MessageFormat("mistral", "Mistral messages", providers.is_mistral_message, providers.read_mistral, extends=("openai",)),
+    MessageFormat("agno", "Agno messages or runs", frameworks.is_agno_message, frameworks.read_agno, frameworks.open_runs,
+                  extends=("openai",), opens_lists=True),
+    MessageFormat("smolagents", "steps of smolagents' memory", frameworks.is_smolagents_step, frameworks.read_smolagents),
     MessageFormat("beeai", "BeeAI messages", frameworks.is_beeai_message, frameworks.read_beeai),
-    MessageFormat("genkit", "Genkit messages", providers.is_genkit_message, providers.read_genkit, None, _MESSAGES, _BEDROCK),
+    MessageFormat("genkit", "Genkit messages", providers.is_genkit_message, extends=("bedrock",), dialect=OMITS_ARGUMENTS),
 )
 # fmt: on
 
@@ -127,7 +116,7 @@ def recognise_formats(document: Json) -> list[str]:
         # Its lines hold messages too, but say themselves what they are.
         return []
     # An envelope decides before the messages in it, which may look like another format's: several frameworks store OpenAI's form.
-    opening = [family.name for family in _ALL if family.open is not None and family.open(document) is not None]
+    opening = [family.name for family in _ALL if family.open_envelope(document) is not None]
     if opening:
         return _drop_wider_formats(opening)
     found = _find_entries(document)
@@ -138,7 +127,7 @@ def recognise_formats(document: Json) -> list[str]:
         return marked
     if not all(_is_common(entry) for entry in found):
         return []
-    return ["ag2"] if frameworks.is_ag2_history(found) else ["openai"]
+    return ["ag2"] if microsoft.is_ag2_history(found) else ["openai"]
 
 
 def make_reader(name: str) -> Callable[[Json], list[Evidence]]:
@@ -174,17 +163,17 @@ def _is_common(entry: dict[str, Any]) -> bool:
 
 
 def _read(document: Json, family: MessageFormat) -> Evidence:
-    opened = (family.open(document) if family.open is not None else None) or _open_plainly(document)
+    opened = family.open_envelope(document) or _open_plainly(document)
     unknowns = opened.unknowns
     entries: Entries = []
     for at, entry in opened.entries:
         if not isinstance(entry, dict):
             raise EvidenceError(f"{at}: expected a message, found {show(entry, 40)}")
-        if family.name != "assistants" and assistants.is_own_message(entry):
+        if family.name != "assistants" and openai.is_thread_entry(entry):
             # They do not record tools, so that read as another format they would show that none was called.
             raise EvidenceError(f"{at}: a message of OpenAI's Assistants API; name the format assistants with --evidence-format")
         entries.append((at, entry))
-    messages = family.read(entries, unknowns)
+    messages = read_all(entries, unknowns, family.dialect) if family.read is None else family.read(entries, unknowns)
     if family.name == "langchain":
         messages = langchain.finish(messages, opened.rest, unknowns)
     # MCPJam judges calls by its spans; results may be left out.
@@ -194,14 +183,14 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
         unknowns.mark("usage", "$.usage: tokens of one kind are not reported")
     evidence = build_evidence(messages, unknowns, usage=usage, results_promised=promised)
     if family.name == "ai-sdk":
-        calls = frameworks.mark_failed_calls(evidence.tool_calls or (), opened.rest.get("spans"))
+        calls = ai_sdk.mark_failed_calls(evidence.tool_calls or (), opened.rest.get("spans"))
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
     rest = without(opened.rest, *langchain.FINISHED) if family.name == "langchain" else opened.rest
     error = check_markers(document, entries, evidence.tool_calls or (), unknowns)
     evidence = _with_envelope(evidence, opened, rest, opened.error or find_failure(rest) or error, unknowns)
     # A response to a request that offered no tools cannot follow calls.
     if evidence.input is None and not opened.is_whole and not ("tools" in opened.rest and not opened.rest["tools"]):
-        mark_beginning(unknowns)
+        unknowns.mark_unrecognised(CALL_PARTS, NO_BEGINNING)
     return msgspec.structs.replace(evidence, account=unknowns.close_account(f"{family.name} messages"))
 
 

@@ -1,31 +1,31 @@
-"""Haystack, Semantic Kernel, LlamaIndex, AG2, BeeAI and the AI SDK: how their messages are recognised, and what only they write.
+"""Haystack, LlamaIndex, BeeAI, Agno, smolagents and Pydantic AI: how their messages are recognised, and what only they write.
 
-Haystack's `error: true` means that the tool raised. Semantic Kernel's functions belong to plugins: `Shop-refund`. LlamaIndex keeps the
-provider's calls in `additional_kwargs` as well. AG2 keeps the history of a chat from one side, so `assistant` may be the customer: who
-begins the chat asks. BeeAI answers through the tool `final_answer`. The AI SDK has model messages (`tool-call`, `tool-result`), UI messages
-(parts with call and result together), and Mastra's stored ones; its text that is only white space counts as none.
-
-Tried with haystack-ai 2, semantic-kernel 1, llama-index-core 0.14, ag2 0.9, beeai-framework 0.1, ai 4 to 7, @mastra/core 1.
+Tried with haystack-ai 2, llama-index-core 0.14, beeai-framework 0.1, agno 2 (`message.to_dict()`, `run.to_dict()`), smolagents 1.2x
+(`memory.get_full_steps()`), pydantic-ai 1 and 2 (`all_messages_json()`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.envelope import Entries, Opened, list_parts, list_with_paths, read_all, without
-from proctor.evidence.shared.blocks import RAISES_IN_BLOCKS, Dialect, Draft
-from proctor.evidence.shared.calls import PROTOCOL_ERROR
-from proctor.evidence.shared.conversation import Message, Role
-from proctor.evidence.shared.message_reader import fill, find_role, mark_role, read_message
+from proctor.evidence.messages.envelope import Entries, Opened, fold_outputs, list_parts, list_with_paths, open_list, read_all, without
+from proctor.evidence.shared.blocks import IN_BLOCKS, RAISES, RAISES_IN_BLOCKS, Draft, read_counts
+from proctor.evidence.shared.calls import PROTOCOL_ERROR, says_error
+from proctor.evidence.shared.conversation import Message, mark_end, mark_later
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.unknowns.unrecognised import list_calls
-from proctor.evidence.values.access import dict_or_empty, list_of
+from proctor.evidence.unknowns.endings import read_status
+from proctor.evidence.unknowns.fields import CONTENT_PARTS
+from proctor.evidence.unknowns.unrecognised import check_fields, list_calls, mark_kind
+from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
+from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Json, ToolCall
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, shorten, show
 
 # Haystack
 
@@ -47,21 +47,6 @@ def read_haystack(entries: Entries, unknowns: Unknowns) -> list[Message]:
         if list_calls(entry.get("meta") or entry.get("_meta")):
             unknowns.mark_unrecognised(CALL_PARTS, f"{at}.meta: calls in metadata are not read")
     return read_all(entries, unknowns, RAISES_IN_BLOCKS)
-
-
-# Semantic Kernel
-
-
-def is_kernel_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Semantic Kernel's."""
-    return (message.get("content_type") == "message" and "items" in message) or (
-        isinstance(message.get("Items"), list) and "Role" in message
-    )
-
-
-def read_kernel(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read messages of a chat history."""
-    return read_all(entries, unknowns, _IN_BLOCKS)
 
 
 # LlamaIndex
@@ -86,54 +71,9 @@ def open_store(document: dict[str, Any]) -> Opened | None:
     return Opened(entries=list_with_paths(listed, f"$.store.{key}"), rest=without(document, "store", "chat_store"))
 
 
-# AG2
-
-
-def is_ag2_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be AG2's."""
-    return isinstance(message.get("role"), str) and isinstance(message.get("tool_responses"), list)
-
-
-def is_ag2_history(entries: list[dict[str, Any]]) -> bool:
-    """Return whether a chat of two is kept by one of them, so that `assistant` may be the one who asks."""
-    named = [entry for entry in entries if isinstance(entry.get("name"), str)]
-    return (
-        len(named) == len(entries) > 1
-        and entries[0].get("role") == "assistant"
-        and entries[-1].get("role") == "user"
-        and entries[0]["name"] != entries[-1]["name"]
-    )
-
-
-def read_ag2(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read a history of two."""
-    named = [entry["name"] for _, entry in entries if entry.get("role") != "system" and entry.get("name") is not None]
-    names = list(dict.fromkeys(name for name in named if isinstance(name, str)))
-    if len(names) != 2 or not all(isinstance(name, str) for name in named):
-        raise EvidenceError(f"$: expected a chat of two, each named in their messages; found {len(names)}")
-    found: list[Message] = []
-    for at, entry in entries:
-        role = find_role(str(entry.get("role")))
-        if role is None:
-            mark_role(entry, entry.get("role"), at, unknowns)
-            continue
-        spoken: Role = (
-            role if role == "system" else "user" if entry.get("name") == names[0] and not entry.get("tool_calls") else "assistant"
-        )
-        answers = entry.get("tool_responses") or role == "tool"
-        draft = Draft("tool" if answers else spoken, at, unknowns)
-        # The content of a message with responses repeats them.
-        fill(draft, without(entry, "content") if entry.get("tool_responses") else entry)
-        if answers and not entry.get("tool_responses"):
-            draft.mark(at, "a message of a tool without its responses")
-        found.append(draft.build())
-    return found
-
-
 # BeeAI
 
 _ANSWER = "final_answer"
-_IN_BLOCKS = Dialect(results_in_blocks=True)
 
 
 def is_beeai_message(message: dict[str, Any]) -> bool:
@@ -145,7 +85,7 @@ def is_beeai_message(message: dict[str, Any]) -> bool:
 def read_beeai(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages of BeeAI: what `final_answer` is given is the answer, and no tool was called."""
     found: list[Message] = []
-    for message in read_all(entries, unknowns, _IN_BLOCKS):
+    for message in read_all(entries, unknowns, IN_BLOCKS):
         results = tuple(result for result in message.results if result.name != _ANSWER)
         if message.role == "tool" and not results:
             continue
@@ -160,61 +100,239 @@ def read_beeai(entries: Entries, unknowns: Unknowns) -> list[Message]:
     return found
 
 
-# AI SDK
+# Agno: OpenAI's chat with fields of its own. A run also has the messages of its history (`from_history`).
 
-# JavaScript leaves out what is undefined.
-_AI_SDK = Dialect(omits_arguments=True, results_in_blocks=True)
-_CALLING = ("tool-call", "tool-result", "tool-error", "tool-approval-request", "tool-approval-response")
+_RUN_KNOWN = frozenset(("messages", "tools", "status", "content", "input", "events", "metrics", "session_state", "requirements", "model"))
 
 
-def is_ai_sdk_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be the AI SDK's or Mastra's."""
-    if not isinstance(message.get("role"), str):
-        return False
-    content, parts = message.get("content"), message.get("parts")
-    if isinstance(content, dict) and isinstance(content.get("parts"), list) and "format" in content:
-        return True
-    if isinstance(parts, list) and parts and all(isinstance(dict_or_empty(part).get("type"), str) for part in parts):
-        return True
-    if isinstance(message.get("toolInvocations"), list) or "providerOptions" in message:
-        return True
-    # BeeAI's blocks have the same types, with names in snake case.
-    return any(
-        (part.get("type") in _CALLING and "tool_name" not in part) or ("providerOptions" in part and "type" in part) or _is_tool(part)
-        for part in list_parts(message, "content")
+def is_agno_message(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be Agno's."""
+    return "role" in message and ("from_history" in message or "stop_after_tool_call" in message or "tool_call_error" in message)
+
+
+def open_runs(document: Json) -> Opened | None:
+    """Find the messages of one run, or of the runs of one session in order."""
+    runs = document if isinstance(document, list) else [document]
+    if not runs or not all(_is_run(run) for run in runs):
+        return None
+    if any(run["session_id"] != runs[0]["session_id"] for run in runs):
+        raise EvidenceError("$: runs of several sessions in one list; give one session at a time")
+    unknowns = Unknowns()
+    entries: list[tuple[str, Json]] = []
+    waiting = {call_id for run in runs for call_id in find_waiting(run)}
+    for index, run in enumerate(runs):
+        at = f"$[{index}]" if isinstance(document, list) else "$"
+        check_fields(run, _RUN_KNOWN, at, unknowns)
+        for place, entry in list_with_paths(run["messages"], f"{at}.messages"):
+            # The first run keeps what it was given as history: no other run records it.
+            if index == 0 or dict_or_empty(entry).get("from_history") is not True:
+                entries.append((place, _without_calls(entry, waiting)))
+    error = _check_status(runs[-1], f"$[{len(runs) - 1}]" if isinstance(document, list) else "$", unknowns)
+    made = {text_or_none(dict_or_empty(call).get("id")) for _, entry in entries for call in list_of(dict_or_empty(entry).get("tool_calls"))}
+    listed = {text_or_none(dict_or_empty(call).get("tool_call_id")) for run in runs for call in list_of(run.get("tools"))}
+    if listed - made - waiting:
+        unknowns.mark("tool_calls", "$.tools: a call is listed here that no message makes")
+    return Opened(entries=entries, model=text_or_none(runs[-1].get("model")), unknowns=unknowns, error=error)
+
+
+def _is_run(document: Json) -> bool:
+    return isinstance(document, dict) and "run_id" in document and "session_id" in document and isinstance(document.get("messages"), list)
+
+
+def _check_status(run: dict[str, Any], at: str, unknowns: Unknowns) -> str | None:
+    """Mark what a run leaves open that waits or goes on, and return why it failed."""
+    status, content, waiting = run.get("status"), run.get("content"), find_waiting(run)
+    ended = read_status(status)
+    if waiting:
+        names = ", ".join(dict.fromkeys(waiting.values()))
+        mark_later(unknowns, f"{at}.status: {show(status, 40)}: the run waits before it calls {names}")
+    elif ended == "failed":
+        return shorten(content, 200) if isinstance(content, str) and content else f"status: {show(status, 40)}"
+    elif status is not None and ended != "ok":
+        mark_end(unknowns, f"{at}.status", status)
+    return None
+
+
+def find_waiting(run: dict[str, Any]) -> dict[str | None, str]:
+    """Return the calls that were asked for and wait for somebody, by their ids: none of them was made."""
+    tools = [dict_or_empty(call) for call in list_of(run.get("tools"))]
+    return {text_or_none(tool.get("tool_call_id")): str(tool.get("tool_name")) for tool in tools if is_waiting(tool.get)}
+
+
+def is_waiting(look: Callable[[str], Any]) -> bool:
+    """Return whether a call waits for a confirmation, for input or for somebody else who makes it; `look` gives its fields."""
+    asks = (look("requires_confirmation") and look("confirmed") is None) or (look("requires_user_input") and not look("answered"))
+    return bool(asks or look("external_execution_required")) and look("result") is None
+
+
+def _without_calls(entry: Json, ids: Container[str | None]) -> Json:
+    calls = list_of(dict_or_empty(entry).get("tool_calls"))
+    kept = [call for call in calls if text_or_none(dict_or_empty(call).get("id")) not in ids]
+    return entry if len(kept) == len(calls) else {**dict_or_empty(entry), "tool_calls": kept}
+
+
+def read_agno(entries: Entries, unknowns: Unknowns) -> list[Message]:
+    """Read messages of Agno, whose `metrics` hold the tokens; `tool_args` and `tool_name` of a result repeat the call."""
+    plain = [(at, {**without(entry, "metrics", "tool_args"), "usage": entry.get("metrics")}) for at, entry in entries]
+    return read_all(plain, unknowns)
+
+
+# smolagents: steps with calls and one text of what was observed. `final_answer` is the answer, and no call.
+
+_STEP_KNOWN = frozenset(
+    (
+        *("step_number", "timing", "model_input_messages", "model_output", "model_output_message", "tool_calls", "observations", "error"),
+        *("action_output", "code_action", "token_usage", "task", "is_final_answer", "observations_images", "task_images"),
     )
+)
 
 
-def _is_tool(part: dict[str, Any]) -> bool:
-    kind = part.get("type")
-    return isinstance(kind, str) and "toolCallId" in part and (kind.startswith("tool-") or kind == "dynamic-tool")
+def is_smolagents_step(step: dict[str, Any]) -> bool:
+    """Return whether an entry can only be a step of smolagents."""
+    if "role" in step or "type" in step:
+        return False
+    return ("step_number" in step and "timing" in step) or ("task" in step and "task_images" in step) or set(step) == {"system_prompt"}
 
 
-def read_ai_sdk(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read model messages or UI messages."""
+def read_smolagents(entries: Entries, unknowns: Unknowns) -> list[Message]:
+    """Read the steps of a memory."""
     found: list[Message] = []
     for at, entry in entries:
-        message = read_message(entry, at, unknowns, _AI_SDK)
-        if message is not None:
-            blank = message.role != "user" and message.text is not None and not message.text.strip()
-            found.append(msgspec.structs.replace(message, text=None) if blank else message)
+        if "task" in entry:
+            draft = Draft("user", at, unknowns)
+            draft.add_text(entry["task"], f"{at}.task")
+            check_fields(entry, _STEP_KNOWN, at, unknowns)
+            found.append(draft.build())
+        elif "step_number" in entry:
+            found.append(_read_step(entry, at, unknowns))
+        elif set(entry) <= {"output", "final_answer"}:
+            draft = Draft("assistant", at, unknowns)
+            draft.add_text(as_text(entry.get("output", entry.get("final_answer"))), at)
+            found.append(draft.build())
+        elif "system_prompt" not in entry and "plan" not in entry:
+            draft = Draft("assistant", at, unknowns)
+            draft.mark(at, "neither a task nor a step")
+            mark_kind(entry, next(iter(entry), "entry"), at, unknowns)
     return found
 
 
-def mark_failed_calls(calls: tuple[ToolCall, ...], spans: Json) -> tuple[ToolCall, ...]:
-    """Mark calls that MCPJam's spans of category `tool` report as failed, where the messages do not."""
-    marked = list(calls)
-    for span in map(dict_or_empty, list_of(spans)):
-        if span.get("category") == "tool" and span.get("status") == "error":
-            index = _find_call_of_span(marked, span)
-            if index is not None and not marked[index].failed():
-                marked[index] = msgspec.structs.replace(marked[index], error="the call failed", error_kind=PROTOCOL_ERROR)
-    return tuple(marked)
+def _read_step(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message:
+    draft, asked = Draft("assistant", at, unknowns), Draft("assistant", at, unknowns)
+    # A call that failed is only in what the model wrote.
+    wrote = entry.get("model_output_message")
+    if wrote is not None and not isinstance(wrote, dict):
+        draft.mark(f"{at}.model_output_message", "expected an object", CALL_PARTS)
+    asked.add_calls(dict_or_empty(wrote).get("tool_calls"), f"{at}.model_output_message.tool_calls")
+    check_fields(dict_or_empty(wrote), ("role", "content", "tool_calls", "raw", "token_usage"), f"{at}.model_output_message", unknowns)
+    asked.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
+    observed, output, error = entry.get("observations"), entry.get("action_output"), entry.get("error")
+    if entry.get("code_action") is not None or any(call.name == "python_interpreter" for call in asked.calls):
+        unknowns.mark_parts(CALL_PARTS, f"{at}.code_action: this agent calls its tools inside of code, which is not read")
+    tools = [call for call in asked.calls if call.name != "final_answer"]
+    draft.calls.extend(tools)
+    if dict_or_empty(error).get("type") == "AgentMaxStepsError":
+        mark_later(unknowns, f"{at}.error: the run was stopped at max_steps (max_steps_error), so it was not over")
+    told = (dict_or_empty(error).get("message") or as_text(error)) if says_error(error) else None
+    if tools and observed is None and told is None:
+        draft.mark(at, "what these calls returned is not recorded", ("tool_results",))
+    for call in tools:
+        draft.append_result(decode_container(observed), at, id=call.id, name=call.name, error=told, kind=PROTOCOL_ERROR)
+    if len(tools) > 1:
+        unknowns.note(f"{at}.observations: {len(tools)} calls share what was observed")
+    for call in asked.calls:
+        if call.name == "final_answer":
+            draft.add_text(as_text(dict_or_empty(call.arguments).get("answer", call.arguments)), at)
+    if not asked.calls and told is None and output is not None:
+        draft.add_text(as_text(output), at)
+    draft.usage = read_counts(entry.get("token_usage"), f"{at}.token_usage", unknowns)
+    check_fields(entry, _STEP_KNOWN, at, unknowns, has_answer=True)
+    return draft.build()
 
 
-def _find_call_of_span(calls: list[ToolCall], span: dict[str, Any]) -> int | None:
-    wanted = span.get("toolCallId")
-    if wanted is not None:
-        return next((index for index, call in enumerate(calls) if call.id == wanted), None)
-    # A call that is marked already is skipped, so that two failed spans of one tool mark two calls.
-    return next((index for index, call in enumerate(calls) if call.name == span.get("toolName") and not call.failed()), None)
+# Pydantic AI: requests and responses with parts. A call of `final_result` that was processed is the answer, and no call.
+
+_OUTPUT = "final_result"
+"""The name of an output tool; where there are several, it goes on with `_` and the name of the form."""
+_PROCESSED = "Final result processed."
+_NOT_USED = ("Output tool ", "Output not used ")
+"""What is returned for an output tool that did not end the run."""
+_MESSAGE_KNOWN = frozenset(("kind", "parts", "state", "usage", "model_name", "finish_reason", "failed_attempts", "instructions"))
+
+
+def is_pydantic_message(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be Pydantic AI's."""
+    return message.get("kind") in ("request", "response") and any("part_kind" in part for part in list_parts(message, "parts"))
+
+
+def open_result(document: dict[str, Any]) -> Opened | None:
+    """Find the messages in a dumped result of a run."""
+    paths = ("all_messages", "message_history", "messages", "_all_messages")
+    return open_list(document, is_pydantic_message, *paths, drop=("output", "new_messages"))
+
+
+def read_pydantic(entries: Entries, unknowns: Unknowns) -> list[Message]:
+    """Read requests and responses."""
+    found: list[Message] = []
+    for at, entry in entries:
+        if entry.get("kind") in ("request", "response"):
+            found.extend(_read_messages(entry, at, unknowns))
+        else:
+            unknowns.mark_unrecognised(CONTENT_PARTS, f"{at}: unrecognised kind {entry.get('kind')!r}")
+            mark_kind(entry, str(entry.get("kind")), at, unknowns)
+    return _fold_outputs(found, unknowns)
+
+
+def _fold_outputs(messages: list[Message], unknowns: Unknowns) -> list[Message]:
+    names: set[str] = set()
+    taken: set[str | None] = set()
+    for result in (result for message in messages for result in message.results if _is_output(result.name)):
+        if result.value == _PROCESSED and result.error is None:
+            taken.add(result.id)
+        # An output tool that did not end the run is no call of a tool either, and its arguments are no answer.
+        if result.value == _PROCESSED or (isinstance(result.value, str) and result.value.startswith(_NOT_USED)):
+            names.add(result.name or "")
+    for call in (call for message in messages for call in message.calls if _is_output(call.name) and call.name not in names):
+        unknowns.mark("answer", f"a call of {call.name} may be the answer, and nothing says that it was taken")
+    return fold_outputs(messages, names, taken)
+
+
+def _is_output(name: str | None) -> bool:
+    return name is not None and (name == _OUTPUT or name.startswith(f"{_OUTPUT}_"))
+
+
+def _read_messages(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[Message]:
+    is_response = entry["kind"] == "response"
+    draft = Draft("assistant" if is_response else "tool", at, unknowns, RAISES)
+    asked = Draft("user", at, unknowns, RAISES)
+    parts = entry.get("parts")
+    if not isinstance(parts, list):
+        draft.mark(f"{at}.parts", f"expected a list of parts, found {kind_of(parts)}")
+    for index, part in enumerate(parts if isinstance(parts, list) else ()):
+        _add_part(draft, asked, part, f"{at}.parts[{index}]")
+    state = entry.get("state")
+    if state == "interrupted":
+        unknowns.mark("answer", f"{at}.state: the answer was cut off")
+    elif state not in (None, "complete"):
+        mark_end(unknowns, f"{at}.state", state)
+    if entry.get("failed_attempts"):
+        unknowns.mark("usage", f"{at}.failed_attempts: attempts at other models spent tokens of their own")
+    if is_response:
+        draft.usage = read_counts(entry.get("usage"), f"{at}.usage", unknowns)
+        draft.model = text_or_none(entry.get("model_name"))
+        draft.end_with(entry.get("finish_reason"))
+    check_fields(entry, _MESSAGE_KNOWN, at, unknowns, has_answer=bool(draft.texts))
+    # Results before words: a request first answers the calls of the response before it.
+    built = [draft.build()] if is_response or draft.results else []
+    return [*built, asked.build()] if asked.texts else built
+
+
+def _add_part(draft: Draft, asked: Draft, part: Any, at: str) -> None:
+    kind = part.get("part_kind") if isinstance(part, dict) else None
+    if kind == "user-prompt":
+        # A prompt of pictures alone is a turn, too; an empty text makes it one.
+        asked.texts.append("")
+        asked.add_block({**part, "content": part.get("content")}, at)
+    elif kind == "system-prompt" or (kind == "retry-prompt" and part.get("tool_name") is None):
+        return
+    else:
+        draft.add_block(part, at)

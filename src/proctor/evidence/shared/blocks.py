@@ -21,9 +21,8 @@ from typing import Any, Literal
 import msgspec
 
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments, says_error
-from proctor.evidence.shared.conversation import Message, Role, ToolResult
+from proctor.evidence.shared.conversation import Message, Role, ToolResult, mark_earlier, mark_end
 from proctor.evidence.shared.spoken_calls import call_in_words
-from proctor.evidence.shared.truncated_conversations import mark_earlier, mark_end
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_stop, read_status, to_snake_case
@@ -135,7 +134,8 @@ class Dialect(msgspec.Struct, frozen=True):
 PLAIN = Dialect()
 RAISES = Dialect(PROTOCOL_ERROR)
 RAISES_IN_BLOCKS = Dialect(PROTOCOL_ERROR, results_in_blocks=True)
-"""A result that reports a failure means that the tool raised an error."""
+IN_BLOCKS = Dialect(results_in_blocks=True)
+OMITS_ARGUMENTS = Dialect(omits_arguments=True, results_in_blocks=True)
 
 
 @functools.lru_cache(maxsize=4096)

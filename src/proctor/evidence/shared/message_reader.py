@@ -74,13 +74,21 @@ def find_role(word: str) -> Role | None:
 def read_role(entry: dict[str, Any]) -> Json:
     """Return the word for the role of a message; .NET and enumerations write an object."""
     word = find_first(entry, "role", "_role", "Role")
-    return find_first(word, "value", "label", "Label") if isinstance(word, dict) else word
+    return find_first(word, "value", "label", "Label") or word if isinstance(word, dict) else word
 
 
 def read_message(
     entry: dict[str, Any], at: str, unknowns: Unknowns, dialect: Dialect = PLAIN, default: Role | None = None
 ) -> Message | None:
     """Read one message, or return None and mark what it may have said if its role is not recognised."""
+    draft = draft_message(entry, at, unknowns, dialect, default)
+    return None if draft is None else draft.build()
+
+
+def draft_message(
+    entry: dict[str, Any], at: str, unknowns: Unknowns, dialect: Dialect = PLAIN, default: Role | None = None
+) -> Draft | None:
+    """Read one message as `read_message` does, without building it."""
     word = read_role(entry)
     role = find_role(word) if isinstance(word, str) else default if word is None else None
     if role is None:
@@ -88,7 +96,7 @@ def read_message(
         return None
     draft = Draft(role, at, unknowns, dialect)
     fill(draft, entry)
-    return draft.build()
+    return draft
 
 
 def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, dialect: Dialect = PLAIN) -> None:

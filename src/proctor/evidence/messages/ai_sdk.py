@@ -1,19 +1,20 @@
-"""AI SDK: the result of `generateText` as JSON writes it, and the steps in it.
+"""AI SDK and Mastra: model messages, UI messages, and the result of `generateText` with its steps.
 
-`steps` are all requests of a run, each with what the model said and called and what its tools answered (`content`; in version 4 `text`,
-`toolCalls` and `toolResults`). They show the whole run, without what was said to the agent, and so do the `responseMessages` of version 7.
-Its `response.messages` are those of the last step, while in the versions before they are all of them: alone they prove nothing. `toolCalls`
-and `toolResults` of the result itself are those of its *last* step, so what was called before is unknown where they stand alone.
-
-Tried with ai 6: `JSON.stringify(result)`, `{text, steps}`, `steps`, `{text, toolCalls, toolResults}`.
+`steps`, and `responseMessages` of version 7, show the whole run. `toolCalls` and `toolResults` of a result are those of its last step, and
+`response.messages` may be, so earlier calls are unknown without steps. Tried with ai 4 to 7, @mastra/core 1.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.messages.envelope import Opened, without
-from proctor.evidence.shared.truncated_conversations import mark_earlier
+import msgspec
+
+from proctor.evidence.messages.envelope import Entries, Opened, list_parts, without
+from proctor.evidence.shared.blocks import OMITS_ARGUMENTS
+from proctor.evidence.shared.calls import PROTOCOL_ERROR
+from proctor.evidence.shared.conversation import Message, mark_earlier
+from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
@@ -21,7 +22,7 @@ from proctor.evidence.unknowns.markers import find_stop_marker
 from proctor.evidence.unknowns.unrecognised import check_fields
 from proctor.evidence.values.access import dict_or_empty, list_of, split_words, text_or_none
 from proctor.model.account import CALL_PARTS
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
 
 LAST_STEP = "toolCalls of the AI SDK are those of its last step: print the steps too, as {text, steps}, or all messages of the run"
@@ -157,3 +158,63 @@ def _compare_texts(told: Json, message: Json, unknowns: Unknowns) -> None:
 
 def _find_model(step: dict[str, Any]) -> str | None:
     return text_or_none(dict_or_empty(step.get("response")).get("modelId")) or text_or_none(dict_or_empty(step.get("model")).get("modelId"))
+
+
+# Messages
+
+# JavaScript leaves out what is undefined.
+
+_CALLING = ("tool-call", "tool-result", "tool-error", "tool-approval-request", "tool-approval-response")
+
+
+def is_ai_sdk_message(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be the AI SDK's or Mastra's."""
+    if not isinstance(message.get("role"), str):
+        return False
+    content, parts = message.get("content"), message.get("parts")
+    if isinstance(content, dict) and isinstance(content.get("parts"), list) and "format" in content:
+        return True
+    if isinstance(parts, list) and parts and all(isinstance(dict_or_empty(part).get("type"), str) for part in parts):
+        return True
+    if isinstance(message.get("toolInvocations"), list) or "providerOptions" in message:
+        return True
+    # BeeAI's blocks have the same types, with names in snake case.
+    return any(
+        (part.get("type") in _CALLING and "tool_name" not in part) or ("providerOptions" in part and "type" in part) or _is_tool(part)
+        for part in list_parts(message)
+    )
+
+
+def _is_tool(part: dict[str, Any]) -> bool:
+    kind = part.get("type")
+    return isinstance(kind, str) and "toolCallId" in part and (kind.startswith("tool-") or kind == "dynamic-tool")
+
+
+def read_ai_sdk(entries: Entries, unknowns: Unknowns) -> list[Message]:
+    """Read model messages or UI messages."""
+    found: list[Message] = []
+    for at, entry in entries:
+        message = read_message(entry, at, unknowns, OMITS_ARGUMENTS)
+        if message is not None:
+            blank = message.role != "user" and message.text is not None and not message.text.strip()
+            found.append(msgspec.structs.replace(message, text=None) if blank else message)
+    return found
+
+
+def mark_failed_calls(calls: tuple[ToolCall, ...], spans: Json) -> tuple[ToolCall, ...]:
+    """Mark calls that MCPJam's spans of category `tool` report as failed, where the messages do not."""
+    marked = list(calls)
+    for span in map(dict_or_empty, list_of(spans)):
+        if span.get("category") == "tool" and span.get("status") == "error":
+            index = _find_call_of_span(marked, span)
+            if index is not None and not marked[index].failed():
+                marked[index] = msgspec.structs.replace(marked[index], error="the call failed", error_kind=PROTOCOL_ERROR)
+    return tuple(marked)
+
+
+def _find_call_of_span(calls: list[ToolCall], span: dict[str, Any]) -> int | None:
+    wanted = span.get("toolCallId")
+    if wanted is not None:
+        return next((index for index, call in enumerate(calls) if call.id == wanted), None)
+    # A call that is marked already is skipped, so that two failed spans of one tool mark two calls.
+    return next((index for index, call in enumerate(calls) if call.name == span.get("toolName") and not call.failed()), None)
