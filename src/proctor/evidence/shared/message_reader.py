@@ -214,7 +214,7 @@ def _add_listed_calls(draft: Draft, entry: dict[str, Any], more: dict[str, Any])
             draft.add_calls(entry[key], f"{at}.{key}")
     if more.get("tool_calls") is not None:
         # Next to LangChain's own list this is the provider's spelling of the same calls.
-        draft.add_calls(more["tool_calls"], f"{at}.additional_kwargs.tool_calls", untold=True)
+        draft.add_calls(more["tool_calls"], f"{at}.additional_kwargs.tool_calls", only_new=True)
     for index, item in enumerate(list_of(more.get("tool_outputs"))):
         draft.add_block(item, f"{at}.additional_kwargs.tool_outputs[{index}]")
     for holder, place in ((entry, at), (more, f"{at}.additional_kwargs")):
