@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.messages.envelope import Entries, Opened, check_edits, list_with_paths, open_answer, without
+from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, check_edits, list_with_paths, open_answer, without
 from proctor.evidence.shared.conversation import Message, mark_earlier, mark_end, mark_later
 from proctor.evidence.shared.message_reader import read_message
 from proctor.evidence.shared.usage import find_usage
@@ -23,7 +23,7 @@ from proctor.model.evidence import Json
 _PAUSES = ("pause_turn", "compaction")
 
 
-def is_anthropic_message(message: dict[str, Any]) -> bool:
+def _is_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Anthropic's; LangChain has such blocks too, in messages with a type instead of a role."""
     kinds = (dict_or_empty(block).get("type") for block in list_of(message.get("content")))
     return "role" in message and any(isinstance(kind, str) and _is_own_kind(kind) for kind in kinds)
@@ -33,8 +33,7 @@ def _is_own_kind(kind: str) -> bool:
     return kind in ("thinking", "redacted_thinking", "tool_use") or kind.endswith(("_tool_use", "tool_result"))
 
 
-def open_anthropic(document: dict[str, Any]) -> Opened | None:
-    """Find the message that an answer is, and what was sent, if that is in the document."""
+def _open_answer(document: dict[str, Any]) -> Opened | None:
     if document.get("type") != "message" or document.get("role") != "assistant" or "stop_reason" not in document:
         return None
     answer = without(document, "messages", "tools", "case")
@@ -42,8 +41,7 @@ def open_anthropic(document: dict[str, Any]) -> Opened | None:
     return open_answer(document, "$", answer, Unknowns(), *drop)
 
 
-def read_anthropic(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read messages with content blocks."""
+def _read_messages(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     calls = 0
     for at, entry in entries:
@@ -81,7 +79,7 @@ _NO_TURN = ("isMeta", "isSynthetic", "isCompactSummary")
 """Fields of entries whose text is no question of the user."""
 
 
-def is_stream_entry(entry: dict[str, Any]) -> bool:
+def _is_entry(entry: dict[str, Any]) -> bool:
     """Return whether an entry can only be one of this stream: a message in an envelope, or the end of a run."""
     kind = entry.get("type")
     if kind in _SPEAKING:
@@ -89,10 +87,10 @@ def is_stream_entry(entry: dict[str, Any]) -> bool:
     return kind == "result" and isinstance(entry.get("subtype"), str) and "num_turns" in entry
 
 
-def open_stream(document: Json) -> Opened | None:
+def _open_stream(document: Json) -> Opened | None:
     """Find the entries of a run; the last one reports what it cost."""
     entries = list_of(document.get("messages") if isinstance(document, dict) else document)
-    if not any(is_stream_entry(dict_or_empty(entry)) for entry in entries):
+    if not any(_is_entry(dict_or_empty(entry)) for entry in entries):
         return None
     ends = [entry for entry in entries if dict_or_empty(entry).get("type") == "result"]
     first = dict_or_empty(entries[0])
@@ -112,8 +110,7 @@ def _find_error(end: dict[str, Any]) -> str | None:
     return f"the run ended with {end.get('subtype')}" if failed else None
 
 
-def read_stream(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read the messages of the stream in order."""
+def _read_stream(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     for at, entry in _join_blocks(entries):
         kind = entry.get("type")
@@ -156,7 +153,7 @@ def _read_entry(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[Mess
     inner = dict(entry["message"])
     if inner.get("stop_reason", "") is None:
         del inner["stop_reason"]  # the stream writes an answer before it is over, and reports the end of the run separately
-    read = read_anthropic([(f"{at}.message", inner)], unknowns)
+    read = _read_messages([(f"{at}.message", inner)], unknowns)
     if entry.get("parent_tool_use_id") is None and entry.get("isSidechain") is not True:
         is_turn = not any(entry.get(key) for key in _NO_TURN)
         return read if is_turn else [msgspec.structs.replace(message, role="system") for message in read]
@@ -174,3 +171,11 @@ def _check_end(entry: dict[str, Any], at: str, found: list[Message], unknowns: U
     result = entry.get("result")
     if isinstance(result, str) and result.strip() and (last is None or result.strip() not in (last.text or "")):
         unknowns.mark("answer", f"{at}.result: differs from the last message")
+
+
+# fmt: off
+FORMATS = (
+    MessageFormat("anthropic", "Anthropic messages or an answer", _is_message, _read_messages, _open_answer, ("messages", "content")),
+    MessageFormat("claude", "the stream of a run of the Claude Agent SDK or of Claude Code, as a list", _is_entry, _read_stream,
+                  _open_stream, opens_lists=True),
+)

@@ -36,6 +36,31 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """Why the run failed."""
 
 
+class MessageFormat(msgspec.Struct, frozen=True):
+    """One format of messages."""
+
+    name: str
+    """What `--evidence-format` takes."""
+    summary: str
+    marks: Callable[[dict[str, Any]], bool]
+    """Whether a message can only be of this format."""
+    read: Reader | None = None
+    """Reads the messages; None if the common reader is enough."""
+    open: Callable[[Any], Opened | None] | None = None
+    """Finds the messages in an envelope of this format, or returns None if the document is no such envelope."""
+    keys: tuple[str, ...] = ("messages",)
+    extends: tuple[str, ...] = ()
+    """Formats whose marks are on the messages of this one, too."""
+    dialect: Dialect = PLAIN
+    opens_lists: bool = False
+    """Whether an envelope may be a list."""
+
+    def open_envelope(self, document: Json) -> Opened | None:
+        """Return the messages of an envelope of this format, or None."""
+        is_possible = isinstance(document, dict) or (self.opens_lists and isinstance(document, list))
+        return self.open(document) if self.open is not None and is_possible else None
+
+
 def open_list(document: Json, is_own: Callable[[dict[str, Any]], bool], *paths: str, drop: tuple[str, ...] = ()) -> Opened | None:
     """Find the first list with messages of a format under one of these paths."""
     for path in paths:

@@ -15,87 +15,22 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.messages import ai_sdk, anthropic, frameworks, gemini, langchain, microsoft, openai, providers
-from proctor.evidence.messages.envelope import Entries, Opened, Reader, list_with_paths, read_all, without
+from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_with_paths, read_all, without
 from proctor.evidence.messages.markers import check_markers
 from proctor.evidence.plain.record import KEYS, read_plain
 from proctor.evidence.platforms import mcplab
-from proctor.evidence.shared.blocks import IN_BLOCKS, OMITS_ARGUMENTS, PLAIN, Dialect
 from proctor.evidence.shared.conversation import NO_BEGINNING, build_evidence
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
-from proctor.evidence.unknowns.unrecognised import check_field, check_fields
+from proctor.evidence.unknowns.unrecognised import check_fields
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 
-
-class MessageFormat(msgspec.Struct, frozen=True):
-    """One format of messages."""
-
-    name: str
-    """What `--evidence-format` takes."""
-    summary: str
-    marks: Callable[[dict[str, Any]], bool]
-    """Whether a message can only be of this format."""
-    read: Reader | None = None
-    """Reads the messages; None if the common reader is enough."""
-    open: Callable[[Any], Opened | None] | None = None
-    """Finds the messages in an envelope of this format, or returns None if the document is no such envelope."""
-    keys: tuple[str, ...] = ("messages",)
-    extends: tuple[str, ...] = ()
-    """Formats whose marks are on the messages of this one, too."""
-    dialect: Dialect = PLAIN
-    opens_lists: bool = False
-    """Whether an envelope may be a list."""
-
-    def open_envelope(self, document: Json) -> Opened | None:
-        """Return the messages of an envelope of this format, or None."""
-        is_possible = isinstance(document, dict) or (self.opens_lists and isinstance(document, list))
-        return self.open(document) if self.open is not None and is_possible else None
-
-
-# fmt: off
-_ALL = (
-    MessageFormat("openai", "OpenAI chat messages or a chat completion", openai.is_chat_message, None, openai.open_completion,
-                  ("messages", "choices")),
-    MessageFormat("responses", "items or an answer of OpenAI's Responses API", openai.is_item, openai.read_items, openai.open_response,
-                  ("output",)),
-    MessageFormat("assistants", "thread messages and run steps of OpenAI's Assistants API", openai.is_thread_entry, openai.read_threads,
-                  openai.open_threads, ("run_steps",)),
-    MessageFormat("anthropic", "Anthropic messages or an answer", anthropic.is_anthropic_message, anthropic.read_anthropic,
-                  anthropic.open_anthropic, ("messages", "content")),
-    MessageFormat("claude", "the stream of a run of the Claude Agent SDK or of Claude Code, as a list", anthropic.is_stream_entry,
-                  anthropic.read_stream, anthropic.open_stream, opens_lists=True),
-    MessageFormat("gemini", "Gemini contents or an answer", gemini.is_gemini_message, gemini.read_gemini, gemini.open_contents,
-                  ("contents", "candidates")),
-    MessageFormat("langchain", "LangChain messages", langchain.is_langchain_message, langchain.read_langchain),
-    MessageFormat("ai-sdk", "AI SDK messages, or the steps of a result", ai_sdk.is_ai_sdk_message, ai_sdk.read_ai_sdk, ai_sdk.open_result,
-                  ("steps",), opens_lists=True),
-    MessageFormat("pydantic-ai", "Pydantic AI messages", frameworks.is_pydantic_message, frameworks.read_pydantic, frameworks.open_result,
-                  ("all_messages",)),
-    MessageFormat("bedrock", "messages of Bedrock's Converse and of Strands", providers.is_bedrock_message, providers.read_bedrock,
-                  providers.open_bedrock),
-    MessageFormat("haystack", "Haystack messages", frameworks.is_haystack_message, frameworks.read_haystack),
-    MessageFormat("agent-framework", "messages or a session of Microsoft Agent Framework", microsoft.is_agent_framework_message,
-                  microsoft.read_agent_framework, microsoft.open_session),
-    MessageFormat("semantic-kernel", "a Semantic Kernel chat history", microsoft.is_kernel_message, dialect=IN_BLOCKS),
-    MessageFormat("autogen", "AutoGen messages, a task result or an agent's state", microsoft.is_autogen_message, microsoft.read_autogen,
-                  microsoft.open_state, ("llm_context",), opens_lists=True),
-    MessageFormat("ag2", "the history of a chat of AG2", microsoft.is_ag2_message, microsoft.read_ag2, extends=("openai",)),
-    MessageFormat("llama-index", "LlamaIndex messages or a chat store", frameworks.is_llama_message, None, frameworks.open_store,
-                  ("chat_store",)),
-    MessageFormat("adk", "a session of Google ADK, or its events", gemini.is_adk_event, gemini.read_adk, gemini.open_session, ("events",)),
-    MessageFormat("cohere", "Cohere messages or an answer", providers.is_cohere_message, None, providers.open_cohere, extends=("openai",)),
-    MessageFormat("mistral", "Mistral messages", providers.is_mistral_message, providers.read_mistral, extends=("openai",)),
-    MessageFormat("agno", "Agno messages or runs", frameworks.is_agno_message, frameworks.read_agno, frameworks.open_runs,
-                  extends=("openai",), opens_lists=True),
-    MessageFormat("smolagents", "steps of smolagents' memory", frameworks.is_smolagents_step, frameworks.read_smolagents),
-    MessageFormat("beeai", "BeeAI messages", frameworks.is_beeai_message, frameworks.read_beeai),
-    MessageFormat("genkit", "Genkit messages", providers.is_genkit_message, extends=("bedrock",), dialect=OMITS_ARGUMENTS),
-)
-# fmt: on
+_MODULES = (openai, anthropic, gemini, langchain, ai_sdk, frameworks, providers, microsoft)
+_ALL = tuple(family for module in _MODULES for family in module.FORMATS)
 
 MESSAGE_FORMATS: dict[str, MessageFormat] = {family.name: family for family in _ALL}
 
@@ -106,23 +41,20 @@ BESIDE = frozenset(
 _TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", "responseMetadata", "response_metadata"))
 _ANSWERS = ("output", "answer", "response", "reply", "text", "final_output", "final_answer", "finalOutput")
 """Fields next to the messages that hold the answer a second time."""
-_MAX_ENTRIES = 100
-"""Entries of an unrecognised list next to the messages that are examined."""
 
 
 def recognise_formats(document: Json) -> list[str]:
     """Return the formats whose marks a document bears: several if it mixes them, none if these are no messages."""
     if mcplab.sniff(document):
-        # Its lines hold messages too, but say themselves what they are.
-        return []
+        return []  # its lines hold messages, too
     # An envelope decides before the messages in it, which may look like another format's: several frameworks store OpenAI's form.
     opening = [family.name for family in _ALL if family.open_envelope(document) is not None]
     if opening:
-        return _drop_wider_formats(opening)
+        return _drop_extended(opening)
     found = _find_entries(document)
     if found is None:
         return []
-    marked = _drop_wider_formats([family.name for family in _ALL if any(family.marks(entry) for entry in found)])
+    marked = _drop_extended([family.name for family in _ALL if any(family.marks(entry) for entry in found)])
     if marked:
         return marked
     if not all(_is_common(entry) for entry in found):
@@ -145,8 +77,8 @@ def find_broken_entry(document: Json) -> EvidenceError | None:
     return None if at is None else EvidenceError(f"{where}[{at}]: not a message: it has no role with content, parts or tool calls")
 
 
-def _drop_wider_formats(names: list[str]) -> list[str]:
-    covered = {wider for name in names for wider in MESSAGE_FORMATS[name].extends}
+def _drop_extended(names: list[str]) -> list[str]:
+    covered = {extended for name in names for extended in MESSAGE_FORMATS[name].extends}
     return [name for name in names if name not in covered]
 
 
@@ -212,37 +144,19 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     if opened.model is not None:
         ids["model"] = opened.model
     others = {key: value for key, value in rest.items() if key not in BESIDE and key not in _TAKEN and value is not None}
-    kept = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
+    short = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
     listed = [call.name for call in evidence.tool_calls or ()]
     check_fields(others, _ANSWERS, "$", unknowns, listed=listed, has_answer=True)
-    for key, value in others.items():
-        # Entry by entry, as messages or steps of another format hold their calls deeper than fields do.
-        for entry in _list_entries(value):
-            check_field(key, entry, "$", unknowns, listed=listed, has_answer=True)
     for key in _ANSWERS:
-        told = others.get(key)
-        if isinstance(told, str) and told.strip() and told.strip() != (evidence.text or "").strip():
+        answer = others.get(key)
+        if isinstance(answer, str) and answer.strip() and answer.strip() != (evidence.text or "").strip():
             unknowns.mark("answer", f"$.{key} and the last message record different answers")
     # Read as plain evidence, so that these fields follow the same rules and give the same errors as there.
     plain = read_plain(given)
     fields = {key: getattr(plain, key) for key in given if key in KEYS and key != "metadata"}
     if error is not None:
         fields.setdefault("error", error)
-    return msgspec.structs.replace(evidence, **fields, model=model, metadata={**kept, **ids, **plain.metadata})
-
-
-def _list_entries(value: Json) -> list[dict[str, Any]]:
-    """Return the objects in the lists of a field next to the messages."""
-    entries: list[dict[str, Any]] = []
-    waiting = [value]
-    while waiting and len(entries) < _MAX_ENTRIES:
-        current = waiting.pop()
-        if isinstance(current, list):
-            waiting.extend(current[:_MAX_ENTRIES])
-        elif isinstance(current, dict):
-            entries.append(current)
-            waiting.extend(inner for inner in current.values() if isinstance(inner, list))
-    return entries
+    return msgspec.structs.replace(evidence, **fields, model=model, metadata={**short, **ids, **plain.metadata})
 
 
 def _list_offered_tools(tools: Json) -> list[str]:

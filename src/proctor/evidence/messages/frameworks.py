@@ -12,7 +12,17 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.envelope import Entries, Opened, fold_outputs, list_parts, list_with_paths, open_list, read_all, without
+from proctor.evidence.messages.envelope import (
+    Entries,
+    MessageFormat,
+    Opened,
+    fold_outputs,
+    list_parts,
+    list_with_paths,
+    open_list,
+    read_all,
+    without,
+)
 from proctor.evidence.shared.blocks import IN_BLOCKS, RAISES, RAISES_IN_BLOCKS, Draft, read_counts
 from proctor.evidence.shared.calls import PROTOCOL_ERROR, says_error
 from proctor.evidence.shared.conversation import Message, mark_end, mark_later
@@ -30,18 +40,17 @@ from proctor.model.show import kind_of, shorten, show
 # Haystack
 
 
-def is_haystack_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Haystack's."""
+def _is_haystack_message(message: dict[str, Any]) -> bool:
     if "_role" in message and "_content" in message:
         return True
     if not isinstance(message.get("role"), str):
         return False
-    parts = list_parts(message, "content")
+    parts = list_parts(message)
     tools = any("tool_call" in part or "tool_call_result" in part for part in parts)
     return (tools and not any("type" in part for part in parts)) or (isinstance(message.get("meta"), dict) and "content" in message)
 
 
-def read_haystack(entries: Entries, unknowns: Unknowns) -> list[Message]:
+def _read_haystack(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages of Haystack; before 2.9 calls were kept in the metadata, which is not read."""
     for at, entry in entries:
         if list_calls(entry.get("meta") or entry.get("_meta")):
@@ -52,16 +61,14 @@ def read_haystack(entries: Entries, unknowns: Unknowns) -> list[Message]:
 # LlamaIndex
 
 
-def is_llama_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be LlamaIndex's."""
+def _is_llama_message(message: dict[str, Any]) -> bool:
     blocks = list_parts(message, "blocks")
     return isinstance(message.get("role"), str) and (
         any("block_type" in block for block in blocks) or ("additional_kwargs" in message and ("blocks" in message or "content" in message))
     )
 
 
-def open_store(document: dict[str, Any]) -> Opened | None:
-    """Find the messages of a chat store that holds one conversation."""
+def _open_store(document: dict[str, Any]) -> Opened | None:
     stored = dict_or_empty(document.get("chat_store", document)).get("store")
     if not isinstance(stored, dict) or not stored or not all(isinstance(listed, list) for listed in stored.values()):
         return None
@@ -76,13 +83,12 @@ def open_store(document: dict[str, Any]) -> Opened | None:
 _ANSWER = "final_answer"
 
 
-def is_beeai_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be BeeAI's."""
-    parts = list_parts(message, "content")
+def _is_beeai_message(message: dict[str, Any]) -> bool:
+    parts = list_parts(message)
     return "role" in message and any(part.get("type") in ("tool-call", "tool-result") and "tool_name" in part for part in parts)
 
 
-def read_beeai(entries: Entries, unknowns: Unknowns) -> list[Message]:
+def _read_beeai(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages of BeeAI: what `final_answer` is given is the answer, and no tool was called."""
     found: list[Message] = []
     for message in read_all(entries, unknowns, IN_BLOCKS):
@@ -105,13 +111,11 @@ def read_beeai(entries: Entries, unknowns: Unknowns) -> list[Message]:
 _RUN_KNOWN = frozenset(("messages", "tools", "status", "content", "input", "events", "metrics", "session_state", "requirements", "model"))
 
 
-def is_agno_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Agno's."""
+def _is_agno_message(message: dict[str, Any]) -> bool:
     return "role" in message and ("from_history" in message or "stop_after_tool_call" in message or "tool_call_error" in message)
 
 
-def open_runs(document: Json) -> Opened | None:
-    """Find the messages of one run, or of the runs of one session in order."""
+def _open_runs(document: Json) -> Opened | None:
     runs = document if isinstance(document, list) else [document]
     if not runs or not all(_is_run(run) for run in runs):
         return None
@@ -171,7 +175,7 @@ def _without_calls(entry: Json, ids: Container[str | None]) -> Json:
     return entry if len(kept) == len(calls) else {**dict_or_empty(entry), "tool_calls": kept}
 
 
-def read_agno(entries: Entries, unknowns: Unknowns) -> list[Message]:
+def _read_agno(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages of Agno, whose `metrics` hold the tokens; `tool_args` and `tool_name` of a result repeat the call."""
     plain = [(at, {**without(entry, "metrics", "tool_args"), "usage": entry.get("metrics")}) for at, entry in entries]
     return read_all(plain, unknowns)
@@ -187,15 +191,13 @@ _STEP_KNOWN = frozenset(
 )
 
 
-def is_smolagents_step(step: dict[str, Any]) -> bool:
-    """Return whether an entry can only be a step of smolagents."""
+def _is_smolagents_step(step: dict[str, Any]) -> bool:
     if "role" in step or "type" in step:
         return False
     return ("step_number" in step and "timing" in step) or ("task" in step and "task_images" in step) or set(step) == {"system_prompt"}
 
 
-def read_smolagents(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read the steps of a memory."""
+def _read_smolagents(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     for at, entry in entries:
         if "task" in entry:
@@ -259,19 +261,16 @@ _NOT_USED = ("Output tool ", "Output not used ")
 _MESSAGE_KNOWN = frozenset(("kind", "parts", "state", "usage", "model_name", "finish_reason", "failed_attempts", "instructions"))
 
 
-def is_pydantic_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Pydantic AI's."""
+def _is_pydantic_message(message: dict[str, Any]) -> bool:
     return message.get("kind") in ("request", "response") and any("part_kind" in part for part in list_parts(message, "parts"))
 
 
-def open_result(document: dict[str, Any]) -> Opened | None:
-    """Find the messages in a dumped result of a run."""
+def _open_result(document: dict[str, Any]) -> Opened | None:
     paths = ("all_messages", "message_history", "messages", "_all_messages")
-    return open_list(document, is_pydantic_message, *paths, drop=("output", "new_messages"))
+    return open_list(document, _is_pydantic_message, *paths, drop=("output", "new_messages"))
 
 
-def read_pydantic(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read requests and responses."""
+def _read_pydantic(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     for at, entry in entries:
         if entry.get("kind") in ("request", "response"):
@@ -336,3 +335,13 @@ def _add_part(draft: Draft, asked: Draft, part: Any, at: str) -> None:
         return
     else:
         draft.add_block(part, at)
+
+
+FORMATS = (
+    MessageFormat("pydantic-ai", "Pydantic AI messages", _is_pydantic_message, _read_pydantic, _open_result, ("all_messages",)),
+    MessageFormat("haystack", "Haystack messages", _is_haystack_message, _read_haystack),
+    MessageFormat("llama-index", "LlamaIndex messages or a chat store", _is_llama_message, None, _open_store, ("chat_store",)),
+    MessageFormat("agno", "Agno messages or runs", _is_agno_message, _read_agno, _open_runs, extends=("openai",), opens_lists=True),
+    MessageFormat("smolagents", "steps of smolagents' memory", _is_smolagents_step, _read_smolagents),
+    MessageFormat("beeai", "BeeAI messages", _is_beeai_message, _read_beeai),
+)

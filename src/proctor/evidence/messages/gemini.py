@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.envelope import Entries, Opened, join_answers, list_with_paths, open_list, without
+from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, join_answers, list_with_paths, open_list, without
 from proctor.evidence.shared.blocks import KEYED, OMITS_ARGUMENTS, Draft, read_counts
 from proctor.evidence.shared.conversation import Message, Role, compare_choices, mark_earlier
 from proctor.evidence.shared.message_reader import draft_message, fill, find_role, mark_role
@@ -29,7 +29,7 @@ _CHUNKS = ("groundingChunks", "grounding_chunks")
 _URLS = ("urlMetadata", "url_metadata")
 
 
-def is_gemini_message(content: dict[str, Any]) -> bool:
+def _is_gemini_message(content: dict[str, Any]) -> bool:
     """Return whether a message can only be Gemini's: parts without a type."""
     # Other formats have `parts`, too: Pydantic AI's messages have a `kind`, and the parts of the others a type.
     parts = content.get("parts")
@@ -41,10 +41,9 @@ def is_gemini_message(content: dict[str, Any]) -> bool:
     )
 
 
-def open_contents(document: dict[str, Any]) -> Opened | None:
-    """Find what was sent and the first candidate, in order, and mark what other candidates do differently."""
+def _open_contents(document: dict[str, Any]) -> Opened | None:
     contents, candidates = document.get("contents"), document.get("candidates")
-    if not isinstance(candidates, list) and not any(is_gemini_message(dict_or_empty(content)) for content in list_of(contents)):
+    if not isinstance(candidates, list) and not any(_is_gemini_message(dict_or_empty(content)) for content in list_of(contents)):
         return None
     # If the SDK runs functions by itself it has the run in a history of its own; `contents` is then only what the caller sent.
     history = find_first(document, *_HISTORY)
@@ -76,7 +75,7 @@ def _read_candidate(candidate: dict[str, Any], at: str, unknowns: Unknowns) -> t
     return f"{at}.content", {"role": "model", **content, **reported}
 
 
-def read_gemini(entries: Entries, unknowns: Unknowns) -> list[Message]:
+def _read_gemini(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read contents with parts; the pieces of a streamed answer follow each other."""
     return join_answers(_read_content(entry, at, unknowns) for at, entry in entries)
 
@@ -139,17 +138,15 @@ _EVENT_KNOWN = frozenset((*_GROUNDING, *_PAGES, *_EVENT)) | split_words(
 )
 
 
-def is_adk_event(event: dict[str, Any]) -> bool:
-    """Return whether an entry can only be an event of ADK."""
+def _is_adk_event(event: dict[str, Any]) -> bool:
     return isinstance(event.get("author"), str) and any(key in event for key in _EVENT) and "role" not in event
 
 
-def open_session(document: dict[str, Any]) -> Opened | None:
-    """Find the events of a session."""
-    return open_list(document, is_adk_event, "events", drop=("state", "id"))
+def _open_session(document: dict[str, Any]) -> Opened | None:
+    return open_list(document, _is_adk_event, "events", drop=("state", "id"))
 
 
-def read_adk(entries: Entries, unknowns: Unknowns) -> list[Message]:
+def _read_adk(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read events in order; a partial event is a piece of a stream that a whole event follows."""
     found: list[Message] = []
     streaming: str | None = None
@@ -204,3 +201,9 @@ def _read_event(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message |
     # An event without text or tools (a change of state, an end) is no message.
     is_empty = not list_of(content.get("parts")) and not draft.texts and not draft.calls and draft.usage is None
     return None if is_empty else draft.build()
+
+
+FORMATS = (
+    MessageFormat("gemini", "Gemini contents or an answer", _is_gemini_message, _read_gemini, _open_contents, ("contents", "candidates")),
+    MessageFormat("adk", "a session of Google ADK, or its events", _is_adk_event, _read_adk, _open_session, ("events",)),
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.messages.envelope import Entries, check_edits, fold_outputs, with_answer
+from proctor.evidence.messages.envelope import Entries, MessageFormat, check_edits, fold_outputs, with_answer
 from proctor.evidence.shared.blocks import RAISES
 from proctor.evidence.shared.conversation import Message, mark_earlier
 from proctor.evidence.shared.message_reader import read_message
@@ -29,8 +29,7 @@ FINISHED = (*_STRUCTURED, "__interrupt__", "summary")
 """Fields of a state that `finish` reads."""
 
 
-def is_langchain_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be LangChain's."""
+def _is_langchain_message(message: dict[str, Any]) -> bool:
     if message.get("lc") is not None and isinstance(message.get("kwargs"), dict):
         return True
     if text_or_none(message.get("type")) in _TYPES and "role" not in message and ("content" in message or "data" in message):
@@ -39,8 +38,7 @@ def is_langchain_message(message: dict[str, Any]) -> bool:
     return isinstance(message.get("role"), str) and any("args" in call and "name" in call for call in calls)
 
 
-def read_langchain(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read LangChain messages in any of their forms."""
+def _read_langchain(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     calls = 0
     for at, entry in entries:
@@ -108,3 +106,6 @@ def _is_output(call: ToolCall, answer: Json, is_written: bool) -> bool:
     # The answer may hold more than was given: the defaults of its form.
     given = call.arguments
     return isinstance(given, dict) and bool(given) and isinstance(answer, dict) and given.items() <= answer.items()
+
+
+FORMATS = (MessageFormat("langchain", "LangChain messages", _is_langchain_message, _read_langchain),)

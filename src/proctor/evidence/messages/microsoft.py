@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.envelope import Entries, Opened, list_parts, list_with_paths, open_list, read_all, without
-from proctor.evidence.shared.blocks import RAISES_IN_BLOCKS, Draft, read_counts
+from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_parts, list_with_paths, open_list, read_all, without
+from proctor.evidence.shared.blocks import IN_BLOCKS, RAISES_IN_BLOCKS, Draft, read_counts
 from proctor.evidence.shared.conversation import Message, Role, mark_earlier
 from proctor.evidence.shared.message_reader import fill, find_role, mark_role
 from proctor.evidence.unknowns.account import Unknowns
@@ -29,23 +29,21 @@ _STORES = ("state.in_memory.messages", "chat_message_store_state.messages", "sto
 _RESPONSES = ("agent_response", "agent_run_response", "chat_response")
 
 
-def is_agent_framework_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Agent Framework's."""
+def _is_framework_message(message: dict[str, Any]) -> bool:
     typed = all("type" in part or "$type" in part for part in list_parts(message, "contents"))
     return isinstance(message.get("contents"), list) and "role" in message and typed
 
 
-def open_session(document: dict[str, Any]) -> Opened | None:
-    """Find the messages of a session, a thread or a response."""
+def _open_session(document: dict[str, Any]) -> Opened | None:
     kind = document.get("type")
     if kind == "session" and "session_id" in document and not dict_or_empty(document.get("state")).get("in_memory"):
         stored = document.get("service_session_id")
         where = f": the service stores them under {show(stored, 60)[1:-1]}" if isinstance(stored, str) else ""
         raise EvidenceError(f"$: a session of Agent Framework without messages{where}; write the response's to_dict() instead")
-    opened = open_list(document, is_agent_framework_message, *_STORES, drop=("type",))
+    opened = open_list(document, _is_framework_message, *_STORES, drop=("type",))
     if opened is not None or (kind not in _RESPONSES and "responseId" not in document):
         return opened
-    opened = open_list(document, is_agent_framework_message, "messages", drop=("usage_details", "usage", "type", "text"))
+    opened = open_list(document, _is_framework_message, "messages", drop=("usage_details", "usage", "type", "text"))
     if opened is None:
         return None
     usage = read_counts(find_first(document, "usage_details", "usage"), "$.usage_details", opened.unknowns)
@@ -53,7 +51,7 @@ def open_session(document: dict[str, Any]) -> Opened | None:
     return msgspec.structs.replace(opened, usage=usage, is_whole=kind != "chat_response")
 
 
-def read_agent_framework(entries: Entries, unknowns: Unknowns) -> list[Message]:
+def _read_framework(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages of Agent Framework; summarised messages stay in the list and are marked as such."""
     summarised = {_read_annotation(entry, "_summarized_by_summary_id") for _, entry in entries} - {None}
     for at, entry in entries:
@@ -73,8 +71,7 @@ def _read_annotation(entry: dict[str, Any], *keys: str) -> str | bool | None:
 # Semantic Kernel
 
 
-def is_kernel_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Semantic Kernel's."""
+def _is_kernel_message(message: dict[str, Any]) -> bool:
     return (message.get("content_type") == "message" and "items" in message) or (
         isinstance(message.get("Items"), list) and "Role" in message
     )
@@ -92,8 +89,7 @@ _TYPES = _SPOKEN | _SILENT | {"ToolCallRequestEvent", *_RESULTS}
 _KNOWN = frozenset(("type", "source", "content", "tool_calls", "results", "models_usage", "context", "target", "thought", "id"))
 
 
-def is_autogen_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be AutoGen's."""
+def _is_autogen_message(message: dict[str, Any]) -> bool:
     return _is_type(message.get("type")) and "role" not in message
 
 
@@ -101,22 +97,20 @@ def _is_type(kind: Json) -> bool:
     return isinstance(kind, str) and (kind in _TYPES or kind.startswith("StructuredMessage"))
 
 
-def open_state(document: Json) -> Opened | None:
-    """Find the messages in the result of a task, or in the state of an agent."""
+def _open_state(document: Json) -> Opened | None:
     if not isinstance(document, list):
         # `stop_reason` is a sentence about the condition that ended a team.
-        state = open_list(document, is_autogen_message, "llm_context.messages", drop=("type", "version"))
-        return state or open_list(document, is_autogen_message, "messages", drop=("stop_reason",))
+        state = open_list(document, _is_autogen_message, "llm_context.messages", drop=("type", "version"))
+        return state or open_list(document, _is_autogen_message, "messages", drop=("stop_reason",))
     results = [dict_or_empty(result) for result in document]
-    if not results or not all(result.keys() == {"messages", "stop_reason"} and open_state(result) is not None for result in results):
+    if not results or not all(result.keys() == {"messages", "stop_reason"} and _open_state(result) is not None for result in results):
         return None
     if len(results) > 1:
         raise EvidenceError("$: several results of AutoGen in one list may be several runs; give one at a time, or as JSON Lines")
     return Opened(entries=list_with_paths(results[0]["messages"], "$[0].messages"))
 
 
-def read_autogen(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read messages and events."""
+def _read_autogen(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     made: set[str] = set()
     for at, entry in entries:
@@ -166,13 +160,12 @@ def _read_autogen_message(entry: dict[str, Any], at: str, unknowns: Unknowns, ma
 # AG2
 
 
-def is_ag2_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be AG2's."""
+def _is_ag2_message(message: dict[str, Any]) -> bool:
     return isinstance(message.get("role"), str) and isinstance(message.get("tool_responses"), list)
 
 
 def is_ag2_history(entries: list[dict[str, Any]]) -> bool:
-    """Return whether a chat of two is kept by one of them, so that `assistant` may be the one who asks."""
+    """Return whether a chat of two is recorded by one of them, so that `assistant` may be the one who asks."""
     named = [entry for entry in entries if isinstance(entry.get("name"), str)]
     return (
         len(named) == len(entries) > 1
@@ -182,8 +175,7 @@ def is_ag2_history(entries: list[dict[str, Any]]) -> bool:
     )
 
 
-def read_ag2(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read a history of two."""
+def _read_ag2(entries: Entries, unknowns: Unknowns) -> list[Message]:
     named = [entry["name"] for _, entry in entries if entry.get("role") != "system" and entry.get("name") is not None]
     names = list(dict.fromkeys(name for name in named if isinstance(name, str)))
     if len(names) != 2 or not all(isinstance(name, str) for name in named):
@@ -194,14 +186,26 @@ def read_ag2(entries: Entries, unknowns: Unknowns) -> list[Message]:
         if role is None:
             mark_role(entry, entry.get("role"), at, unknowns)
             continue
-        spoken: Role = (
-            role if role == "system" else "user" if entry.get("name") == names[0] and not entry.get("tool_calls") else "assistant"
-        )
-        answers = entry.get("tool_responses") or role == "tool"
-        draft = Draft("tool" if answers else spoken, at, unknowns)
+        responses = entry.get("tool_responses")
+        if responses or role == "tool":
+            role = "tool"
+        elif role != "system":
+            role = "user" if entry.get("name") == names[0] and not entry.get("tool_calls") else "assistant"
+        draft = Draft(role, at, unknowns)
         # The content of a message with responses repeats them.
-        fill(draft, without(entry, "content") if entry.get("tool_responses") else entry)
-        if answers and not entry.get("tool_responses"):
+        fill(draft, without(entry, "content") if responses else entry)
+        if role == "tool" and not responses:
             draft.mark(at, "a message of a tool without its responses")
         found.append(draft.build())
     return found
+
+
+# fmt: off
+FORMATS = (
+    MessageFormat("agent-framework", "messages or a session of Microsoft Agent Framework", _is_framework_message, _read_framework,
+                  _open_session),
+    MessageFormat("semantic-kernel", "a Semantic Kernel chat history", _is_kernel_message, dialect=IN_BLOCKS),
+    MessageFormat("autogen", "AutoGen messages, a task result or an agent's state", _is_autogen_message, _read_autogen, _open_state,
+                  ("llm_context",), opens_lists=True),
+    MessageFormat("ag2", "the history of a chat of AG2", _is_ag2_message, _read_ag2, extends=("openai",)),
+)

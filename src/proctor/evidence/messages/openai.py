@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages.envelope import Entries, Opened, join_answers, list_with_paths, open_answer, without
+from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, join_answers, list_with_paths, open_answer, without
 from proctor.evidence.shared.blocks import RAISES, Draft, find_action
 from proctor.evidence.shared.conversation import Message, compare_choices, mark_earlier, mark_end
 from proctor.evidence.shared.message_reader import read_message
@@ -29,16 +29,14 @@ from proctor.model.numbers import is_number
 # Chat Completions
 
 
-def is_chat_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be of OpenAI's form."""
+def _is_chat_message(message: dict[str, Any]) -> bool:
     if not isinstance(message.get("role"), str):
         return False
     calls = list_of(message.get("tool_calls"))
     return any("function" in dict_or_empty(call) for call in calls) or "function_call" in message or message["role"] == "developer"
 
 
-def open_completion(document: dict[str, Any]) -> Opened | None:
-    """Find what was sent and the first choice of an answer, and mark what the other choices do differently."""
+def _open_completion(document: dict[str, Any]) -> Opened | None:
     choices = list_of(document.get("choices"))
     if document.get("object") != "chat.completion" and not any("message" in dict_or_empty(choice) for choice in choices):
         return None
@@ -71,8 +69,7 @@ _ELSEWHERE = ("previous_response_id", "conversation")
 """Fields that name what came before and is not in the document."""
 
 
-def is_item(item: dict[str, Any]) -> bool:
-    """Return whether an entry can only be an item of the Responses API."""
+def _is_item(item: dict[str, Any]) -> bool:
     kind = item.get("type")
     # `contents` marks a message of Agent Framework, which has a `type` as well.
     if not isinstance(kind, str) or isinstance(item.get("contents"), list):
@@ -84,10 +81,9 @@ def is_item(item: dict[str, Any]) -> bool:
     return kind == "message" and "role" in item and (not parts or any(dict_or_empty(part).get("type") in texts for part in parts))
 
 
-def open_response(document: dict[str, Any]) -> Opened | None:
-    """Find input and output of a response, in order."""
+def _open_response(document: dict[str, Any]) -> Opened | None:
     output, given, sent = document.get("output"), document.get("input"), document.get("messages", [])
-    if document.get("object") != "response" and not any(is_item(dict_or_empty(entry)) for entry in list_of(output)):
+    if document.get("object") != "response" and not any(_is_item(dict_or_empty(entry)) for entry in list_of(output)):
         return None
     if not isinstance(output, list) or not isinstance(sent, list) or not (given is None or isinstance(given, (str, list))):
         raise EvidenceError("$: expected items under output, and text or items under input and messages")
@@ -105,7 +101,7 @@ def open_response(document: dict[str, Any]) -> Opened | None:
     return Opened(entries=entries, rest=without(document, *taken), unknowns=unknowns)
 
 
-def read_items(entries: Entries, unknowns: Unknowns) -> list[Message]:
+def _read_items(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read items; what the assistant does in a row is one message."""
     return join_answers(_read_item(item, at, unknowns) for at, item in entries)
 
@@ -142,8 +138,7 @@ def is_thread_entry(entry: dict[str, Any]) -> bool:
     return entry.get("object") in ("thread.message", "thread.run.step")
 
 
-def open_threads(document: dict[str, Any]) -> Opened | None:
-    """Find messages and steps in a list of the API, or in two of them."""
+def _open_threads(document: dict[str, Any]) -> Opened | None:
     unknowns, entries = Unknowns(), list[tuple[str, Json]]()
     lists: dict[str, Json] = {"data": document} if document.get("object") == "list" else {}
     lists |= {key: document[key] for key in ("messages", "run_steps", "steps") if key in document}
@@ -161,7 +156,7 @@ def open_threads(document: dict[str, Any]) -> Opened | None:
     return Opened(entries=entries, rest=without(document, *lists, *drop), unknowns=unknowns)
 
 
-def read_threads(entries: Entries, unknowns: Unknowns) -> list[Message]:
+def _read_threads(entries: Entries, unknowns: Unknowns) -> list[Message]:
     """Read messages and steps in the order in which they were made; calls are known if the steps of every run are here."""
     messages, steps = Entries(), Entries()
     for at, entry in entries:
@@ -247,3 +242,12 @@ def _add_call(draft: Draft, call: dict[str, Any], at: str, *, failed: bool) -> N
     if failed and output is not None:
         own["error"] = as_text(output) or "the tool reported an error"
     draft.add_call({**inner, **own, "id": call.get("id")}, at, "tool_call")
+
+
+# fmt: off
+FORMATS = (
+    MessageFormat("openai", "OpenAI chat messages or a chat completion", _is_chat_message, None, _open_completion, ("messages", "choices")),
+    MessageFormat("responses", "items or an answer of OpenAI's Responses API", _is_item, _read_items, _open_response, ("output",)),
+    MessageFormat("assistants", "thread messages and run steps of OpenAI's Assistants API", is_thread_entry, _read_threads, _open_threads,
+                  ("run_steps",)),
+)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.messages.envelope import Entries, Opened, fold_outputs, list_parts, open_answer, without
-from proctor.evidence.shared.blocks import KEYED_SILENT, Draft
+from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, fold_outputs, list_parts, open_answer, without
+from proctor.evidence.shared.blocks import KEYED_SILENT, OMITS_ARGUMENTS, Draft
 from proctor.evidence.shared.conversation import Message, mark_earlier
 from proctor.evidence.shared.message_reader import find_role, read_message
 from proctor.evidence.unknowns.account import Unknowns
@@ -22,10 +22,10 @@ _NO_ANSWER_BETWEEN = "two messages of the user without an answer between them: a
 _BEDROCK_BLOCKS = KEYED_SILENT | {"text", "toolUse", "toolResult", "citationsContent"}
 
 
-def is_bedrock_message(message: dict[str, Any]) -> bool:
+def _is_bedrock_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Bedrock's; Strands' storage wraps each."""
     if isinstance(message.get("message"), dict) and "message_id" in message:
-        return is_bedrock_message(message["message"])
+        return _is_bedrock_message(message["message"])
     parts = list_parts(message)
     # Haystack's blocks have one key each as well; its messages have `meta` and `name`.
     if message.get("role") not in ("user", "assistant", "system") or not parts or {"meta", "name"} & message.keys():
@@ -34,8 +34,7 @@ def is_bedrock_message(message: dict[str, Any]) -> bool:
     return tools or (message["role"] == "assistant" and all("type" not in part and not _BEDROCK_BLOCKS.isdisjoint(part) for part in parts))
 
 
-def open_bedrock(document: dict[str, Any]) -> Opened | None:
-    """Find the message in an answer of Converse, and what was sent, if that is in the document."""
+def _open_bedrock(document: dict[str, Any]) -> Opened | None:
     output, unknowns = dict_or_empty(document.get("output")), Unknowns()
     if not isinstance(output.get("message"), dict) or "stopReason" not in document:
         return None
@@ -44,8 +43,7 @@ def open_bedrock(document: dict[str, Any]) -> Opened | None:
     return open_answer(document, "$.output.message", answer, unknowns, "output", "stopReason")
 
 
-def read_bedrock(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read messages with blocks."""
+def _read_bedrock(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     is_read = True
     for at, entry in entries:
@@ -79,8 +77,7 @@ def _fold_strands(messages: list[Message]) -> list[Message]:
 # Cohere
 
 
-def is_cohere_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Cohere's."""
+def _is_cohere_message(message: dict[str, Any]) -> bool:
     if message.get("role") in ("USER", "CHATBOT", "TOOL", "SYSTEM") and ("message" in message or "tool_results" in message):
         return True
     parts = list_parts(message)
@@ -89,8 +86,7 @@ def is_cohere_message(message: dict[str, Any]) -> bool:
     )
 
 
-def open_cohere(document: dict[str, Any]) -> Opened | None:
-    """Find the message in an answer of version 2, and what was sent, if that is in the document."""
+def _open_cohere(document: dict[str, Any]) -> Opened | None:
     message = document.get("message")
     if not isinstance(message, dict) or "finish_reason" not in document:
         return None
@@ -105,13 +101,11 @@ def open_cohere(document: dict[str, Any]) -> Opened | None:
 _ENTRY_TYPES = ("message.input", "message.output", "function.call", "function.result", "tool.execution", "agent.handoff")
 
 
-def is_mistral_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Mistral's."""
+def _is_mistral_message(message: dict[str, Any]) -> bool:
     return message.get("type") in _ENTRY_TYPES or ("role" in message and ("prefix" in message or "toolCalls" in message))
 
 
-def read_mistral(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read messages, or entries of a conversation."""
+def _read_mistral(entries: Entries, unknowns: Unknowns) -> list[Message]:
     read = [_read_mistral_entry(entry, at, unknowns) for at, entry in entries]
     return [message for message in read if message is not None]
 
@@ -143,9 +137,16 @@ def _read_mistral_entry(entry: dict[str, Any], at: str, unknowns: Unknowns) -> M
 # Genkit
 
 
-def is_genkit_message(message: dict[str, Any]) -> bool:
-    """Return whether a message can only be Genkit's."""
+def _is_genkit_message(message: dict[str, Any]) -> bool:
     parts = list_parts(message)
     return any("toolRequest" in part or "toolResponse" in part for part in parts) or (
         message.get("role") == "model" and bool(parts) and all("type" not in part for part in parts)
     )
+
+
+FORMATS = (
+    MessageFormat("bedrock", "messages of Bedrock's Converse and of Strands", _is_bedrock_message, _read_bedrock, _open_bedrock),
+    MessageFormat("cohere", "Cohere messages or an answer", _is_cohere_message, None, _open_cohere, extends=("openai",)),
+    MessageFormat("mistral", "Mistral messages", _is_mistral_message, _read_mistral, extends=("openai",)),
+    MessageFormat("genkit", "Genkit messages", _is_genkit_message, extends=("bedrock",), dialect=OMITS_ARGUMENTS),
+)
