@@ -6,7 +6,7 @@ Tried with haystack-ai 2, llama-index-core 0.14, beeai-framework 0.1, agno 2 (`m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -30,12 +30,12 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.unrecognised import check_fields, list_calls, mark_kind
-from proctor.evidence.values.access import dict_or_empty, list_of, text_or_none
+from proctor.evidence.values.access import dict_or_empty, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
-from proctor.model.show import kind_of, shorten, show
+from proctor.model.show import shorten, show
 
 # Haystack
 
@@ -51,7 +51,7 @@ def _is_haystack_message(message: dict[str, Any]) -> bool:
 
 
 def _read_haystack(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read messages of Haystack; before 2.9 calls were kept in the metadata, which is not read."""
+    """Read messages of Haystack; before 2.9 calls were in the metadata, which is not read."""
     for at, entry in entries:
         if list_calls(entry.get("meta") or entry.get("_meta")):
             unknowns.mark_unrecognised(CALL_PARTS, f"{at}.meta: calls in metadata are not read")
@@ -81,6 +81,7 @@ def _open_store(document: dict[str, Any]) -> Opened | None:
 # BeeAI
 
 _ANSWER = "final_answer"
+"""The tool through which agents of BeeAI and smolagents answer."""
 
 
 def _is_beeai_message(message: dict[str, Any]) -> bool:
@@ -89,18 +90,16 @@ def _is_beeai_message(message: dict[str, Any]) -> bool:
 
 
 def _read_beeai(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read messages of BeeAI: what `final_answer` is given is the answer, and no tool was called."""
     found: list[Message] = []
     for message in read_all(entries, unknowns, IN_BLOCKS):
         results = tuple(result for result in message.results if result.name != _ANSWER)
+        answers = [call.arguments for call in message.calls if call.name == _ANSWER]
         if message.role == "tool" and not results:
             continue
-        text = message.text
-        for call in message.calls:
-            if call.name == _ANSWER and call.arguments is None:
-                unknowns.mark("answer", "the arguments of final_answer, which are the answer, are not recorded")
-            elif call.name == _ANSWER:
-                text = (text or "") + (as_text(dict_or_empty(call.arguments).get("response", call.arguments)) or "")
+        if None in answers:
+            unknowns.mark("answer", "the arguments of final_answer, which are the answer, are not recorded")
+        given = [as_text(dict_or_empty(answer).get("response", answer)) or "" for answer in answers if answer is not None]
+        text = "".join([message.text or "", *given]) if given else message.text
         calls = tuple(call for call in message.calls if call.name != _ANSWER)
         found.append(msgspec.structs.replace(message, text=text, calls=calls, results=results))
     return found
@@ -116,39 +115,42 @@ def _is_agno_message(message: dict[str, Any]) -> bool:
 
 
 def _open_runs(document: Json) -> Opened | None:
-    runs = document if isinstance(document, list) else [document]
-    if not runs or not all(_is_run(run) for run in runs):
+    """Find the messages of one run, or of the runs of one session; calls that wait for a confirmation were not made."""
+    runs = list_with_paths(document, "$") if isinstance(document, list) else [("$", document)]
+    if not runs or not all(_is_run(run) for _, run in runs):
         return None
-    if any(run["session_id"] != runs[0]["session_id"] for run in runs):
+    if len({str(run["session_id"]) for _, run in runs}) > 1:
         raise EvidenceError("$: runs of several sessions in one list; give one session at a time")
-    unknowns = Unknowns()
-    entries: list[tuple[str, Json]] = []
-    waiting = {call_id for run in runs for call_id in find_waiting(run)}
-    for index, run in enumerate(runs):
-        at = f"$[{index}]" if isinstance(document, list) else "$"
+    unknowns, entries = Unknowns(), list[tuple[str, Json]]()
+    tools = [dict_or_empty(tool) for _, run in runs for tool in list_of(run.get("tools"))]
+    waiting = {text_or_none(tool.get("tool_call_id")) for tool in tools if is_waiting(tool.get)}
+    made: set[str | None] = set()
+    for at, run in runs:
         check_fields(run, _RUN_KNOWN, at, unknowns)
         for place, entry in list_with_paths(run["messages"], f"{at}.messages"):
-            # The first run keeps what it was given as history: no other run records it.
-            if index == 0 or dict_or_empty(entry).get("from_history") is not True:
-                entries.append((place, _without_calls(entry, waiting)))
-    error = _check_status(runs[-1], f"$[{len(runs) - 1}]" if isinstance(document, list) else "$", unknowns)
-    made = {text_or_none(dict_or_empty(call).get("id")) for _, entry in entries for call in list_of(dict_or_empty(entry).get("tool_calls"))}
-    listed = {text_or_none(dict_or_empty(call).get("tool_call_id")) for run in runs for call in list_of(run.get("tools"))}
-    if listed - made - waiting:
+            # Only the first run records what it was given as history.
+            if run is runs[0][1] or dict_or_empty(entry).get("from_history") is not True:
+                calls = [dict_or_empty(call) for call in list_of(dict_or_empty(entry).get("tool_calls"))]
+                made.update(text_or_none(call.get("id")) for call in calls)
+                left = [call for call in calls if text_or_none(call.get("id")) not in waiting]
+                entries.append((place, entry if len(left) == len(calls) else {**entry, "tool_calls": left}))
+    if {text_or_none(tool.get("tool_call_id")) for tool in tools} - made - waiting:
         unknowns.mark("tool_calls", "$.tools: a call is listed here that no message makes")
-    return Opened(entries=entries, model=text_or_none(runs[-1].get("model")), unknowns=unknowns, error=error)
+    error = _check_status(*runs[-1], unknowns)
+    return Opened(entries=entries, model=text_or_none(runs[-1][1].get("model")), unknowns=unknowns, error=error)
 
 
 def _is_run(document: Json) -> bool:
     return isinstance(document, dict) and "run_id" in document and "session_id" in document and isinstance(document.get("messages"), list)
 
 
-def _check_status(run: dict[str, Any], at: str, unknowns: Unknowns) -> str | None:
+def _check_status(at: str, run: dict[str, Any], unknowns: Unknowns) -> str | None:
     """Mark what a run leaves open that waits or goes on, and return why it failed."""
-    status, content, waiting = run.get("status"), run.get("content"), find_waiting(run)
+    status, content = run.get("status"), run.get("content")
     ended = read_status(status)
+    waiting = [str(tool.get("tool_name")) for tool in map(dict_or_empty, list_of(run.get("tools"))) if is_waiting(tool.get)]
     if waiting:
-        names = ", ".join(dict.fromkeys(waiting.values()))
+        names = ", ".join(dict.fromkeys(waiting))
         mark_later(unknowns, f"{at}.status: {show(status, 40)}: the run waits before it calls {names}")
     elif ended == "failed":
         return shorten(content, 200) if isinstance(content, str) and content else f"status: {show(status, 40)}"
@@ -157,37 +159,25 @@ def _check_status(run: dict[str, Any], at: str, unknowns: Unknowns) -> str | Non
     return None
 
 
-def find_waiting(run: dict[str, Any]) -> dict[str | None, str]:
-    """Return the calls that were asked for and wait for somebody, by their ids: none of them was made."""
-    tools = [dict_or_empty(call) for call in list_of(run.get("tools"))]
-    return {text_or_none(tool.get("tool_call_id")): str(tool.get("tool_name")) for tool in tools if is_waiting(tool.get)}
-
-
 def is_waiting(look: Callable[[str], Any]) -> bool:
-    """Return whether a call waits for a confirmation, for input or for somebody else who makes it; `look` gives its fields."""
+    """Return whether a call waits for a confirmation, for input or for another program that makes it; `look` gives its fields."""
     asks = (look("requires_confirmation") and look("confirmed") is None) or (look("requires_user_input") and not look("answered"))
     return bool(asks or look("external_execution_required")) and look("result") is None
 
 
-def _without_calls(entry: Json, ids: Container[str | None]) -> Json:
-    calls = list_of(dict_or_empty(entry).get("tool_calls"))
-    kept = [call for call in calls if text_or_none(dict_or_empty(call).get("id")) not in ids]
-    return entry if len(kept) == len(calls) else {**dict_or_empty(entry), "tool_calls": kept}
-
-
 def _read_agno(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read messages of Agno, whose `metrics` hold the tokens; `tool_args` and `tool_name` of a result repeat the call."""
+    # `metrics` hold the tokens; `tool_args` of a result repeats the call.
     plain = [(at, {**without(entry, "metrics", "tool_args"), "usage": entry.get("metrics")}) for at, entry in entries]
     return read_all(plain, unknowns)
 
 
 # smolagents: steps with calls and one text of what was observed. `final_answer` is the answer, and no call.
 
-_STEP_KNOWN = frozenset(
-    (
-        *("step_number", "timing", "model_input_messages", "model_output", "model_output_message", "tool_calls", "observations", "error"),
-        *("action_output", "code_action", "token_usage", "task", "is_final_answer", "observations_images", "task_images"),
-    )
+_STEP_KNOWN = split_words(
+    """
+    step_number timing model_input_messages model_output model_output_message tool_calls observations error action_output code_action
+    token_usage task is_final_answer observations_images task_images
+    """
 )
 
 
@@ -200,61 +190,57 @@ def _is_smolagents_step(step: dict[str, Any]) -> bool:
 def _read_smolagents(entries: Entries, unknowns: Unknowns) -> list[Message]:
     found: list[Message] = []
     for at, entry in entries:
+        draft = Draft("user" if "task" in entry else "assistant", at, unknowns)
         if "task" in entry:
-            draft = Draft("user", at, unknowns)
             draft.add_text(entry["task"], f"{at}.task")
             check_fields(entry, _STEP_KNOWN, at, unknowns)
-            found.append(draft.build())
         elif "step_number" in entry:
-            found.append(_read_step(entry, at, unknowns))
+            _fill_step(draft, entry)
         elif set(entry) <= {"output", "final_answer"}:
-            draft = Draft("assistant", at, unknowns)
             draft.add_text(as_text(entry.get("output", entry.get("final_answer"))), at)
-            found.append(draft.build())
-        elif "system_prompt" not in entry and "plan" not in entry:
-            draft = Draft("assistant", at, unknowns)
-            draft.mark(at, "neither a task nor a step")
-            mark_kind(entry, next(iter(entry), "entry"), at, unknowns)
+        else:
+            if "system_prompt" not in entry and "plan" not in entry:
+                draft.mark(at, "neither a task nor a step")
+                mark_kind(entry, next(iter(entry), "entry"), at, unknowns)
+            continue
+        found.append(draft.build())
     return found
 
 
-def _read_step(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message:
-    draft, asked = Draft("assistant", at, unknowns), Draft("assistant", at, unknowns)
+def _fill_step(draft: Draft, entry: dict[str, Any]) -> None:
+    at, unknowns = draft.at, draft.unknowns
+    asked, written = Draft("assistant", at, unknowns), entry.get("model_output_message") or {}
     # A call that failed is only in what the model wrote.
-    wrote = entry.get("model_output_message")
-    if wrote is not None and not isinstance(wrote, dict):
-        draft.mark(f"{at}.model_output_message", "expected an object", CALL_PARTS)
-    asked.add_calls(dict_or_empty(wrote).get("tool_calls"), f"{at}.model_output_message.tool_calls")
-    check_fields(dict_or_empty(wrote), ("role", "content", "tool_calls", "raw", "token_usage"), f"{at}.model_output_message", unknowns)
+    if draft.expect(written, dict, "an object", f"{at}.model_output_message", CALL_PARTS):
+        asked.add_calls(written.get("tool_calls"), f"{at}.model_output_message.tool_calls")
+        check_fields(written, ("role", "content", "tool_calls", "raw", "token_usage"), f"{at}.model_output_message", unknowns)
     asked.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
     observed, output, error = entry.get("observations"), entry.get("action_output"), entry.get("error")
     if entry.get("code_action") is not None or any(call.name == "python_interpreter" for call in asked.calls):
         unknowns.mark_parts(CALL_PARTS, f"{at}.code_action: this agent calls its tools inside of code, which is not read")
-    tools = [call for call in asked.calls if call.name != "final_answer"]
-    draft.calls.extend(tools)
     if dict_or_empty(error).get("type") == "AgentMaxStepsError":
         mark_later(unknowns, f"{at}.error: the run was stopped at max_steps (max_steps_error), so it was not over")
-    told = (dict_or_empty(error).get("message") or as_text(error)) if says_error(error) else None
-    if tools and observed is None and told is None:
-        draft.mark(at, "what these calls returned is not recorded", ("tool_results",))
-    for call in tools:
-        draft.append_result(decode_container(observed), at, id=call.id, name=call.name, error=told, kind=PROTOCOL_ERROR)
-    if len(tools) > 1:
-        unknowns.note(f"{at}.observations: {len(tools)} calls share what was observed")
+    failure = (dict_or_empty(error).get("message") or as_text(error)) if says_error(error) else None
     for call in asked.calls:
-        if call.name == "final_answer":
+        if call.name == _ANSWER:
             draft.add_text(as_text(dict_or_empty(call.arguments).get("answer", call.arguments)), at)
-    if not asked.calls and told is None and output is not None:
+        else:
+            draft.calls.append(call)
+            draft.append_result(decode_container(observed), at, id=call.id, name=call.name, error=failure, kind=PROTOCOL_ERROR)
+    if draft.calls and observed is None and failure is None:
+        draft.mark(at, "what these calls returned is not recorded", ("tool_results",))
+    if len(draft.calls) > 1:
+        unknowns.note(f"{at}.observations: {len(draft.calls)} calls share what was observed")
+    if not asked.calls and failure is None:
         draft.add_text(as_text(output), at)
     draft.usage = read_counts(entry.get("token_usage"), f"{at}.token_usage", unknowns)
     check_fields(entry, _STEP_KNOWN, at, unknowns, has_answer=True)
-    return draft.build()
 
 
 # Pydantic AI: requests and responses with parts. A call of `final_result` that was processed is the answer, and no call.
 
 _OUTPUT = "final_result"
-"""The name of an output tool; where there are several, it goes on with `_` and the name of the form."""
+"""The name of an output tool; if there are several, `_` and the name of the form follow."""
 _PROCESSED = "Final result processed."
 _NOT_USED = ("Output tool ", "Output not used ")
 """What is returned for an output tool that did not end the run."""
@@ -291,7 +277,7 @@ def _fold_outputs(messages: list[Message], unknowns: Unknowns) -> list[Message]:
         if result.value == _PROCESSED or (isinstance(result.value, str) and result.value.startswith(_NOT_USED)):
             names.add(result.name or "")
     for call in (call for message in messages for call in message.calls if _is_output(call.name) and call.name not in names):
-        unknowns.mark("answer", f"a call of {call.name} may be the answer, and nothing says that it was taken")
+        unknowns.mark("answer", f"a call of {call.name} may be the answer, and no record shows that it was used")
     return fold_outputs(messages, names, taken)
 
 
@@ -304,10 +290,16 @@ def _read_messages(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[M
     draft = Draft("assistant" if is_response else "tool", at, unknowns, RAISES)
     asked = Draft("user", at, unknowns, RAISES)
     parts = entry.get("parts")
-    if not isinstance(parts, list):
-        draft.mark(f"{at}.parts", f"expected a list of parts, found {kind_of(parts)}")
-    for index, part in enumerate(parts if isinstance(parts, list) else ()):
-        _add_part(draft, asked, part, f"{at}.parts[{index}]")
+    draft.expect(parts, list, "a list of parts", f"{at}.parts")
+    for index, part in enumerate(list_of(parts)):
+        place, kind = f"{at}.parts[{index}]", dict_or_empty(part).get("part_kind")
+        if kind == "user-prompt":
+            # A prompt of pictures alone is a turn, too; an empty text makes it one.
+            asked.texts.append("")
+            asked.add_block({**part, "content": part.get("content")}, place)
+        # A retry without a tool asks the model to answer in another way.
+        elif kind != "system-prompt" and not (kind == "retry-prompt" and part.get("tool_name") is None):
+            draft.add_block(part, place)
     state = entry.get("state")
     if state == "interrupted":
         unknowns.mark("answer", f"{at}.state: the answer was cut off")
@@ -320,21 +312,9 @@ def _read_messages(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[M
         draft.model = text_or_none(entry.get("model_name"))
         draft.end_with(entry.get("finish_reason"))
     check_fields(entry, _MESSAGE_KNOWN, at, unknowns, has_answer=bool(draft.texts))
-    # Results before words: a request first answers the calls of the response before it.
+    # Results before text: a request first answers the calls of the response before it.
     built = [draft.build()] if is_response or draft.results else []
     return [*built, asked.build()] if asked.texts else built
-
-
-def _add_part(draft: Draft, asked: Draft, part: Any, at: str) -> None:
-    kind = part.get("part_kind") if isinstance(part, dict) else None
-    if kind == "user-prompt":
-        # A prompt of pictures alone is a turn, too; an empty text makes it one.
-        asked.texts.append("")
-        asked.add_block({**part, "content": part.get("content")}, at)
-    elif kind == "system-prompt" or (kind == "retry-prompt" and part.get("tool_name") is None):
-        return
-    else:
-        draft.add_block(part, at)
 
 
 FORMATS = (

@@ -22,7 +22,7 @@ from proctor.evidence.unknowns.endings import find_stop, read_status, to_snake_c
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.unknowns.unrecognised import check_fields, holds_text, list_unrecognised, mark_kind
-from proctor.evidence.values.access import dict_or_empty, find_first, split_words, text_or_none
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container, decode_embedded
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import as_text
@@ -556,23 +556,14 @@ def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:
     """Read the tokens spent, and mark their number as unknown if it cannot be read."""
     if value is None or value == {}:
         return None
-    found = read_usage({_COUNTS.get(key, key): count for key, count in value.items()} if isinstance(value, dict) else value)
+    found = read_usage(value)
     if found is None or (found.total_tokens is None and (found.input_tokens is None or found.output_tokens is None)):
         unknowns.mark("usage", f"{at}: not recognised as a number of tokens")
     return found
 
 
-_COUNTS = {
-    **dict.fromkeys(("input_token_count", "inputTokenCount"), "input_tokens"),
-    **dict.fromkeys(("output_token_count", "outputTokenCount"), "output_tokens"),
-    **dict.fromkeys(("total_token_count", "totalTokenCount"), "total_tokens"),
-}
-
-
 def read_result_value(value: Json) -> Json:
     """Return what a tool returned: the text of its text parts, the data of its documents (Cohere), its JSON (Bedrock), else as it is."""
-    if isinstance(value, str):
-        return decode_container(value)
     single = value[0] if isinstance(value, list) and len(value) == 1 else value
     if isinstance(single, dict):
         if single.keys() == {"json"}:
@@ -588,16 +579,8 @@ def join_text_parts(value: Json) -> Json:
     """Return the text of a result that is nothing but parts of text, parsed if it is JSON; any other result as it is."""
     if isinstance(value, str):
         return decode_container(value)
-    if not isinstance(value, list) or not value:
-        return value
-    texts: list[str] = []
-    for part in value:
-        part = dict_or_empty(dict_or_empty(part).get("message_content")) or part
-        text = _read_only_text(dict_or_empty(part))
-        if text is None:
-            return value
-        texts.append(text)
-    return decode_container("".join(texts))
+    texts = [_read_only_text(dict_or_empty(part)) for part in list_of(value)]
+    return decode_container("".join(map(str, texts))) if texts and None not in texts else value
 
 
 _TEXT_PART = frozenset((*KIND_KEYS, "text", "content", "annotations", "cache_control", "citations", "logprobs", "extras", "id", "document"))
@@ -605,8 +588,8 @@ _TEXT_PART = frozenset((*KIND_KEYS, "text", "content", "annotations", "cache_con
 
 def _read_only_text(part: dict[str, Any]) -> str | None:
     """Return the text of a part that holds nothing else, or of a document (Cohere)."""
-    kind = read_kind(part)
+    part = dict_or_empty(part.get("message_content")) or part
+    kind, document = read_kind(part), part.get("document")
     if not _TEXT_PART.issuperset(part) and not (isinstance(kind, str) and find_action(kind) == "text"):
         return None
-    document = part.get("document")
     return text_or_none(document.get("data") if isinstance(document, dict) else find_first(part, "text", "content"))

@@ -23,8 +23,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 # OpenAI, Anthropic, AI SDK 5, AI SDK 4 and LangChain, Gemini.
-_INPUT: Final = _names("input_tokens prompt_tokens inputTokens promptTokens promptTokenCount prompt_token_count")
-_OUTPUT: Final = _names("output_tokens completion_tokens outputTokens completionTokens candidatesTokenCount candidates_token_count")
+_INPUT: Final = _names(
+    "input_tokens prompt_tokens inputTokens promptTokens promptTokenCount prompt_token_count input_token_count inputTokenCount"
+)
+_OUTPUT: Final = _names(
+    "output_tokens completion_tokens outputTokens completionTokens candidatesTokenCount candidates_token_count"
+    " output_token_count outputTokenCount"
+)
 _TOTAL: Final = _names("total_tokens totalTokens totalTokenCount total_token_count")
 _COUNTS: Final = frozenset((*_INPUT, *_OUTPUT, *_TOTAL))
 # Gemini, DeepSeek, AI SDK, Pydantic AI.
@@ -106,10 +111,8 @@ def find_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
         if found is not None:
             return found
     tokens = dict_or_empty(value.get("meta")).get("tokens")
-    if isinstance(tokens, dict):
-        found = _make_usage(*(read_count(tokens.get(key)) for key in ("input", "output", "total")))
-    else:
-        found = _make_usage(None, None, read_count(tokens))
+    counts = tokens if isinstance(tokens, dict) else {"total": tokens}
+    found = _make_usage(*(read_count(counts.get(key)) for key in ("input", "output", "total")))
     if found is not None:
         return found
     inner = [value[outer] for outer in _OUTER_HOLDERS if isinstance(value.get(outer), dict)]
