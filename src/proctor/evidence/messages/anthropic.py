@@ -88,7 +88,6 @@ def _is_entry(entry: dict[str, Any]) -> bool:
 
 
 def _open_stream(document: Json) -> Opened | None:
-    """Find the entries of a run; the last one reports what it cost."""
     entries = list_of(document.get("messages") if isinstance(document, dict) else document)
     if not any(_is_entry(dict_or_empty(entry)) for entry in entries):
         return None
@@ -162,7 +161,6 @@ def _read_entry(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[Mess
 
 
 def _check_end(entry: dict[str, Any], at: str, found: list[Message], unknowns: Unknowns) -> None:
-    """Mark what the end of a run leaves open."""
     if _find_error(entry) is not None:
         mark_later(unknowns, f"{at}: the run failed ({entry.get('subtype')})")
     last = next((message for message in reversed(found) if message.role == "assistant"), None)

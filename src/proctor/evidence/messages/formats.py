@@ -172,7 +172,6 @@ def _list_entries(value: Json) -> Iterator[dict[str, Any]]:
 
 
 def _list_offered_tools(tools: Json) -> list[str]:
-    """Return the names of the tools a request offered, in each provider's spelling."""
     names: list[str] = []
     for tool in map(dict_or_empty, list_of(tools)):
         declared = [tool, dict_or_empty(tool.get("function")), dict_or_empty(tool.get("toolSpec"))]

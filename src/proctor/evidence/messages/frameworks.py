@@ -209,19 +209,19 @@ def _read_smolagents(entries: Entries, unknowns: Unknowns) -> list[Message]:
 
 def _fill_step(draft: Draft, entry: dict[str, Any]) -> None:
     at, unknowns = draft.at, draft.unknowns
-    asked, written = Draft("assistant", at, unknowns), entry.get("model_output_message") or {}
+    requested, written = Draft("assistant", at, unknowns), entry.get("model_output_message") or {}
     # A call that failed is only in what the model wrote.
     if draft.expect(written, dict, "an object", f"{at}.model_output_message", CALL_PARTS):
-        asked.add_calls(written.get("tool_calls"), f"{at}.model_output_message.tool_calls")
+        requested.add_calls(written.get("tool_calls"), f"{at}.model_output_message.tool_calls")
         check_fields(written, ("role", "content", "tool_calls", "raw", "token_usage"), f"{at}.model_output_message", unknowns)
-    asked.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
+    requested.add_calls(entry.get("tool_calls"), f"{at}.tool_calls")
     observed, output, error = entry.get("observations"), entry.get("action_output"), entry.get("error")
-    if entry.get("code_action") is not None or any(call.name == "python_interpreter" for call in asked.calls):
+    if entry.get("code_action") is not None or any(call.name == "python_interpreter" for call in requested.calls):
         unknowns.mark_parts(CALL_PARTS, f"{at}.code_action: this agent calls its tools inside of code, which is not read")
     if dict_or_empty(error).get("type") == "AgentMaxStepsError":
         mark_later(unknowns, f"{at}.error: the run was stopped at max_steps (max_steps_error), so it was not over")
     failure = (dict_or_empty(error).get("message") or as_text(error)) if says_error(error) else None
-    for call in asked.calls:
+    for call in requested.calls:
         if call.name == _ANSWER:
             draft.add_text(as_text(dict_or_empty(call.arguments).get("answer", call.arguments)), at)
         else:
@@ -231,7 +231,7 @@ def _fill_step(draft: Draft, entry: dict[str, Any]) -> None:
         draft.mark(at, "what these calls returned is not recorded", ("tool_results",))
     if len(draft.calls) > 1:
         unknowns.note(f"{at}.observations: {len(draft.calls)} calls share what was observed")
-    if not asked.calls and failure is None:
+    if not requested.calls and failure is None:
         draft.add_text(as_text(output), at)
     draft.usage = read_counts(entry.get("token_usage"), f"{at}.token_usage", unknowns)
     check_fields(entry, _STEP_KNOWN, at, unknowns, has_answer=True)
@@ -288,15 +288,15 @@ def _is_output(name: str | None) -> bool:
 def _read_messages(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[Message]:
     is_response = entry["kind"] == "response"
     draft = Draft("assistant" if is_response else "tool", at, unknowns, RAISES)
-    asked = Draft("user", at, unknowns, RAISES)
+    prompt = Draft("user", at, unknowns, RAISES)
     parts = entry.get("parts")
     draft.expect(parts, list, "a list of parts", f"{at}.parts")
     for index, part in enumerate(list_of(parts)):
         place, kind = f"{at}.parts[{index}]", dict_or_empty(part).get("part_kind")
         if kind == "user-prompt":
             # A prompt of pictures alone is a turn, too; an empty text makes it one.
-            asked.texts.append("")
-            asked.add_block({**part, "content": part.get("content")}, place)
+            prompt.texts.append("")
+            prompt.add_block({**part, "content": part.get("content")}, place)
         # A retry without a tool asks the model to answer in another way.
         elif kind != "system-prompt" and not (kind == "retry-prompt" and part.get("tool_name") is None):
             draft.add_block(part, place)
@@ -314,7 +314,7 @@ def _read_messages(entry: dict[str, Any], at: str, unknowns: Unknowns) -> list[M
     check_fields(entry, _MESSAGE_KNOWN, at, unknowns, has_answer=bool(draft.texts))
     # Results before text: a request first answers the calls of the response before it.
     built = [draft.build()] if is_response or draft.results else []
-    return [*built, asked.build()] if asked.texts else built
+    return [*built, prompt.build()] if prompt.texts else built
 
 
 FORMATS = (

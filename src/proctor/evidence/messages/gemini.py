@@ -76,7 +76,6 @@ def _read_candidate(candidate: dict[str, Any], at: str, unknowns: Unknowns) -> t
 
 
 def _read_gemini(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read contents with parts; the pieces of a streamed answer follow each other."""
     return join_answers(_read_content(entry, at, unknowns) for at, entry in entries)
 
 
@@ -90,7 +89,6 @@ def _read_content(entry: dict[str, Any], at: str, unknowns: Unknowns) -> Message
 
 
 def _add_searches(draft: Draft, entry: dict[str, Any]) -> None:
-    """Add the searches that Gemini made itself, and the pages it read."""
     for key, value in entry.items():
         if key not in (*_PAGES, *_GROUNDING) and _reports_search(value):
             draft.unknowns.mark_unrecognised(CALL_PARTS, f"{draft.at}: {key!r} is not read; did you mean {_GROUNDING[0]} or {_PAGES[0]}?")

@@ -94,7 +94,6 @@ def finish(messages: list[Message], rest: dict[str, Json], unknowns: Unknowns) -
 
 
 def _list_returned_calls(messages: list[Message]) -> list[ToolCall]:
-    """Return calls that LangChain reports to have returned the answer."""
     results = [result for message in messages for result in message.results if result.error is None and result.id is not None]
     returned = {result.id for result in results if str(result.value).startswith("Returning structured response: ")}
     return [call for message in messages for call in message.calls if call.id in returned]

@@ -30,7 +30,7 @@ _REPORTING = frozenset(HOLDERS) | split_words(
 )
 """Objects that report on an answer."""
 _DEPTH = 4
-"""Levels below an answer that are examined; deeper ones belong to what the agent was asked for."""
+"""Levels below an answer that are examined; deeper ones belong to the task of the agent."""
 _OTHERS = re.compile(
     r"(user|human|tool|function|system|developer|request)(message)?(chunk)?$|.+(_call|_output|_result|_reference)$", re.IGNORECASE
 )
@@ -118,7 +118,7 @@ def _check_fields(
 
 
 def _find_speaker(entry: dict[str, Any]) -> str | None:
-    """Return who an entry is from, or what it is, in the words of its format."""
+    """Return who an entry is from, or what it is, as its format spells it."""
     content = entry.get("content")
     for value in (entry.get("role"), entry.get("type"), entry.get("kind"), dict_or_empty(content).get("role"), entry.get("author")):
         if isinstance(value, str) and value not in ("message", "constructor"):

@@ -62,7 +62,6 @@ def _read_framework(entries: Entries, unknowns: Unknowns) -> list[Message]:
 
 
 def _read_annotation(entry: dict[str, Any], *keys: str) -> str | bool | None:
-    """Return the note that compaction left at a message."""
     noted = dict_or_empty(entry.get("additional_properties"))
     found = find_first({**noted, **dict_or_empty(noted.get("_group"))}, *keys)
     return found if isinstance(found, str) else bool(found) or None

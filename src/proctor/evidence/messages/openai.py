@@ -102,7 +102,6 @@ def _open_response(document: dict[str, Any]) -> Opened | None:
 
 
 def _read_items(entries: Entries, unknowns: Unknowns) -> list[Message]:
-    """Read items; what the assistant does in a row is one message."""
     return join_answers(_read_item(item, at, unknowns) for at, item in entries)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -199,22 +200,20 @@ def carries_result(block: Json) -> bool:
     return (isinstance(kind, str) and find_action(kind) == "result") or any(isinstance(entry.get(key), dict) for key in KEYED_RESULTS)
 
 
+@dataclass(slots=True, eq=False)
 class Draft:
     """One message while its blocks are read."""
 
-    __slots__ = ("at", "calls", "dialect", "ids", "model", "results", "role", "texts", "unknowns", "usage")
-
-    def __init__(self, role: Role, at: str, unknowns: Unknowns, dialect: Dialect = PLAIN) -> None:
-        self.role: Role = role
-        self.at = at
-        self.unknowns = unknowns
-        self.dialect = dialect
-        self.texts: list[str] = []
-        self.calls: list[ToolCall] = []
-        self.results: list[ToolResult] = []
-        self.usage: Usage | None = None
-        self.model: str | None = None
-        self.ids: set[str] = set()
+    role: Role
+    at: str
+    unknowns: Unknowns
+    dialect: Dialect = PLAIN
+    texts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    results: list[ToolResult] = field(default_factory=list)
+    usage: Usage | None = None
+    model: str | None = None
+    ids: set[str] = field(default_factory=set)
 
     def mark(self, at: str, why: str, parts: Iterable[Part] = CONTENT_PARTS) -> None:
         """Mark parts as unknown because a recognised field cannot be read."""
@@ -439,7 +438,6 @@ class Draft:
         return id if id is not None and self.expect(id, str, "text as the id of a call", at, ("tool_results",)) else None
 
     def _add_own_result(self, value: dict[str, Any], at: str, word: str, id: Json, name: Json) -> None:
-        """Add the result that the object of a call carries as well."""
         state, status, result = value.get("state"), value.get("status"), find_first(value, *_OWN_RESULT)
         if state is not None:
             self._add_state(value, at, state, id, name, result)

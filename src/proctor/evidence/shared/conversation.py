@@ -58,8 +58,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 class _Exchange:
     """One user message and everything until the next."""
 
-    def __init__(self, asked: str | None) -> None:
-        self.asked = asked
+    def __init__(self, input: str | None) -> None:
+        self.input = input
         self.text: str | None = None
         self.body: Json = None
         self.end: str | None = ENDS_WITH_USER
@@ -121,25 +121,25 @@ def build_evidence(
     spent = [message.usage for message in messages if message.role == "assistant"]
     if usage is None and None in spent and any(spent):
         unknowns.mark("usage", f"{spent.count(None)} of {len(spent)} answers of the model do not report their tokens")
-    asked = [exchange for exchange in exchanges if exchange.asked is not None]
+    turns = [exchange for exchange in exchanges if exchange.input is not None]
     last = exchanges[-1] if exchanges else _Exchange(None)
     end = last.end if exchanges else NO_AGENT
     if end is not None:
         unknowns.mark_parts(("answer", "tool_calls"), end)
     return Evidence(
-        input=asked[0].asked if asked else None,
+        input=turns[0].input if turns else None,
         text=last.text,
         body=last.body,
         tool_calls=tuple(call for exchange in exchanges for call in exchange.calls),
         usage=usage or add_usage(part for exchange in exchanges for part in exchange.usage),
-        turns=tuple(map(_make_turn, asked)) if len(asked) > 1 else None,
+        turns=tuple(map(_make_turn, turns)) if len(turns) > 1 else None,
         model=next((message.model for message in reversed(messages) if message.model is not None), None),
     )
 
 
 def _make_turn(exchange: _Exchange) -> EvidenceTurn:
     calls, usage = tuple(exchange.calls), add_usage(exchange.usage)
-    return EvidenceTurn(input=exchange.asked, text=exchange.text, body=exchange.body, tool_calls=calls, usage=usage)
+    return EvidenceTurn(input=exchange.input, text=exchange.text, body=exchange.body, tool_calls=calls, usage=usage)
 
 
 def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_Exchange]:
@@ -158,7 +158,7 @@ def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_E
                 if call.id is not None:
                     by_id[call.id] = (current, len(current.calls))  # ids may be used again
                 current.add_call(call)
-        # After the calls: some formats keep call and result in one message.
+        # After the calls: some formats have call and result in one message.
         for result in message.results:
             exchange, index = by_id.get(result.id) or (calling, calling and calling.find_open(result))
             if exchange is None or index is None:

@@ -24,7 +24,7 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.unrecognised import check_fields, list_unrecognised, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
-from proctor.model.account import CALL_PARTS
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, show
 
@@ -78,7 +78,7 @@ def read_role(entry: dict[str, Any]) -> Json:
 def read_message(
     entry: dict[str, Any], at: str, unknowns: Unknowns, dialect: Dialect = PLAIN, default: Role | None = None
 ) -> Message | None:
-    """Read one message, or return None and mark what it may have said if its role is not recognised."""
+    """Read one message, or return None and mark what it may contain if its role is not recognised."""
     draft = draft_message(entry, at, unknowns, dialect, default)
     return None if draft is None else draft.build()
 
@@ -96,25 +96,24 @@ def draft_message(entry: dict[str, Any], at: str, unknowns: Unknowns, dialect: D
 
 
 def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, dialect: Dialect = PLAIN) -> None:
-    """Mark what a message of an unrecognised role may have said and done."""
+    """Mark what a message of an unrecognised role may contain."""
     if not isinstance(word, str):
         unknowns.mark_parts(CONTENT_PARTS, f"{at}: a message without a role")
         return
-    shown = f"{at}: unrecognised role {show(word, 60)}"
-    held = Draft("assistant", at, Unknowns(), dialect)
+    held, has_content = Draft("assistant", at, Unknowns(), dialect), not _SAYING.isdisjoint(entry)
     fill(held, entry)
-    if _SAYING.isdisjoint(entry) and any(isinstance(value, (dict, list)) and value for value in entry.values()):
-        unknowns.mark_unrecognised(CONTENT_PARTS, shown)
+    parts: list[Part] = [*held.unknowns.unknown]
+    if not has_content and any(isinstance(value, (dict, list)) and value for value in entry.values()):
+        parts += CONTENT_PARTS
     if held.calls or held.results:
-        unknowns.mark_unrecognised(CALL_PARTS, f"{shown}, whose message contains tool calls")
-    if not _SAYING.isdisjoint(entry):
-        unknowns.mark_unrecognised(("input", "turns"), f"{shown}, which may be a turn")
+        parts += CALL_PARTS
     if "".join(held.texts).strip():
-        unknowns.mark_unrecognised(("answer",), f"{shown}, whose message contains text")
+        parts.append("answer")
+    if has_content:
+        parts.extend(("input", "turns"))
     if held.usage is not None:
-        unknowns.mark_unrecognised(("usage",), f"{shown}, whose message reports tokens")
-    for part, why in held.unknowns.unknown.items():
-        unknowns.mark_unrecognised((part,), why)
+        parts.append("usage")
+    unknowns.mark_unrecognised(parts, f"{at}: unrecognised role {show(word, 60)}")
     mark_kind(entry, word, at, unknowns)
 
 
@@ -239,7 +238,6 @@ def _add_spoken(draft: Draft, entry: dict[str, Any]) -> None:
 
 
 def _read_report(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
-    """Read tokens, model and why the model stopped."""
     holders = [holder for key in _HOLDERS if (holder := entry.get(key)) and isinstance(holder, dict)]
     parts = [entry, *holders]
     counts = (find_first(part, *(_USAGE if part is entry else _HELD_USAGE)) for part in parts)

@@ -150,7 +150,6 @@ def _make_usage(input_tokens: int | None, output_tokens: int | None, total_token
 
 
 def _add_cached(usage: Usage, given: dict[str, Any]) -> Usage:
-    """Return the usage with its cached tokens; input is then all of the input."""
     read, written = find_count(given, _CACHED_INCLUDED), find_count(given, _WRITTEN_INCLUDED)
     for name in _DETAILS:
         inner = given.get(name)
