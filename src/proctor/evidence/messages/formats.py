@@ -29,7 +29,10 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 
 _MODULES = (openai, anthropic, gemini, langchain, ai_sdk, frameworks, providers, microsoft)
-_ALL = tuple(family for module in _MODULES for family in module.FORMATS)
+_SHOWN_LAST = ("haystack", "agent-framework", "semantic-kernel", "autogen", "ag2", "llama-index", "adk", "cohere", "mistral", "agno",
+               "smolagents", "beeai", "genkit")  # fmt: skip
+_FOUND = [family for module in _MODULES for family in module.FORMATS]
+_ALL = sorted(_FOUND, key=lambda family: _SHOWN_LAST.index(family.name) if family.name in _SHOWN_LAST else -1)
 
 MESSAGE_FORMATS: dict[str, MessageFormat] = {family.name: family for family in _ALL}
 
