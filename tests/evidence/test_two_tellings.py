@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.evidence.shared.pair_calls import pair_calls
+from proctor.evidence.shared.call_identity import pair_calls
 from proctor.evidence.traces.merge_returned_and_traced import merge_returned_and_traced
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, ToolCall

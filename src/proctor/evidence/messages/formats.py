@@ -1,112 +1,38 @@
 """Message lists of providers and frameworks: how each format is recognised, and the evidence in it.
 
-Accepted are a bare list of messages, `{"messages": [...]}` with fields of plain evidence next to it (`case`, `usage`, `now`, ...), the
-answers of the providers' endpoints as they come, and the envelopes in which frameworks store them. Each format is recognised by marks no
-other has; messages of nothing but role and text are the same everywhere and are read as OpenAI's. Messages with marks of two formats are
-rejected. Other fields next to the messages are ignored and listed; short ones are kept in the metadata.
+Accepted are lists of messages, answers of providers, and envelopes of frameworks. Each format is recognised by marks that no other has;
+messages of role and text alone are read as OpenAI's. Messages with marks of two formats are rejected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.messages import (
-    agent_framework,
-    agno,
-    ai_sdk_steps,
-    assistants,
-    autogen,
-    claude,
-    frameworks,
-    gemini,
-    langchain,
-    providers,
-    pydantic_ai,
-    responses,
-    smolagents,
-)
-from proctor.evidence.messages.envelope import Entries, Opened, Reader, list_with_paths, read_all, without
+from proctor.evidence.messages import ai_sdk, anthropic, frameworks, gemini, langchain, microsoft, openai, providers
+from proctor.evidence.messages.envelope import Entries, MessageFormat, Opened, list_with_paths, read_all, without
 from proctor.evidence.messages.markers import check_markers
 from proctor.evidence.plain.record import KEYS, read_plain
 from proctor.evidence.platforms import mcplab
-from proctor.evidence.shared.conversation import build_evidence
-from proctor.evidence.shared.truncated_conversations import mark_beginning
+from proctor.evidence.shared.conversation import NO_BEGINNING, build_evidence
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure
 from proctor.evidence.unknowns.unrecognised import check_field, check_fields
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
+from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 
-
-class MessageFormat(msgspec.Struct, frozen=True):
-    """One format in which messages are written down."""
-
-    name: str
-    """What `--evidence-format` takes."""
-    summary: str
-    marks: Callable[[dict[str, Any]], bool]
-    """Whether a message can only be of this format."""
-    read: Reader = read_all
-    open: Callable[[Json], Opened | None] | None = None
-    """Finds the messages in an envelope of this format; None where the document is no such envelope."""
-    keys: tuple[str, ...] = ("messages",)
-    extends: tuple[str, ...] = ()
-    """Formats whose marks this one's messages bear too."""
-
-
-def _within(open: Callable[[dict[str, Any]], Opened | None]) -> Callable[[Json], Opened | None]:
-    return lambda document: open(document) if isinstance(document, dict) else None
-
-
-_OPENAI, _BEDROCK = ("openai",), ("bedrock",)
-_MESSAGES = ("messages",)
-# fmt: off
-_ALL = (
-    MessageFormat("openai", "OpenAI chat messages or a chat completion", providers.is_openai_message,
-                  read_all, _within(providers.open_completion), ("messages", "choices")),
-    MessageFormat("responses", "items or an answer of OpenAI's Responses API", responses.is_item,
-                  responses.read, _within(responses.open_response), ("output",)),
-    MessageFormat("assistants", "thread messages and run steps of OpenAI's Assistants API", assistants.is_own_message,
-                  assistants.read, _within(assistants.open_lists), ("run_steps",)),
-    MessageFormat("anthropic", "Anthropic messages or an answer", providers.is_anthropic_message,
-                  providers.read_anthropic, _within(providers.open_anthropic), ("messages", "content")),
-    MessageFormat("claude", "the stream of a run of the Claude Agent SDK or of Claude Code, as a list", claude.is_own_message,
-                  claude.read, claude.open_stream),
-    MessageFormat("gemini", "Gemini contents or an answer", gemini.is_gemini_message,
-                  gemini.read_gemini, _within(gemini.open_contents), ("contents", "candidates")),
-    MessageFormat("langchain", "LangChain messages", langchain.is_own_message, langchain.read),
-    MessageFormat("ai-sdk", "AI SDK messages, or the steps of a result", frameworks.is_ai_sdk_message,
-                  frameworks.read_ai_sdk, ai_sdk_steps.open_result, ("steps",)),
-    MessageFormat("pydantic-ai", "Pydantic AI messages", pydantic_ai.is_own_message,
-                  pydantic_ai.read, _within(pydantic_ai.open_result), ("all_messages",)),
-    MessageFormat("bedrock", "messages of Bedrock's Converse and of Strands", providers.is_bedrock_message,
-                  providers.read_bedrock, _within(providers.open_bedrock)),
-    MessageFormat("haystack", "Haystack messages", frameworks.is_haystack_message, frameworks.read_haystack),
-    MessageFormat("agent-framework", "messages or a session of Microsoft Agent Framework", agent_framework.is_own_message,
-                  agent_framework.read, _within(agent_framework.open_session)),
-    MessageFormat("semantic-kernel", "a Semantic Kernel chat history", frameworks.is_kernel_message, frameworks.read_kernel),
-    MessageFormat("autogen", "AutoGen messages, a task result or an agent's state", autogen.is_own_message,
-                  autogen.read, autogen.open_state, ("llm_context",)),
-    MessageFormat("ag2", "the history of a chat of AG2", frameworks.is_ag2_message, frameworks.read_ag2, None, _MESSAGES, _OPENAI),
-    MessageFormat("llama-index", "LlamaIndex messages or a chat store", frameworks.is_llama_message,
-                  read_all, _within(frameworks.open_store), ("chat_store",)),
-    MessageFormat("adk", "a session of Google ADK, or its events", gemini.is_adk_event,
-                  gemini.read_adk, _within(gemini.open_session), ("events",)),
-    MessageFormat("cohere", "Cohere messages or an answer", providers.is_cohere_message,
-                  read_all, _within(providers.open_cohere), _MESSAGES, _OPENAI),
-    MessageFormat("mistral", "Mistral messages", providers.is_mistral_message, providers.read_mistral, None, _MESSAGES, _OPENAI),
-    MessageFormat("agno", "Agno messages or runs", agno.is_own_message, agno.read, agno.open_runs, _MESSAGES, _OPENAI),
-    MessageFormat("smolagents", "steps of smolagents' memory", smolagents.is_own_message, smolagents.read),
-    MessageFormat("beeai", "BeeAI messages", frameworks.is_beeai_message, frameworks.read_beeai),
-    MessageFormat("genkit", "Genkit messages", providers.is_genkit_message, providers.read_genkit, None, _MESSAGES, _BEDROCK),
-)
-# fmt: on
+_MODULES = (openai, anthropic, gemini, langchain, ai_sdk, frameworks, providers, microsoft)
+_SHOWN_LAST = ("haystack", "agent-framework", "semantic-kernel", "autogen", "ag2", "llama-index", "adk", "cohere", "mistral", "agno",
+               "smolagents", "beeai", "genkit")  # fmt: skip
+_FOUND = [family for module in _MODULES for family in module.FORMATS]
+_ALL = sorted(_FOUND, key=lambda family: _SHOWN_LAST.index(family.name) if family.name in _SHOWN_LAST else -1)
 
 MESSAGE_FORMATS: dict[str, MessageFormat] = {family.name: family for family in _ALL}
 
@@ -118,27 +44,25 @@ _TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", 
 _ANSWERS = ("output", "answer", "response", "reply", "text", "final_output", "final_answer", "finalOutput")
 """Fields next to the messages that hold the answer a second time."""
 _MAX_ENTRIES = 100
-"""Entries of an unrecognised list next to the messages that are examined."""
 
 
 def recognise_formats(document: Json) -> list[str]:
     """Return the formats whose marks a document bears: several if it mixes them, none if these are no messages."""
     if mcplab.sniff(document):
-        # Its lines hold messages too, but say themselves what they are.
-        return []
+        return []  # its lines hold messages, too
     # An envelope decides before the messages in it, which may look like another format's: several frameworks store OpenAI's form.
-    opening = [family.name for family in _ALL if family.open is not None and family.open(document) is not None]
+    opening = [family.name for family in _ALL if family.open_envelope(document) is not None]
     if opening:
-        return _drop_wider_formats(opening)
+        return _drop_extended(opening)
     found = _find_entries(document)
     if found is None:
         return []
-    marked = _drop_wider_formats([family.name for family in _ALL if any(family.marks(entry) for entry in found)])
+    marked = _drop_extended([family.name for family in _ALL if any(family.marks(entry) for entry in found)])
     if marked:
         return marked
     if not all(_is_common(entry) for entry in found):
         return []
-    return ["ag2"] if frameworks.is_ag2_history(found) else ["openai"]
+    return ["ag2"] if microsoft.is_ag2_history(found) else ["openai"]
 
 
 def make_reader(name: str) -> Callable[[Json], list[Evidence]]:
@@ -156,8 +80,8 @@ def find_broken_entry(document: Json) -> EvidenceError | None:
     return None if at is None else EvidenceError(f"{where}[{at}]: not a message: it has no role with content, parts or tool calls")
 
 
-def _drop_wider_formats(names: list[str]) -> list[str]:
-    covered = {wider for name in names for wider in MESSAGE_FORMATS[name].extends}
+def _drop_extended(names: list[str]) -> list[str]:
+    covered = {extended for name in names for extended in MESSAGE_FORMATS[name].extends}
     return [name for name in names if name not in covered]
 
 
@@ -174,17 +98,17 @@ def _is_common(entry: dict[str, Any]) -> bool:
 
 
 def _read(document: Json, family: MessageFormat) -> Evidence:
-    opened = (family.open(document) if family.open is not None else None) or _open_plainly(document)
+    opened = family.open_envelope(document) or _open_plainly(document)
     unknowns = opened.unknowns
     entries: Entries = []
     for at, entry in opened.entries:
         if not isinstance(entry, dict):
             raise EvidenceError(f"{at}: expected a message, found {show(entry, 40)}")
-        if family.name != "assistants" and assistants.is_own_message(entry):
+        if family.name != "assistants" and openai.is_thread_entry(entry):
             # They do not record tools, so that read as another format they would show that none was called.
             raise EvidenceError(f"{at}: a message of OpenAI's Assistants API; name the format assistants with --evidence-format")
         entries.append((at, entry))
-    messages = family.read(entries, unknowns)
+    messages = read_all(entries, unknowns, family.dialect) if family.read is None else family.read(entries, unknowns)
     if family.name == "langchain":
         messages = langchain.finish(messages, opened.rest, unknowns)
     # MCPJam judges calls by its spans; results may be left out.
@@ -194,14 +118,14 @@ def _read(document: Json, family: MessageFormat) -> Evidence:
         unknowns.mark("usage", "$.usage: tokens of one kind are not reported")
     evidence = build_evidence(messages, unknowns, usage=usage, results_promised=promised)
     if family.name == "ai-sdk":
-        calls = frameworks.mark_failed_calls(evidence.tool_calls or (), opened.rest.get("spans"))
+        calls = ai_sdk.mark_failed_calls(evidence.tool_calls or (), opened.rest.get("spans"))
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
     rest = without(opened.rest, *langchain.FINISHED) if family.name == "langchain" else opened.rest
     error = check_markers(document, entries, evidence.tool_calls or (), unknowns)
     evidence = _with_envelope(evidence, opened, rest, opened.error or find_failure(rest) or error, unknowns)
     # A response to a request that offered no tools cannot follow calls.
     if evidence.input is None and not opened.is_whole and not ("tools" in opened.rest and not opened.rest["tools"]):
-        mark_beginning(unknowns)
+        unknowns.mark_unrecognised(CALL_PARTS, NO_BEGINNING)
     return msgspec.structs.replace(evidence, account=unknowns.close_account(f"{family.name} messages"))
 
 
@@ -223,41 +147,34 @@ def _with_envelope(evidence: Evidence, opened: Opened, rest: dict[str, Json], er
     if opened.model is not None:
         ids["model"] = opened.model
     others = {key: value for key, value in rest.items() if key not in BESIDE and key not in _TAKEN and value is not None}
-    kept = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
+    short = {key: value for key, value in others.items() if not isinstance(value, (list, dict)) and value not in ("", False)}
     listed = [call.name for call in evidence.tool_calls or ()]
     check_fields(others, _ANSWERS, "$", unknowns, listed=listed, has_answer=True)
     for key, value in others.items():
-        # Entry by entry, as messages or steps of another format hold their calls deeper than fields do.
-        for entry in _list_entries(value):
+        for entry in islice(_list_entries(value), _MAX_ENTRIES):
             check_field(key, entry, "$", unknowns, listed=listed, has_answer=True)
     for key in _ANSWERS:
-        told = others.get(key)
-        if isinstance(told, str) and told.strip() and told.strip() != (evidence.text or "").strip():
+        answer = others.get(key)
+        if isinstance(answer, str) and answer.strip() and answer.strip() != (evidence.text or "").strip():
             unknowns.mark("answer", f"$.{key} and the last message record different answers")
     # Read as plain evidence, so that these fields follow the same rules and give the same errors as there.
     plain = read_plain(given)
     fields = {key: getattr(plain, key) for key in given if key in KEYS and key != "metadata"}
     if error is not None:
         fields.setdefault("error", error)
-    return msgspec.structs.replace(evidence, **fields, model=model, metadata={**kept, **ids, **plain.metadata})
+    return msgspec.structs.replace(evidence, **fields, model=model, metadata={**short, **ids, **plain.metadata})
 
 
-def _list_entries(value: Json) -> list[dict[str, Any]]:
-    """Return the objects in the lists of a field next to the messages."""
-    entries: list[dict[str, Any]] = []
-    waiting = [value]
-    while waiting and len(entries) < _MAX_ENTRIES:
-        current = waiting.pop()
-        if isinstance(current, list):
-            waiting.extend(current[:_MAX_ENTRIES])
-        elif isinstance(current, dict):
-            entries.append(current)
-            waiting.extend(inner for inner in current.values() if isinstance(inner, list))
-    return entries
+def _list_entries(value: Json) -> Iterator[dict[str, Any]]:
+    """Yield the objects in the lists of a field: messages of another format hold calls deeper than fields do."""
+    if isinstance(value, dict):
+        yield value
+        value = [inner for inner in value.values() if isinstance(inner, list)]
+    for entry in list_of(value):
+        yield from _list_entries(entry)
 
 
 def _list_offered_tools(tools: Json) -> list[str]:
-    """Return the names of the tools a request offered, in each provider's spelling."""
     names: list[str] = []
     for tool in map(dict_or_empty, list_of(tools)):
         declared = [tool, dict_or_empty(tool.get("function")), dict_or_empty(tool.get("toolSpec"))]

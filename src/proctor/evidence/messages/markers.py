@@ -1,8 +1,7 @@
 """Fields of message lists that report loss, an early end or a failure (rules c, e and f).
 
-Examined are the fields of a message, of the envelope, and of the objects in which providers and frameworks report on an answer; what was
-said and what tools were given belongs to the agent. Why a model stopped matters for the last answer before the user speaks again, or before
-the end: after the others the run went on.
+Texts and arguments belong to the agent and are not examined. Why a model stopped matters for the last answer before the user speaks again,
+or before the end: after the others the run went on.
 """
 
 from __future__ import annotations
@@ -13,50 +12,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from proctor.evidence.messages.envelope import Entries
-from proctor.evidence.shared.truncated_conversations import reports_loss
 from proctor.evidence.shared.usage import HOLDERS
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import STOP_FIELDS, find_failure, find_stop, to_snake_case
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import find_marker, find_stop_marker
-from proctor.evidence.values.access import dict_or_empty, list_of
+from proctor.evidence.values.access import dict_or_empty, list_of, split_words
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
 
-_REPORTING = frozenset(
-    (
-        *HOLDERS,
-        *("response_metadata", "responseMetadata", "additional_kwargs", "provider_specific_fields", "provider_data", "providerData"),
-        *("meta", "_meta", "metadata", "server_tool_use", "incomplete_details", "generation_info", "provider_details", "model_extra"),
-    )
+_REPORTING = frozenset(HOLDERS) | split_words(
+    """
+    response_metadata responseMetadata additional_kwargs provider_specific_fields provider_data providerData meta _meta metadata
+    server_tool_use incomplete_details generation_info provider_details model_extra
+    """
 )
 """Objects that report on an answer."""
 _DEPTH = 4
-"""Levels below an answer that are examined; deeper ones belong to what the agent was asked for."""
+"""Levels below an answer that are examined; deeper ones belong to the task of the agent."""
 _OTHERS = re.compile(
     r"(user|human|tool|function|system|developer|request)(message)?(chunk)?$|.+(_call|_output|_result|_reference)$", re.IGNORECASE
 )
 _USERS = ("user", "human", "humanmessage", "humanmessagechunk", "request")
 _ASIDE = ("system", "developer", "result", "stream_event", "SystemMessage")
 """Entries that are no part of the conversation."""
-_SAID = frozenset(
-    (
-        "messages",
-        "choices",
-        "output",
-        "contents",
-        "candidates",
-        "input",
-        "content",
-        "tools",
-        "metadata",
-        "message",
-        "context",
-        "events",
-        "steps",
-    )
-)
+_SAID = split_words("messages choices output contents candidates input content tools metadata message context events steps")
 """Fields of a document that hold messages, or are the user's own."""
 _READ = ("context_editing", "context_management")
 """Fields whose meaning the reader of their format knows."""
@@ -66,9 +47,28 @@ _MAY_REPORT = re.compile(
 )
 
 
+_LISTED = r"(?:messages?|history|conversation|context|turns?|transcript|events?|items?|entries|tool_uses?)"
+_LOST = r"(?:truncated|trimmed|omitted|pruned|cleared|evicted|condensed|compacted|dropped|summari[sz]ed)"
+_LOSS = re.compile(
+    rf"(?:is_|was_|been_|has_been_)?(?:{_LOST}|partial|incomplete)$|(?:\w+_)?{_LISTED}_(?:is_|was_|were_)?(?:{_LOST}|summary)(?:_count)?$"
+    rf"|{_LOST}_(?:\w+_)?{_LISTED}(?:_count)?$|has_more$|__summary__$"
+)
+"""Names of fields that report missing messages, as `to_snake_case` writes them."""
+_NOTHING = frozenset(("", "false", "no", "none", "null", "0"))
+
+
 @functools.lru_cache(maxsize=4096)
 def _may_report(key: str) -> bool:
     return _MAY_REPORT.search(to_snake_case(key)) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def _names_loss(key: str) -> bool:
+    return _LOSS.match(to_snake_case(key)) is not None
+
+
+def _reports_loss(key: str, value: Json) -> bool:
+    return _names_loss(key) and bool(value) and not (isinstance(value, str) and value.lower() in _NOTHING)
 
 
 def check_markers(document: Json, entries: Entries, calls: Sequence[ToolCall], unknowns: Unknowns) -> str | None:
@@ -101,7 +101,7 @@ def _check_fields(
             _check_fields(value, f"{at}.{shorten(key, 40)}", calls, unknowns, is_end=is_end, answers=answers, depth=depth - 1)
         elif value is None or not _may_report(key):
             continue
-        elif (depth == _DEPTH or value is True) and reports_loss(key, value) and not (key == "partial" and "author" in entry):
+        elif (depth == _DEPTH or value is True) and _reports_loss(key, value) and not (key == "partial" and "author" in entry):
             unknowns.mark_parts(CONTENT_PARTS, f"{at}.{shorten(key, 40)}: messages are missing from the list")
         elif not answers:
             continue
@@ -118,7 +118,7 @@ def _check_fields(
 
 
 def _find_speaker(entry: dict[str, Any]) -> str | None:
-    """Return who an entry is from, or what it is, in the words of its format."""
+    """Return who an entry is from, or what it is, as its format spells it."""
     content = entry.get("content")
     for value in (entry.get("role"), entry.get("type"), entry.get("kind"), dict_or_empty(content).get("role"), entry.get("author")):
         if isinstance(value, str) and value not in ("message", "constructor"):

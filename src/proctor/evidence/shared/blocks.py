@@ -1,14 +1,7 @@
-"""Blocks of messages in the words of every provider and framework: one table for message lists and for spans.
+"""Blocks of messages of every provider and framework: one table for message lists and for spans.
 
-A block is known by its kind (`type`, `part_kind`, ...) or by a key of its own (`toolUse`, `functionCall`). The kind says what to do:
-
-    text       it was said
-    call       a model asked for a tool; `hosted` for a tool that the provider runs itself and names by the kind
-    result     what a tool returned
-    silent     reasoning, files, sources
-    gap        it stands for messages that are not in the list: a compaction, a reference
-
-A kind that is not in the table is unrecognised (`unrecognised.py`). Fields of a block that are not read are ignored and listed.
+A block is recognised by its kind (`type`, `part_kind`, ...) or by a key of its own (`toolUse`, `functionCall`). A kind that is not in the
+table is unrecognised (`unrecognised.py`). Fields of a block that are not read are ignored and listed.
 """
 
 from __future__ import annotations
@@ -16,21 +9,21 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
 
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments, says_error
-from proctor.evidence.shared.conversation import Message, Role, ToolResult
+from proctor.evidence.shared.conversation import Message, Role, ToolResult, mark_earlier, mark_end
 from proctor.evidence.shared.spoken_calls import call_in_words
-from proctor.evidence.shared.truncated_conversations import mark_earlier, mark_end
 from proctor.evidence.shared.usage import read_usage
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_stop, read_status, to_snake_case
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.unknowns.unrecognised import check_fields, holds_text, list_unrecognised, mark_kind
-from proctor.evidence.values.access import dict_or_empty, find_first, split_words, text_or_none
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container, decode_embedded
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import as_text
@@ -41,7 +34,6 @@ from proctor.model.show import kind_of, show
 Action = Literal["text", "call", "hosted", "new_call", "result", "silent", "gap", "tool", "usage", "error"]
 
 KIND_KEYS = ("type", "$type", "part_kind", "block_type", "content_type", "kind")
-TEXTS = split_words("text output_text input_text refusal summary_text user_prompt system_prompt")
 CALLS = split_words(
     """
     tool_call tool_use tooluse toolcall function_call function custom custom_tool_call mcp_call hosted_tool_call builtin_tool_call
@@ -65,7 +57,7 @@ HOSTED = split_words(
 )
 """Calls of tools that a provider runs itself and that are named by their kind."""
 ENDS_ITSELF = split_words("web_search_call file_search_call code_interpreter_call image_generation_call mcp_call hosted_tool_call")
-"""Calls whose block tells how they ended; the others have a result of their own."""
+"""Calls whose block reports how they ended; the others have a result of their own."""
 SILENT = split_words(
     """
     reasoning thinking redacted_thinking redacted_reasoning text_reasoning reasoning_text reasoning_file image image_url image_file file
@@ -78,18 +70,29 @@ SILENT = split_words(
     """
 )
 GAPS = split_words("compaction context_compaction compaction_trigger item_reference")
+"""Blocks in place of messages that are not in the list."""
 HOSTED_SUFFIXES = ("_call", "_tool_result", "_call_output")
+_ACTIONS: dict[str, Action] = {
+    **dict.fromkeys(split_words("text output_text input_text refusal summary_text user_prompt system_prompt"), "text"),
+    **dict.fromkeys(CALLS, "call"),
+    **dict.fromkeys(RESULTS, "result"),
+    **dict.fromkeys(HOSTED, "hosted"),
+    **dict.fromkeys(SILENT, "silent"),
+    **dict.fromkeys(GAPS, "gap"),
+    "usage": "usage",
+    "error": "error",
+}
 KEYED_CALLS = split_words("functionCall function_call toolUse tool_use tool_call toolCall toolRequest")
 KEYED_RESULTS = split_words("functionResponse function_response toolResult tool_result tool_call_result toolResponse tool_response")
-KEYED_CODE = ("executableCode", "executable_code")
-KEYED_OUTPUT = ("codeExecutionResult", "code_execution_result")
+_KEYED_CODE = ("executableCode", "executable_code")
+_KEYED_OUTPUT = ("codeExecutionResult", "code_execution_result")
 KEYED_SILENT = split_words(
     """
     inlineData inline_data fileData file_data image image_url reasoningContent reasoning cachePoint document video audio guardContent
     searchResult media file data resource audioTranscription audio_transcription
     """
 )
-KEYED = KEYED_CALLS | KEYED_RESULTS | KEYED_SILENT | {*KEYED_CODE, *KEYED_OUTPUT, "text", "citationsContent"}
+KEYED = KEYED_CALLS | KEYED_RESULTS | KEYED_SILENT | {*_KEYED_CODE, *_KEYED_OUTPUT, "text", "citationsContent"}
 _KEYED_KNOWN = KEYED | split_words("thought thoughtSignature thought_signature metadata")
 NAME = ("name", "tool_name", "toolName", "function_name", "FunctionName", "toolType", "tool_type")
 ARGUMENTS = (
@@ -99,22 +102,21 @@ ARGUMENTS = (
 ID = ("call_id", "callId", "ref", "tool_call_id", "toolCallId", "toolUseId", "tool_use_id", "tool_id", "id", "Id")
 VALUE = ("response", "server_tool_call_response", "result", "output", "content", "tool_output", "value", "outputs", "Result", "info")
 RESULT_ID = ("tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id", "callId", "CallId", "ref", "id")
+_TEXT = ("text", "Text", "content", "refusal")
 _OWN_RESULT = ("output", "results", "outputs", "result", "screenshot")
 _HOSTED_ARGUMENTS = ("queries", "code", "operation", "arguments")
 _WRAPPERS = ("function", "custom", "tool_call", "toolInvocation")
 _SERVER = ("server_name", "server_label", "serverName")
-_TEXT_KNOWN = frozenset((*KIND_KEYS, "text", "Text", "content", "refusal", "state", "id"))
+_TEXT_KNOWN = frozenset((*KIND_KEYS, *_TEXT, "state", "id"))
 _CALL_KNOWN = frozenset((*KIND_KEYS, *NAME, *ARGUMENTS, *ID, *_SERVER, *_WRAPPERS, *_OWN_RESULT, *_HOSTED_ARGUMENTS)) | split_words(
     "status state error errorText exception plugin_name PluginName action server_tool_call rawInput parsed_arguments partial_json"
     " partialArgs partial_args"
 )
-_ENDINGS = ("is_error", "isError", "error", "exception", "status", "outcome", "tool_call_error", "errorText", "state")
-_NEARLY = frozenset((*_ENDINGS, "PluginName", "plugin_name"))
+_FLAGS = ("is_error", "isError", "tool_call_error")
+_ENDINGS = (*_FLAGS, "error", "exception", "status", "outcome", "errorText", "state")
 _RESULT_KNOWN = frozenset((*KIND_KEYS, *NAME, *VALUE, *RESULT_ID, *_ENDINGS, "origin", "call", "screenshot", "input", "args", "text"))
-_DONE = ("output-available", "result", "completed")
 _OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "execution-denied")
-_OUTCOMES = ("success", "OUTCOME_OK")
-_SPOKEN: dict[Role, Part | None] = {"assistant": "answer", "user": "input", "tool": "tool_results", "system": None}
+_SPOKEN: dict[Role, tuple[Part, ...]] = {"assistant": ("answer",), "user": ("input", "turns"), "tool": ("tool_results",), "system": ()}
 _ACTING_FIELD = re.compile(r"tool|function|call|action|command|computer|code|quer|result|output|input|argument|param", re.IGNORECASE)
 _WRITTEN = ("text", "call", "result", "tool", "hosted", "new_call")
 
@@ -125,7 +127,7 @@ class Dialect(msgspec.Struct, frozen=True):
     error_kind: str = CONTENT_ERROR
     """What kind of failure a flag or a status of a result reports."""
     omits_arguments: bool = False
-    """Whether the format leaves out arguments where there are none."""
+    """Whether the format leaves out arguments if there are none."""
     results_in_blocks: bool = False
     """Whether the messages of tools hold their results in blocks."""
     is_span: bool = False
@@ -135,30 +137,23 @@ class Dialect(msgspec.Struct, frozen=True):
 PLAIN = Dialect()
 RAISES = Dialect(PROTOCOL_ERROR)
 RAISES_IN_BLOCKS = Dialect(PROTOCOL_ERROR, results_in_blocks=True)
-"""A result that reports a failure means that the tool raised an error."""
+IN_BLOCKS = Dialect(results_in_blocks=True)
+OMITS_ARGUMENTS = Dialect(omits_arguments=True, results_in_blocks=True)
 
 
 @functools.lru_cache(maxsize=4096)
 def find_action(kind: str) -> Action | None:
     """Return what a block of this kind does, or None if the kind is not recognised."""
     word = to_word(kind)
-    if word in TEXTS:
-        return "text"
-    if word in CALLS or word.endswith("_tool_use"):
+    if word in _ACTIONS:
+        return _ACTIONS[word]
+    if word.endswith("_tool_use"):
         return "call"
-    if word in RESULTS or word.endswith(("_tool_result", "_call_output", "_call_result", "_tool_return")):
+    if word.endswith(("_tool_result", "_call_output", "_call_result", "_tool_return")):
         return "result"
-    if word in HOSTED:
-        return "hosted"
-    if word in SILENT or kind.startswith("data-"):
-        return "silent"
-    if word in GAPS:
-        return "gap"
-    if kind.startswith("tool-"):
-        return "tool"
-    if word.endswith("_call"):
-        return "new_call"
-    return "usage" if word == "usage" else "error" if word == "error" else None
+    if kind.startswith(("data-", "tool-")):
+        return "silent" if kind.startswith("data-") else "tool"
+    return "new_call" if word.endswith("_call") else None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -176,7 +171,7 @@ def read_kind(block: dict[str, Any]) -> Json:
 
 
 def list_written_blocks(text: str, *, is_block: bool = False) -> list[Any] | None:
-    """Return the blocks that a text is the JSON of, or None; with `is_block` it stands in place of one.
+    """Return the blocks that a text is the JSON of, or None; with `is_block` the text is in place of a block.
 
     An answer may be JSON as well: a list of anything, or an object without the kind of a block.
     """
@@ -187,15 +182,15 @@ def list_written_blocks(text: str, *, is_block: bool = False) -> list[Any] | Non
     if not blocks or not all(isinstance(block, dict) for block in blocks):
         return None
     kinds = [read_kind(block) for block in blocks]
+    texts = [isinstance(find_first(block, "text", "content"), str) for block in blocks]
     if all(isinstance(kind, str) and find_action(kind) is not None for kind in kinds):
-        said = isinstance(value, list) or is_block or isinstance(find_first(blocks[0], "text", "content"), str)
-        return blocks if said and any(find_action(str(kind)) in _WRITTEN for kind in kinds) else None
+        is_content = isinstance(value, list) or is_block or texts[0]
+        return blocks if is_content and any(find_action(str(kind)) in _WRITTEN for kind in kinds) else None
     if isinstance(value, dict) and not is_block:
         return None
-    if any(kind == "text" and isinstance(find_first(block, "text", "content"), str) for kind, block in zip(kinds, blocks, strict=True)):
-        return blocks
+    has_text = any(kind == "text" and text for kind, text in zip(kinds, texts, strict=True))
     keyed = KEYED_CALLS | KEYED_RESULTS
-    return blocks if all(block.keys() == {"text"} or not keyed.isdisjoint(block) for block in blocks) else None
+    return blocks if has_text or all(block.keys() == {"text"} or not keyed.isdisjoint(block) for block in blocks) else None
 
 
 def carries_result(block: Json) -> bool:
@@ -205,26 +200,31 @@ def carries_result(block: Json) -> bool:
     return (isinstance(kind, str) and find_action(kind) == "result") or any(isinstance(entry.get(key), dict) for key in KEYED_RESULTS)
 
 
+@dataclass(slots=True, eq=False)
 class Draft:
     """One message while its blocks are read."""
 
-    __slots__ = ("at", "calls", "dialect", "ids", "model", "results", "role", "texts", "unknowns", "usage")
-
-    def __init__(self, role: Role, at: str, unknowns: Unknowns, dialect: Dialect = PLAIN) -> None:
-        self.role: Role = role
-        self.at = at
-        self.unknowns = unknowns
-        self.dialect = dialect
-        self.texts: list[str] = []
-        self.calls: list[ToolCall] = []
-        self.results: list[ToolResult] = []
-        self.usage: Usage | None = None
-        self.model: str | None = None
-        self.ids: set[str] = set()
+    role: Role
+    at: str
+    unknowns: Unknowns
+    dialect: Dialect = PLAIN
+    texts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    results: list[ToolResult] = field(default_factory=list)
+    usage: Usage | None = None
+    model: str | None = None
+    ids: set[str] = field(default_factory=set)
 
     def mark(self, at: str, why: str, parts: Iterable[Part] = CONTENT_PARTS) -> None:
         """Mark parts as unknown because a recognised field cannot be read."""
         self.unknowns.mark_parts(parts, f"{at}: {why}")
+
+    def expect(self, value: Json, kind: type, what: str, at: str, parts: Iterable[Part] = CONTENT_PARTS) -> bool:
+        """Return whether a recognised field has its type; if not, the parts that it carries are unknown."""
+        if isinstance(value, kind):
+            return True
+        self.mark(at, f"expected {what}, found {kind_of(value)}", parts)
+        return False
 
     def add_content(self, content: Json, at: str) -> None:
         """Add the content of a message: a text, a block, or a list of both."""
@@ -237,20 +237,17 @@ class Draft:
         if isinstance(content, list):
             for index, block in enumerate(content):
                 self.add_block(block, f"{at}[{index}]")
-        elif isinstance(content, dict):
+        else:
             self.add_block(content, at)
-        elif content is not None:
-            self.mark(at, f"expected text or blocks, found {kind_of(content)}")
 
     def add_text(self, value: Json, at: str) -> None:
-        """Add text that was said."""
-        if isinstance(value, str):
-            self.texts.append(value)
-            # Users and systems may write about calls; only the text of a model is acted upon.
-            if self.role == "assistant" and not self.dialect.is_span and (spoken := call_in_words(value)) is not None:
-                self.unknowns.mark_unrecognised(("tool_calls",), f"{at}: {spoken}")
-        elif value is not None:
-            self.mark(at, f"expected text, found {kind_of(value)}")
+        """Add text of the speaker."""
+        if value is None or not self.expect(value, str, "text", at):
+            return
+        self.texts.append(value)
+        # Users and systems may write about calls; only the text of a model is acted upon.
+        if self.role == "assistant" and not self.dialect.is_span and (spoken := call_in_words(value)) is not None:
+            self.unknowns.mark_unrecognised(("tool_calls",), f"{at}: {spoken}")
 
     def add_block(self, block: Json, at: str) -> None:
         """Add one block of content."""
@@ -261,16 +258,13 @@ class Draft:
             for inner in written or ():
                 self.add_block(inner, at)
             return
-        if not isinstance(block, dict):
-            if block is not None:
-                self.mark(at, f"expected a block, found {kind_of(block)}")
+        if block is None or not self.expect(block, dict, "a block", at):
             return
         kind = read_kind(block)
-        if not isinstance(kind, str):
-            if kind is None:
-                self._add_keyed(block, at)
-            else:
-                self.mark(at, f"expected text as the kind of a block, found {kind_of(kind)}")
+        if kind is None:
+            self._add_keyed(block, at)
+            return
+        if not self.expect(kind, str, "text as the kind of a block", at):
             return
         match find_action(kind):
             case "text":
@@ -283,7 +277,7 @@ class Draft:
                 pass
             case "gap":
                 if not self.dialect.is_span:
-                    mark_earlier(self.unknowns, f"{at}: {show(kind, 40)} stands for messages that are not in the list")
+                    mark_earlier(self.unknowns, f"{at}: {show(kind, 40)} replaces messages that are not in the list")
             case "tool":
                 self.add_call(block, at, "tool", text_or_none(block.get("toolName")) or kind.removeprefix("tool-"))
             case "usage":
@@ -295,27 +289,25 @@ class Draft:
 
     def _mark_unrecognised(self, block: Json, kind: str, at: str) -> None:
         """Apply the rule for unrecognised kinds to a block; fields that only calls have, and blocks inside, show that it may act."""
-        mark_kind(block, kind, at, self.unknowns, speaks=_SPOKEN[self.role])
+        parts, shown = _SPOKEN[self.role], f"{at}: unrecognised kind {show(kind, 60)}"
+        mark_kind(block, kind, at, self.unknowns, speaks=parts[0] if parts else None)
         fields = block.keys() - _TEXT_KNOWN if isinstance(block, dict) else ()
         inside = Draft("assistant", at, Unknowns(), self.dialect)
-        for inner in block if isinstance(block, list) else block.values() if isinstance(block, dict) else ():
+        for inner in block.values() if isinstance(block, dict) else block:
             if isinstance(inner, (dict, list)):
                 inside.add_content(inner, at)
         if inside.calls or inside.results or any(_ACTING_FIELD.search(key) for key in fields):
-            self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: unrecognised kind {show(kind, 60)}, which may be a tool call")
-        if (inside.texts or holds_text(block)) and (part := _SPOKEN[self.role]) is not None:
-            parts: tuple[Part, ...] = ("input", "turns") if self.role == "user" else (part,)
-            self.unknowns.mark_unrecognised(parts, f"{at}: unrecognised kind {show(kind, 60)}, which contains text")
+            self.unknowns.mark_unrecognised(CALL_PARTS, f"{shown}, which may be a tool call")
+        if inside.texts or holds_text(block):
+            self.unknowns.mark_unrecognised(parts, f"{shown}, which contains text")
 
     def _add_text_block(self, block: dict[str, Any], at: str) -> None:
-        text = find_first(block, "text", "Text", "content", "refusal")
+        text = find_first(block, *_TEXT)
         if isinstance(text, dict) and "value" in text:
             text = text["value"]
-        if isinstance(text, dict) and not self.dialect.is_span:
-            self.mark(at, "expected text, found an object")
         # Instrumentations that must not record content leave the text out.
-        if text is None and not self.dialect.is_span and not any(key in block for key in ("text", "Text", "content", "refusal")):
-            self.mark(at, "a text without its text", ("input", "turns") if self.role == "user" else (_SPOKEN[self.role] or "answer",))
+        if not self.dialect.is_span and (isinstance(text, dict) or (text is None and not any(key in block for key in _TEXT))):
+            self.mark(at, "a text without its text", CONTENT_PARTS if text else _SPOKEN[self.role] or ("answer",))
         if block.get("state") == "streaming":
             mark_end(self.unknowns, f"{at}.state", "streaming")
         self.add_content(text, at)
@@ -327,104 +319,91 @@ class Draft:
             for key in list_unrecognised(block, _KEYED_KNOWN):
                 self._mark_unrecognised(block[key] if isinstance(block[key], (dict, list)) else {"text": block[key]}, key, at)
             return
-        text = block.get("text")
         # Gemini marks its reasoning as a thought, which is no part of the answer.
-        if text is not None and block.get("thought") is not True:
-            self.add_text(text, at)
+        if block.get("thought") is not True:
+            self.add_text(block.get("text"), at)
         for key, inner in block.items():
+            place = f"{at}.{key}"
             if inner is None or key == "text":
                 continue
-            place = f"{at}.{key}"
             if key in KEYED_CALLS:
                 self.add_call(inner, place, "tool_call")
             elif key in KEYED_RESULTS:
-                self.add_result(inner, place, "tool_result")
-            elif key in KEYED_CODE and isinstance(inner, dict):
+                self.add_result(inner, place)
+            elif key in KEYED_SILENT or key not in KEYED or not self.expect(inner, dict, "an object", place):
+                continue
+            elif key in _KEYED_CODE:
                 code = {key: inner[key] for key in ("code", "language") if key in inner}
                 self.append_call("code_execution", code, place, id=inner.get("id"), known=len(code) == 2)
-            elif key in KEYED_OUTPUT and isinstance(inner, dict):
-                self.add_result(
-                    {**inner, "name": "code_execution", "outcome": inner.get("outcome") or "not recorded"}, place, "tool_result"
-                )
-            elif key == "citationsContent" and isinstance(inner, dict):
+            elif key in _KEYED_OUTPUT:
+                self.add_result({**inner, "name": "code_execution", "outcome": inner.get("outcome") or "not recorded"}, place)
+            else:
                 self.add_text(join_text_parts(inner.get("content")), place)
-            elif key in (*KEYED_CODE, *KEYED_OUTPUT, "citationsContent"):
-                self.mark(place, f"expected an object, found {kind_of(inner)}")
-        if not _KEYED_KNOWN.issuperset(block):
-            check_fields(block, _KEYED_KNOWN, at, self.unknowns, has_answer=True)
+        check_fields(block, _KEYED_KNOWN, at, self.unknowns, has_answer=True)
 
-    def add_calls(self, value: Json, at: str, *, untold: bool = False) -> None:
-        """Add the entries of a list of calls; with `untold` only those that the message has not recorded elsewhere."""
+    def add_calls(self, value: Json, at: str, *, only_new: bool = False) -> None:
+        """Add the entries of a list of calls; with `only_new` those whose ids the message has not recorded elsewhere."""
         value = decode_container(value) if self.dialect.is_span else value
-        if value is None or value == "":
+        if value is None or value == "" or not self.expect(value, list, "a list of calls", at, CALL_PARTS):
             return
-        if not isinstance(value, list):
-            self.mark(at, f"expected a list of calls, found {kind_of(value)}", CALL_PARTS)
-            return
-        told = bool(self.calls)
+        only_new = only_new and bool(self.calls)
         for index, entry in enumerate(value):
-            if not (untold and told and text_or_none(dict_or_empty(entry).get("id")) in self.ids):
+            if not (only_new and text_or_none(dict_or_empty(entry).get("id")) in self.ids):
                 self.add_call(entry, f"{at}[{index}]", "tool_call")
 
     def add_call(self, value: Json, at: str, word: str, name: Json = None) -> None:
         """Add a call in any spelling, and its result if the object carries that as well; `word` is the kind of the object."""
-        if not isinstance(value, dict):
-            self.mark(at, f"expected a call, found {kind_of(value)}", CALL_PARTS)
+        if not self.expect(value, dict, "a call", at, CALL_PARTS):
             return
         inner = next((value[key] for key in _WRAPPERS if isinstance(value.get(key), dict)), value)
-        kind, alias = value.get("type"), None
+        kind, alias, action = value.get("type"), None, find_action(word)
         if kind is not None and not (isinstance(kind, str) and find_action(kind) is not None):
             self.mark(at, f"unrecognised kind {show(kind, 40)} of a call", CALL_PARTS)
         own, plugin = find_first(inner, "function_name", "FunctionName"), find_first(inner, "plugin_name", "PluginName")
-        if plugin is not None and not isinstance(plugin, str):
-            self.mark(at, f"expected text as the name of a plugin, found {kind_of(plugin)}", ("tool_calls",))
+        if plugin is not None:
+            self.expect(plugin, str, "text as the name of a plugin", at, ("tool_calls",))
         if name is None and isinstance(own, str) and isinstance(plugin, str) and plugin:
             # Semantic Kernel: the function belongs to a plugin.
             name, alias = inner.get("name") or f"{plugin}-{own}", own
-        if name is None:
-            name = find_first(inner, *NAME)
-        hosted = find_action(word) in ("hosted", "new_call") and name is None
+        name = find_first(inner, *NAME) if name is None else name
+        hosted = action in ("hosted", "new_call") and name is None
         if hosted:
             name = word.removesuffix("_call").removesuffix("_tool")
         elif isinstance(name, str) and name in HOSTED:
             name, alias = name.removesuffix("_call"), name  # OpenInference names hosted tools by the kind of the item.
-        id = find_first(value, *ID) or (find_first(inner, *ID) if inner is not value else None)
-        if word not in ("tool", "tool_call") and find_action(word) == "new_call":
+        id = find_first(value, *ID) or find_first(inner, *ID)
+        if action == "new_call":
             self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: unrecognised kind {show(word, 60)}, which may be a tool call")
-        if isinstance(name, str) and name == "mcp_list_tools":
-            return
-        if self.dialect.is_span and value.keys() == {"type"}:
+        if name == "mcp_list_tools" or (self.dialect.is_span and value.keys() == {"type"}):
             return
         given, known = self._read_given(value, inner, at, hosted)
-        added = self.append_call(
-            name, given, at, id=id, server=find_first(value, *_SERVER) or inner.get("serverName"), alias=alias, known=known
-        )
-        if added:
-            self._add_own_result(value if inner is value or "state" not in inner else inner, at, word, id, name)
+        server = find_first(value, *_SERVER) or inner.get("serverName")
+        if self.append_call(name, given, at, id=id, server=server, alias=alias, known=known):
+            self._add_own_result(inner if "state" in inner else value, at, word, id, name)
         for part in (value,) if inner is value else (value, inner):
-            if not _CALL_KNOWN.issuperset(part):
-                self._check_call(part, at)
+            for key in self._check(part, _CALL_KNOWN, at, _ENDINGS):
+                if is_misspelt(key, ("PluginName", "plugin_name")):
+                    self.unknowns.mark_unrecognised(("tool_calls",), f"{at}: {show(key, 60)} is not read; is it misspelt?")
 
-    def _check_call(self, part: dict[str, Any], at: str) -> None:
-        """Apply the rule for unrecognised fields to a call; a near miss of a field that reports its end or its plugin may be one."""
-        check_fields(part, _CALL_KNOWN, at, self.unknowns, has_answer=True)
-        for key in list_unrecognised(part, _CALL_KNOWN):
-            if part[key] is not None and is_misspelt(key, _NEARLY):
-                parts: tuple[Part, ...] = ("tool_results",) if is_misspelt(key, _ENDINGS) else ("tool_calls",)
-                self.unknowns.mark_unrecognised(parts, f"{at}: {show(key, 60)} is not read; is it misspelt?")
+    def _check(self, part: dict[str, Any], known: frozenset[str], at: str, endings: tuple[str, ...]) -> list[str]:
+        """Apply the rule for unrecognised fields, and return them; a near miss of a field that reports failure may be one."""
+        if known.issuperset(part):
+            return []
+        check_fields(part, known, at, self.unknowns, has_answer=True)
+        unread = list_unrecognised(part, known)
+        for key in unread:
+            if part[key] not in (None, False, "") and is_misspelt(key, endings):
+                self.unknowns.mark_unrecognised(("tool_results",), f"{at}: {show(key, 60)} is not read; is it misspelt?")
+        return unread
 
     def _read_given(self, value: dict[str, Any], inner: dict[str, Any], at: str, hosted: bool) -> tuple[Json, bool]:
-        """Return what was passed to a tool, and whether that is known."""
+        """Return the arguments of a call, and whether they are known."""
+        unread = [key for key in list_unrecognised(inner, _CALL_KNOWN) if inner[key] is not None]
         if hosted:
-            action = value.get("action")
-            if isinstance(action, dict):
-                return action, True
-            given = {key: value[key] for key in _HOSTED_ARGUMENTS if value.get(key) is not None}
-            if given:
-                return given, True
-            passed = find_first(value, *ARGUMENTS)
-            unread = [key for key in list_unrecognised(value, _CALL_KNOWN) if isinstance(value[key], (str, list, dict))]
-            return passed, passed is not None or not unread
+            given = value.get("action")
+            if not isinstance(given, dict):
+                given = {key: value[key] for key in _HOSTED_ARGUMENTS if value.get(key) is not None} or find_first(value, *ARGUMENTS)
+            return given, given is not None or not any(isinstance(value[key], (str, list, dict)) for key in unread)
         key = next((key for key in ARGUMENTS if key in inner), None)
         if key is not None:
             given = inner[key]
@@ -432,11 +411,10 @@ class Draft:
                 text = decode_embedded(given)
                 given = text if isinstance(text, str) else given
             return given, not is_redacted(given)
-        # Whatever the call leaves out may be under a name that is not read.
-        misnamed = any(isinstance(inner[key], dict) and inner[key] for key in list_unrecognised(inner, _CALL_KNOWN))
-        if self.dialect.is_span and (unread := [key for key in list_unrecognised(inner, _CALL_KNOWN) if inner[key] is not None]):
+        if self.dialect.is_span and unread:
             self.unknowns.mark_unrecognised(CALL_PARTS, f"{at}: {show(unread[0], 60)} of a call without arguments is not read")
-        return None, self.dialect.omits_arguments and not misnamed
+        # An unrecognised object may be the arguments.
+        return None, self.dialect.omits_arguments and not any(isinstance(inner[key], dict) and inner[key] for key in unread)
 
     def append_call(
         self, name: Json, given: Json, at: str, *, id: Json = None, server: Json = None, alias: str | None = None, known: bool = True
@@ -445,27 +423,21 @@ class Draft:
         if not isinstance(name, str) or not name:
             self.mark(at, "a tool call without a name", CALL_PARTS)
             return False
-        if isinstance(id, str):
-            if id in self.ids:
-                return False
+        id = self._read_id(id, at)
+        if id is not None and id in self.ids:
+            return False
+        if id is not None:
             self.ids.add(id)
-        elif id is not None:
-            self.mark(at, f"expected text as the id of a call, found {kind_of(id)}", ("tool_results",))
         if not known and not self.dialect.is_span:
             self.mark(at, "the arguments of this call are not recorded", ("tool_arguments",))
-        self.calls.append(
-            ToolCall(
-                name=name,
-                arguments=read_arguments(given) if known else None,
-                id=id if isinstance(id, str) else None,
-                server=server if isinstance(server, str) else None,
-                aliases=(alias,) if alias and alias != name else (),
-            )
-        )
+        arguments, aliases = read_arguments(given) if known else None, (alias,) if alias and alias != name else ()
+        self.calls.append(ToolCall(name=name, arguments=arguments, id=id, server=text_or_none(server), aliases=aliases))
         return True
 
+    def _read_id(self, id: Json, at: str) -> str | None:
+        return id if id is not None and self.expect(id, str, "text as the id of a call", at, ("tool_results",)) else None
+
     def _add_own_result(self, value: dict[str, Any], at: str, word: str, id: Json, name: Json) -> None:
-        """Add the result that the object of a call carries as well."""
         state, status, result = value.get("state"), value.get("status"), find_first(value, *_OWN_RESULT)
         if state is not None:
             self._add_state(value, at, state, id, name, result)
@@ -478,17 +450,16 @@ class Draft:
         elif status is not None and ended is None:
             self.mark(f"{at}.status", f"{show(status, 40)} is not recognised", ("tool_results",))
         error = value.get("error") if word in ENDS_ITSELF or result is not None else None
-        failed = says_error(error) or ended == "failed"
-        if result is not None or failed or (word in ENDS_ITSELF and not self.dialect.is_span):
-            told = (error if says_error(error) else "the call failed") if failed else None
-            self.append_result(decode_container(result), at, id=id, name=name, error=told, kind=PROTOCOL_ERROR)
+        error = error if says_error(error) else "the call failed" if ended == "failed" else None
+        if result is not None or error is not None or (word in ENDS_ITSELF and not self.dialect.is_span):
+            self.append_result(decode_container(result), at, id=id, name=name, error=error, kind=PROTOCOL_ERROR)
 
     def _add_state(self, value: dict[str, Any], at: str, state: Json, id: Json, name: Json, result: Json) -> None:
-        """Add the result of a tool part of the AI SDK, whose state tells how far it came."""
+        """Add the result of a tool part of the AI SDK, whose state reports its progress."""
         if state in ("output-error", "output-denied"):
-            told = as_text(value.get("errorText")) or ("the call was denied" if state == "output-denied" else "the call failed")
-            self.append_result(result, at, id=id, name=name, error=told, kind=PROTOCOL_ERROR)
-        elif state in _DONE:
+            error = as_text(value.get("errorText")) or ("the call was denied" if state == "output-denied" else "the call failed")
+            self.append_result(result, at, id=id, name=name, error=error, kind=PROTOCOL_ERROR)
+        elif state in ("output-available", "result", "completed"):
             self.append_result(result, at, id=id, name=name)
         elif state in ("input-streaming", "partial-call", "streaming"):
             mark_end(self.unknowns, f"{at}.state", state)
@@ -497,113 +468,79 @@ class Draft:
 
     def add_result(self, part: Json, at: str, word: str = "tool_result") -> None:
         """Add what a tool returned, in any spelling."""
-        if not isinstance(part, dict):
-            self.mark(at, f"expected a result, found {kind_of(part)}", ("tool_results",))
+        if not self.expect(part, dict, "a result", at, ("tool_results",)):
             return
-        key = next((key for key in VALUE if part.get(key) is not None), None)
-        value = part[key] if key is not None else part.get("text")
+        value = find_first(part, *VALUE, "text")
         whole = dict_or_empty(decode_container(value)) if self.dialect.is_span else {}
         if str(whole.get("type")).endswith("tool_result") and "content" in whole:
-            self.add_result(whole, at)  # the whole block, written where its text should be
+            self.add_result(whole, at)  # the whole block, written in place of its text
             return
-        unread = self._check_result(part, at)
-        if key is None and unread and not any(name in part for name in VALUE):
+        if self._check(part, _RESULT_KNOWN, at, _ENDINGS) and not any(name in part for name in VALUE):
             self.mark(at, "a result without its content", ("tool_results",))
         value, error, kind = self._read_ending(part, value, at, word)
         origin = dict_or_empty(part.get("origin")) or dict_or_empty(part.get("call"))
         id = find_first(part, *RESULT_ID) or find_first(origin, "id")
         name = find_first(part, *NAME) or find_first(origin, "tool_name", "name")
-        tells = error is not None or any(part.get(key) is not None for key in _ENDINGS)
-        self.append_result(value, at, id=id, name=name, error=error, kind=kind, tells_end=tells)
-
-    def _check_result(self, part: dict[str, Any], at: str) -> list[str]:
-        """Apply the rule for unrecognised fields to a result, and return them; a near miss of a field that reports failure may be one."""
-        if _RESULT_KNOWN.issuperset(part):
-            return []
-        check_fields(part, _RESULT_KNOWN, at, self.unknowns, has_answer=True)
-        unread = list_unrecognised(part, _RESULT_KNOWN)
-        for key in unread:
-            if part[key] not in (None, False, "") and is_misspelt(key, _ENDINGS):
-                self.unknowns.mark_unrecognised(("tool_results",), f"{at}: {show(key, 60)} is not read; is it misspelt?")
-        return unread
+        has_ending = any(part.get(key) is not None for key in _ENDINGS)
+        self.append_result(value, at, id=id, name=name, error=error, kind=kind, tells_end=has_ending)
 
     def _read_ending(self, part: dict[str, Any], value: Json, at: str, word: str) -> tuple[Json, Json, str]:
         """Return the value of a result, its error or None, and the kind of the error."""
-        told = find_first(part, "error", "exception")
-        told = dict_or_empty(told).get("message", told)
+        is_span = self.dialect.is_span
+        reported = find_first(part, "error", "exception")
+        reported = dict_or_empty(reported).get("message", reported)
         status, outcome = part.get("status"), part.get("outcome")
-        failed = told is True or word in ("tool_error", "retry_prompt") or (outcome is not None and outcome not in _OUTCOMES)
-        for key in ("is_error", "isError", "tool_call_error"):
-            flag = part.get(key)
-            failed = failed or flag is True
-            if flag is not None and not isinstance(flag, bool):
-                self.mark(f"{at}.{key}", f"expected true or false, found {kind_of(flag)}", ("tool_results",))
+        failed = reported is True or word in ("tool_error", "retry_prompt") or outcome not in (None, "success", "OUTCOME_OK")
+        for key in _FLAGS:
+            if part.get(key) is not None and self.expect(part[key], bool, "true or false", f"{at}.{key}", ("tool_results",)):
+                failed = failed or part[key]
         ended = read_status(status)
         if status not in (None, "") and ended is None:
             self.mark(f"{at}.status", f"{show(status, 40)} is not recognised", ("tool_results",))
-        failed = failed or ended == "failed" or (self.dialect.is_span and status not in (None, "") and ended is None)
-        if self.dialect.is_span:
-            value = decode_container(value)
+            failed = failed or is_span
+        failed = failed or ended == "failed"
+        value = decode_container(value) if is_span else value
         kind = PROTOCOL_ERROR if "outcome" in part and word != "tool_result" else self.dialect.error_kind
-        wrapped = (
-            value if isinstance(value, dict) and value.get("type") in _OUTPUT_TYPES and ("value" in value or "reason" in value) else {}
-        )
-        if wrapped:
-            value = find_first(wrapped, "value", "reason")
+        if isinstance(value, dict) and value.get("type") in _OUTPUT_TYPES and ("value" in value or "reason" in value):
+            # The AI SDK wraps what a tool returned.
+            wrapped, value = value, find_first(value, "value", "reason")
             if wrapped["type"] in ("error-text", "error-json", "execution-denied"):
                 return value, as_text(value) or "the call failed", PROTOCOL_ERROR
             failed = failed or wrapped.get("isError") is True
-        elif "toolCallId" in part and part.get("output") is not None and not self.dialect.is_span:
+        elif "toolCallId" in part and part.get("output") is not None and not is_span:
             self.mark(f"{at}.output", "not recognised as the output of a tool", ("tool_results",))
         elif word.endswith("_tool_result") and "tool_use_id" in part and word != "mcp_tool_result":
             # Tools that the provider runs itself have kinds of their own: {"type": "web_search_tool_result_error", "error_code": ...}.
             kinds = [str(dict_or_empty(entry).get("type")) for entry in (value if isinstance(value, list) else [value])]
-            if not self.dialect.is_span and not all(kind.endswith(("result", "result_error")) for kind in kinds):
+            if not is_span and not all(kind.endswith(("result", "result_error")) for kind in kinds):
                 self.mark(f"{at}.content", "the result of this tool is not recognised", ("tool_results",))
             failed = failed or any(kind.endswith("error") for kind in kinds)
-            told = told or (dict_or_empty(value).get("error_code") if failed else None)
+            reported = reported or (dict_or_empty(value).get("error_code") if failed else None)
             kind = CONTENT_ERROR
         else:
             value = read_result_value(value)
-        inner = dict_or_empty(value).get("error")
-        if word == "tool_error" or (says_error(told) and told is not True):
-            spoken = told if says_error(told) and told not in (True, {}) else as_text(value) or "the call failed"
-            return value, spoken, CONTENT_ERROR if self.dialect.is_span or word.endswith("_tool_result") else PROTOCOL_ERROR
+        if word == "tool_error" or (says_error(reported) and reported is not True):
+            error = reported if says_error(reported) and reported not in (True, {}) else as_text(value) or "the call failed"
+            return value, error, CONTENT_ERROR if is_span or word.endswith("_tool_result") else PROTOCOL_ERROR
         if failed:
             return value, mcp_error(value) or as_text(value) or "the tool reported an error", kind
         # Gemini reserves `error` in what a function returned.
-        only = self.dialect.is_span and isinstance(inner, str) and len(dict_or_empty(value)) == 1
-        if ("response" in part or only) and says_error(inner):
+        inner = dict_or_empty(value).get("error")
+        if says_error(inner) and ("response" in part or (is_span and isinstance(inner, str) and len(value) == 1)):
             return value, inner, CONTENT_ERROR
         return value, None, kind
 
     def append_result(
-        self,
-        value: Json,
-        at: str,
-        *,
-        id: Json = None,
-        name: Json = None,
-        error: Json = None,
-        kind: str = CONTENT_ERROR,
+        self, value: Json, at: str, *, id: Json = None, name: Json = None, error: Json = None, kind: str | None = CONTENT_ERROR,
         tells_end: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add what a tool returned."""
-        if not isinstance(id, str) and id is not None:
-            self.mark(at, f"expected text as the id of a call, found {kind_of(id)}", ("tool_results",))
-        self.results.append(
-            ToolResult(
-                id=id if isinstance(id, str) else None,
-                name=name if isinstance(name, str) else None,
-                value=value,
-                error=error,
-                kind=kind if error is not None else None,
-                tells_end=tells_end or error is not None,
-            )
-        )
+        kind, tells_end = kind if error is not None else None, tells_end or error is not None
+        id, name = self._read_id(id, at), text_or_none(name)
+        self.results.append(ToolResult(id=id, name=name, value=value, error=error, kind=kind, tells_end=tells_end))
 
     def end_with(self, reason: Json) -> None:
-        """Note why the model stopped: one that stopped to call tools called some."""
+        """Check why the model stopped: one that stopped to call tools called some."""
         if find_stop(reason) == "tools" and not self.calls:
             self.unknowns.mark("tool_calls", f"{self.at}: the model stopped to call tools ({reason}), and no call is recorded")
 
@@ -617,23 +554,14 @@ def read_counts(value: Json, at: str, unknowns: Unknowns) -> Usage | None:
     """Read the tokens spent, and mark their number as unknown if it cannot be read."""
     if value is None or value == {}:
         return None
-    found = read_usage({_COUNTS.get(key, key): count for key, count in value.items()} if isinstance(value, dict) else value)
+    found = read_usage(value)
     if found is None or (found.total_tokens is None and (found.input_tokens is None or found.output_tokens is None)):
         unknowns.mark("usage", f"{at}: not recognised as a number of tokens")
     return found
 
 
-_COUNTS = {
-    **dict.fromkeys(("input_token_count", "inputTokenCount"), "input_tokens"),
-    **dict.fromkeys(("output_token_count", "outputTokenCount"), "output_tokens"),
-    **dict.fromkeys(("total_token_count", "totalTokenCount"), "total_tokens"),
-}
-
-
 def read_result_value(value: Json) -> Json:
     """Return what a tool returned: the text of its text parts, the data of its documents (Cohere), its JSON (Bedrock), else as it is."""
-    if isinstance(value, str):
-        return decode_container(value)
     single = value[0] if isinstance(value, list) and len(value) == 1 else value
     if isinstance(single, dict):
         if single.keys() == {"json"}:
@@ -649,16 +577,8 @@ def join_text_parts(value: Json) -> Json:
     """Return the text of a result that is nothing but parts of text, parsed if it is JSON; any other result as it is."""
     if isinstance(value, str):
         return decode_container(value)
-    if not isinstance(value, list) or not value:
-        return value
-    texts: list[str] = []
-    for part in value:
-        part = dict_or_empty(dict_or_empty(part).get("message_content")) or part
-        text = _read_only_text(dict_or_empty(part))
-        if text is None:
-            return value
-        texts.append(text)
-    return decode_container("".join(texts))
+    texts = [_read_only_text(dict_or_empty(part)) for part in list_of(value)]
+    return decode_container("".join(map(str, texts))) if texts and None not in texts else value
 
 
 _TEXT_PART = frozenset((*KIND_KEYS, "text", "content", "annotations", "cache_control", "citations", "logprobs", "extras", "id", "document"))
@@ -666,8 +586,8 @@ _TEXT_PART = frozenset((*KIND_KEYS, "text", "content", "annotations", "cache_con
 
 def _read_only_text(part: dict[str, Any]) -> str | None:
     """Return the text of a part that holds nothing else, or of a document (Cohere)."""
-    kind = read_kind(part)
+    part = dict_or_empty(part.get("message_content")) or part
+    kind, document = read_kind(part), part.get("document")
     if not _TEXT_PART.issuperset(part) and not (isinstance(kind, str) and find_action(kind) == "text"):
         return None
-    document = part.get("document")
     return text_or_none(document.get("data") if isinstance(document, dict) else find_first(part, "text", "content"))

@@ -1,14 +1,7 @@
 """Tool calls as people and platforms spell them.
 
-    name        name, toolName, tool_name, tool, function, function.name
-    arguments   arguments, args, input, toolInput, tool_input, tool_args, parameters, function.arguments; JSON text of an object or list
-                is parsed, other text is kept as text; absent and empty text are {}, null and a redacted text are unknown
-    result      result, output, toolOutput
-    error       error; else is_error, isError or failed true; else success false; else a status of failure; else an MCP result with
-                `isError: true`. A call that only reports that it did not fail (`success: true`) has the error `false`
-
-A failed MCP result is a `content-error`: the tool answered, and its answer is that it failed. Unrecognised fields are ignored; only a call
-without arguments that has an unrecognised object leaves the arguments unknown. Two spellings that disagree leave their part unknown.
+JSON text of arguments is parsed; absent and empty arguments are {}, null and redacted ones are unknown. A failed MCP result is a
+`content-error`: the tool answered that it failed. Two spellings that disagree leave their part unknown.
 """
 
 from __future__ import annotations
@@ -37,13 +30,11 @@ _FLAGS = {"is_error": True, "isError": True, "failed": True, "success": False}
 """Fields that report whether a call failed, and the value for failure."""
 _IDS = ("id", "toolCallId", "tool_call_id", "call_id")
 _FIELDS: dict[str, Part | None] = {
-    **dict.fromkeys(_NAMES, "tool_calls"),
+    **dict.fromkeys((*_NAMES, "aliases"), "tool_calls"),
     **dict.fromkeys(_ARGUMENTS, "tool_arguments"),
     **dict.fromkeys((*_RESULTS, *_FLAGS, "error", "status"), "tool_results"),
-    **dict.fromkeys((*_IDS, "type", "error_kind", "duration_ms", "durationMs"), None),
-    **dict.fromkeys(("server", "serverId"), None),
+    **dict.fromkeys((*_IDS, "type", "error_kind", "duration_ms", "durationMs", "server", "serverId"), None),
     "node": "nodes",
-    "aliases": "tool_calls",
 }
 _FUNCTION: dict[str, Part | None] = {"name": None, "arguments": "tool_arguments", "description": None, "parameters": None}
 _SPELLINGS = {

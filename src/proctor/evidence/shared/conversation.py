@@ -1,12 +1,7 @@
-"""A conversation as messages of one common form, and the evidence it is.
+"""A conversation as messages of one common form, and the evidence in it.
 
-Readers of the providers' formats turn their messages into `Message`s; this puts them together. Results are attached to calls by id,
-else to the first unanswered call of that name. The answer is the text of the last assistant message. With more than one user message the
-conversation has turns, one for each.
-
-A list that ends with a user message, an unanswered call or a tool result, or has no message of the agent at all, ends before the agent
-finished (rule e): the answer and further calls are unknown, and no earlier answer takes their place. A result that answers no call shows
-that a call is missing; how a call without a result ended is unknown; tokens that only some answers report make no sum.
+Results are attached to calls by id, else to the first unanswered call of that name. The answer is the text of the last assistant message.
+A list that ends with a user message, an unanswered call or a tool result ends before the agent finished (rule e).
 """
 
 from __future__ import annotations
@@ -20,17 +15,19 @@ import msgspec
 from proctor.evidence.shared.calls import CONTENT_ERROR, mcp_error
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.text import as_text, parse_json
-from proctor.model.account import CALL_PARTS
+from proctor.evidence.values.text import parse_json
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
+from proctor.model.show import show
 
 Role = Literal["user", "assistant", "tool", "system"]
 ENDS_WITH_CALL = "the messages end with a call of a tool, before the agent finished"
 ENDS_WITH_RESULT = "the messages end with the result of a tool, before the agent finished"
 ENDS_WITH_USER = "the messages end with what was said to the agent, before it answered"
 NO_AGENT = "no message of the agent is recorded"
-ENDS_EARLY = frozenset((ENDS_WITH_CALL, ENDS_WITH_RESULT, ENDS_WITH_USER, NO_AGENT))
-"""Reasons that no longer hold where an answer is recorded elsewhere, or the run is known to be over."""
+NO_BEGINNING = "the messages do not begin with what was said to the agent, so calls before them may be missing"
+_EARLIER: tuple[Part, ...] = (*CALL_PARTS, "input", "turns", "usage")
+_LATER: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage")
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +51,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[ToolResult, ...] = ()
     usage: Usage | None = None
     model: str | None = None
-    """The model that wrote it, where the message names it."""
     body: Json = None
     """The answer in a given form, where the text does not hold it."""
 
@@ -62,75 +58,51 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 class _Exchange:
     """One user message and everything until the next."""
 
-    def __init__(self, asked: str | None) -> None:
-        self.asked = asked
+    def __init__(self, input: str | None) -> None:
+        self.input = input
         self.text: str | None = None
         self.body: Json = None
         self.end: str | None = ENDS_WITH_USER
         """Why this exchange ends before the agent finished."""
         self.calls: list[ToolCall] = []
         self.usage: list[Usage | None] = []
-
-
-class _Pairing:
-    """Finds the call that a result answers without a look at all calls: the newest of its id, else the first open one of its name."""
-
-    def __init__(self, unknowns: Unknowns) -> None:
-        self._unknowns = unknowns
-        self._by_id: dict[str, tuple[_Exchange, int]] = {}
-        self._waiting: dict[tuple[int, int], ToolCall] = {}
-        self._exchange: _Exchange | None = None
-        # Open calls of the newest exchange, by name (nothing: any name), and whether only those without an id are meant.
+        self.answered: set[int] = set()
+        # Open calls by name (None: any name), and whether only those without an id are meant.
         self._open: dict[tuple[str | None, bool], deque[int]] = {}
-        self._closed: set[int] = set()
 
-    def add(self, exchange: _Exchange, call: ToolCall) -> None:
-        """Add a call that was made."""
-        if exchange is not self._exchange:
-            # A result without an id can only answer the newest exchange: older ones ended with their answer.
-            self._exchange, self._open, self._closed = exchange, {}, set()
-        index = len(exchange.calls)
-        exchange.calls.append(call)
-        if call.result is None and call.error is None:
-            self._waiting[id(exchange), index] = call
-        if call.id is not None:
-            # Ids may be used again, even within one exchange.
-            self._by_id[call.id] = (exchange, index)
-        if call.result is None and call.error is None:
-            for key in [(name, bare) for name in (call.name, None) for bare in (False, True) if call.id is None or not bare]:
-                self._open.setdefault(key, deque()).append(index)
+    def add_message(self, message: Message) -> None:
+        """Add a message of the agent, without its calls."""
+        # Text next to a call that is still open was written before the tool ran, and cannot be the answer.
+        if message.calls and _is_open(message):
+            self.end = ENDS_WITH_CALL
+        else:
+            self.end = ENDS_WITH_RESULT if message.calls and not message.text and message.body is None else None
+        self.text = message.text if self.end is None else None
+        self.body = None if self.end is not None else message.body if message.body is not None else parse_json(message.text)
+        self.usage.append(message.usage)
 
-    def answer(self, result: ToolResult) -> None:
-        """Attach a result to its call; a result without a call shows that a call is missing."""
-        place = self._by_id.get(result.id) if result.id is not None else None
-        exchange, index = place or (self._exchange, self._find_first_open(result))
-        if exchange is None or index is None:
-            whose = result.id or result.name
-            why = f"a tool result{f' ({whose})' if whose else ''} answers no call in these messages, so a call is missing"
-            self._unknowns.mark_parts(CALL_PARTS, why)
+    def add_call(self, call: ToolCall) -> None:
+        """Add a call."""
+        index = len(self.calls)
+        self.calls.append(call)
+        if call.result is not None or call.error is not None:
+            self.answered.add(index)
             return
-        self._waiting.pop((id(exchange), index), None)
-        # An index means something only within its own exchange; older exchanges have no queue of open calls any more.
-        if exchange is self._exchange:
-            self._closed.add(index)
-        exchange.calls[index] = attach_result(exchange.calls[index], result)
+        for key in [(name, bare) for name in (call.name, None) for bare in (False, True) if call.id is None or not bare]:
+            self._open.setdefault(key, deque()).append(index)
 
-    def close(self) -> None:
-        """Mark how calls without a result ended: nothing more comes."""
-        for call in self._waiting.values():
-            self._unknowns.mark(
-                "tool_results", f"the call of {call.name}{f' ({call.id})' if call.id else ''} has no result in these messages"
-            )
+    def find_open(self, result: ToolResult) -> int | None:
+        """Return the first open call that a result without the id of a call can answer, without a look at all calls."""
+        # A result with an id that no call has can only answer a call without an id.
+        queue = self._open.get((result.name, result.id is not None))
+        while queue and queue[0] in self.answered:
+            queue.popleft()
+        return queue[0] if queue else None
 
-    def _find_first_open(self, result: ToolResult) -> int | None:
-        # A result with an id that no call has can only answer a call without an id: a call with another id is another call.
-        waiting = self._open.get((result.name, result.id is not None))
-        # Calls that were answered by id stay in the queue until they are met here, so that answering costs nothing for each call.
-        while waiting:
-            index = waiting.popleft()
-            if index not in self._closed:
-                return index
-        return None
+    def answer(self, index: int, result: ToolResult) -> None:
+        """Attach a result to its call."""
+        self.answered.add(index)
+        self.calls[index] = attach_result(self.calls[index], result)
 
 
 def build_evidence(
@@ -140,54 +112,61 @@ def build_evidence(
 
     Without `results_promised` the format may leave out the result of a tool although nothing went wrong.
     """
-    pairing = _Pairing(unknowns)
-    exchanges = _split_exchanges(messages, pairing)
-    if results_promised:
-        pairing.close()
-    if usage is None:
-        _mark_partial_usage(messages, unknowns)
-    asked = [exchange for exchange in exchanges if exchange.asked is not None]
-    last = exchanges[-1] if exchanges else None
-    end = last.end if last is not None else NO_AGENT
+    exchanges = _split_exchanges(messages, unknowns)
+    for exchange in exchanges if results_promised else ():
+        for index, call in enumerate(exchange.calls):
+            if index not in exchange.answered:
+                whose = f"{call.name} ({call.id})" if call.id else call.name
+                unknowns.mark("tool_results", f"the call of {whose} has no result in these messages")
+    spent = [message.usage for message in messages if message.role == "assistant"]
+    if usage is None and None in spent and any(spent):
+        unknowns.mark("usage", f"{spent.count(None)} of {len(spent)} answers of the model do not report their tokens")
+    turns = [exchange for exchange in exchanges if exchange.input is not None]
+    last = exchanges[-1] if exchanges else _Exchange(None)
+    end = last.end if exchanges else NO_AGENT
     if end is not None:
         unknowns.mark_parts(("answer", "tool_calls"), end)
     return Evidence(
-        input=asked[0].asked if asked else None,
-        text=last.text if last is not None else None,
-        body=last.body if last is not None else None,
+        input=turns[0].input if turns else None,
+        text=last.text,
+        body=last.body,
         tool_calls=tuple(call for exchange in exchanges for call in exchange.calls),
         usage=usage or add_usage(part for exchange in exchanges for part in exchange.usage),
-        turns=tuple(_turn(exchange) for exchange in asked) if len(asked) > 1 else None,
+        turns=tuple(map(_make_turn, turns)) if len(turns) > 1 else None,
         model=next((message.model for message in reversed(messages) if message.model is not None), None),
     )
 
 
-def _mark_partial_usage(messages: Sequence[Message], unknowns: Unknowns) -> None:
-    spoken = [message.usage for message in messages if message.role == "assistant"]
-    if None in spoken and any(usage is not None for usage in spoken):
-        unknowns.mark("usage", f"{spoken.count(None)} of {len(spoken)} answers of the model do not report their tokens")
+def _make_turn(exchange: _Exchange) -> EvidenceTurn:
+    calls, usage = tuple(exchange.calls), add_usage(exchange.usage)
+    return EvidenceTurn(input=exchange.input, text=exchange.text, body=exchange.body, tool_calls=calls, usage=usage)
 
 
-def _split_exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange]:
+def _split_exchanges(messages: Sequence[Message], unknowns: Unknowns) -> list[_Exchange]:
     exchanges: list[_Exchange] = []
+    calling: _Exchange | None = None
+    """The newest exchange with a call: a result without an id can only answer this one."""
+    by_id: dict[str | None, tuple[_Exchange, int]] = {}
     for message in messages:
         if message.role == "assistant":
             if not exchanges:
                 exchanges.append(_Exchange(None))
             current = exchanges[-1]
-            # Text next to a call that is still open was said before the tool ran, and cannot be the answer.
-            is_open = bool(message.calls) and _is_open(message)
-            current.end = (
-                ENDS_WITH_CALL if is_open else ENDS_WITH_RESULT if message.calls and not message.text and message.body is None else None
-            )
-            current.text = message.text if current.end is None else None
-            current.body = None if current.end is not None else message.body if message.body is not None else parse_json(message.text)
+            current.add_message(message)
             for call in message.calls:
-                pairing.add(current, call)
-            current.usage.append(message.usage)
-        # After the calls: some formats keep call and result in one message.
+                calling = current
+                if call.id is not None:
+                    by_id[call.id] = (current, len(current.calls))  # ids may be used again
+                current.add_call(call)
+        # After the calls: some formats have call and result in one message.
         for result in message.results:
-            pairing.answer(result)
+            exchange, index = by_id.get(result.id) or (calling, calling and calling.find_open(result))
+            if exchange is None or index is None:
+                whose = result.id or result.name
+                why = f"a tool result{f' ({whose})' if whose else ''} answers no call in these messages, so a call is missing"
+                unknowns.mark_parts(CALL_PARTS, why)
+            else:
+                exchange.answer(index, result)
         if message.results and message.role != "assistant" and exchanges:
             exchanges[-1].end, exchanges[-1].text, exchanges[-1].body = ENDS_WITH_RESULT, None, None
         if message.role == "user" and (message.text is not None or not message.results):
@@ -205,16 +184,6 @@ def _is_open(message: Message) -> bool:
     )
 
 
-def _turn(exchange: _Exchange) -> EvidenceTurn:
-    return EvidenceTurn(
-        input=exchange.asked,
-        text=exchange.text,
-        body=exchange.body,
-        tool_calls=tuple(exchange.calls),
-        usage=add_usage(exchange.usage),
-    )
-
-
 def attach_result(call: ToolCall, result: ToolResult) -> ToolCall:
     """Return the call with its result or its error."""
     error, kind = result.error, result.kind
@@ -227,6 +196,25 @@ def attach_result(call: ToolCall, result: ToolResult) -> ToolCall:
     return msgspec.structs.replace(call, result=result.value, error=error, error_kind=kind)
 
 
-def describe_failure(value: Json, otherwise: str) -> str:
-    """Return the words of a failed call, or `otherwise` if it has none."""
-    return as_text(value) or otherwise
+def mark_earlier(unknowns: Unknowns, why: str) -> None:
+    """Mark what came before the first message (rule c)."""
+    unknowns.mark_parts(_EARLIER, why)
+
+
+def mark_later(unknowns: Unknowns, why: str) -> None:
+    """Mark what follows: the run was not over (rule c)."""
+    unknowns.mark_parts(_LATER, why)
+
+
+def mark_end(unknowns: Unknowns, at: str, word: Json) -> None:
+    """Mark what follows: this word reports that the run was not over."""
+    mark_later(unknowns, f"{at}: {show(word, 40)}, so the run was not over")
+
+
+def compare_choices(choices: Sequence[Message], at: str, unknowns: Unknowns) -> None:
+    """Mark an answer that came in several versions: it is unknown which of them was used."""
+    calls = [[(call.name, call.arguments) for call in choice.calls] for choice in choices]
+    if any(made != calls[0] for made in calls):
+        unknowns.mark_parts(CALL_PARTS, f"{at}: {len(choices)} answers that call different tools; which one was used is unknown")
+    if any(choice.text != choices[0].text for choice in choices):
+        unknowns.mark("answer", f"{at}: {len(choices)} different answers; which one was used is unknown")

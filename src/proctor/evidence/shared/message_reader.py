@@ -1,6 +1,6 @@
 """Reads one message of any provider or framework: who wrote it, its blocks, its calls and what a tool returned.
 
-Message lists and spans use this reader. A format is told by its envelope and by the few fields that only it has (`messages/`).
+Message lists and spans use this reader; `messages/` reads the envelopes of formats and the few fields that only one format has.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.fields import CONTENT_PARTS
 from proctor.evidence.unknowns.unrecognised import check_fields, list_unrecognised, mark_kind
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
-from proctor.model.account import CALL_PARTS
+from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, show
 
@@ -46,23 +46,21 @@ CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "toolInvocations"
 # `invalid_tool_calls` are LangChain's for arguments that were no JSON: the model did ask for these tools.
 RESULT_LISTS = ("tool_responses", "tool_results")
 _USAGE = ("usage", "usage_metadata", "usageMetadata")
+_HELD_USAGE = ("usage", "totalUsage", "Usage")
 _FINISH = ("finish_reason", "finishReason", "stop_reason", "stopReason")
 _MODEL = ("model_name", "model", "model_id", "modelId", "ai_model_id")
 _HOLDERS = ("response_metadata", "meta", "_meta", "metadata", "Metadata", "provider_data")
 """Objects that report on a message."""
 _SAYING = frozenset((*CONTENT, *CALL_LISTS, *RESULT_LISTS, "function_call", "refusal", "audio", "message", "tool_call_chunks"))
-_KNOWN = (
-    _SAYING
-    | frozenset((*_USAGE, *_FINISH, *_MODEL, *_HOLDERS))
-    | split_words(
-        """
-        role _role Role name _name type kind id content_type additional_kwargs lc_kwargs lc_serializable lc_namespace artifact status state
-        format
-        """
-    )
+_KNOWN = frozenset((*_SAYING, *_USAGE, *_FINISH, *_MODEL, *_HOLDERS, "format")) | split_words(
+    "role _role Role name _name type kind id content_type additional_kwargs lc_kwargs lc_serializable lc_namespace artifact status state"
 )
+_MORE_KNOWN = split_words(
+    "tool_calls function_call tool_outputs refusal audio name tool_call_id is_error lc_source reasoning_content parsed"
+)
+_MOVED = ("function_call", "refusal", "audio", "name", "tool_call_id", "is_error")
+_CALLING = frozenset((*CALL_LISTS, "function_call", "tool_call_chunks"))
 _TOOL_FIELDS = frozenset((*RESULT_ID, "name", "tool_name", "status", "type", "content", "response", "result", "output"))
-_EMPTY: dict[str, Any] = {}
 
 
 @functools.lru_cache(maxsize=1024)
@@ -74,13 +72,19 @@ def find_role(word: str) -> Role | None:
 def read_role(entry: dict[str, Any]) -> Json:
     """Return the word for the role of a message; .NET and enumerations write an object."""
     word = find_first(entry, "role", "_role", "Role")
-    return find_first(word, "value", "label", "Label") if isinstance(word, dict) else word
+    return find_first(word, "value", "label", "Label") or word if isinstance(word, dict) else word
 
 
 def read_message(
     entry: dict[str, Any], at: str, unknowns: Unknowns, dialect: Dialect = PLAIN, default: Role | None = None
 ) -> Message | None:
-    """Read one message, or return None and mark what it may have said if its role is not recognised."""
+    """Read one message, or return None and mark what it may contain if its role is not recognised."""
+    draft = draft_message(entry, at, unknowns, dialect, default)
+    return None if draft is None else draft.build()
+
+
+def draft_message(entry: dict[str, Any], at: str, unknowns: Unknowns, dialect: Dialect, default: Role | None) -> Draft | None:
+    """Read one message as `read_message` does, without building it."""
     word = read_role(entry)
     role = find_role(word) if isinstance(word, str) else default if word is None else None
     if role is None:
@@ -88,82 +92,67 @@ def read_message(
         return None
     draft = Draft(role, at, unknowns, dialect)
     fill(draft, entry)
-    return draft.build()
+    return draft
 
 
 def mark_role(entry: dict[str, Any], word: Json, at: str, unknowns: Unknowns, dialect: Dialect = PLAIN) -> None:
-    """Mark what a message of an unrecognised role may have said and done."""
+    """Mark what a message of an unrecognised role may contain."""
     if not isinstance(word, str):
         unknowns.mark_parts(CONTENT_PARTS, f"{at}: a message without a role")
         return
-    shown = f"{at}: unrecognised role {show(word, 60)}"
-    held = Draft("assistant", at, Unknowns(), dialect)
+    held, has_content = Draft("assistant", at, Unknowns(), dialect), not _SAYING.isdisjoint(entry)
     fill(held, entry)
-    if _SAYING.isdisjoint(entry) and any(isinstance(value, (dict, list)) and value for value in entry.values()):
-        unknowns.mark_unrecognised(CONTENT_PARTS, shown)
+    parts: list[Part] = [*held.unknowns.unknown]
+    if not has_content and any(isinstance(value, (dict, list)) and value for value in entry.values()):
+        parts += CONTENT_PARTS
     if held.calls or held.results:
-        unknowns.mark_unrecognised(CALL_PARTS, f"{shown}, whose message contains tool calls")
-    if not _SAYING.isdisjoint(entry):
-        unknowns.mark_unrecognised(("input", "turns"), f"{shown}, which may be a turn")
+        parts += CALL_PARTS
     if "".join(held.texts).strip():
-        unknowns.mark_unrecognised(("answer",), f"{shown}, whose message contains text")
+        parts.append("answer")
+    if has_content:
+        parts.extend(("input", "turns"))
     if held.usage is not None:
-        unknowns.mark_unrecognised(("usage",), f"{shown}, whose message reports tokens")
-    for part, why in held.unknowns.unknown.items():
-        unknowns.mark_unrecognised((part,), why)
+        parts.append("usage")
+    unknowns.mark_unrecognised(parts, f"{at}: unrecognised role {show(word, 60)}")
     mark_kind(entry, word, at, unknowns)
 
 
 def fill(draft: Draft, entry: dict[str, Any]) -> None:
     """Read the fields of a message into its draft."""
-    at = draft.at
+    at, unknowns, more = draft.at, draft.unknowns, entry.get("additional_kwargs") or {}
     is_empty = _SAYING.isdisjoint(entry) and not (draft.role == "tool" and not _TOOL_FIELDS.isdisjoint(entry))
     # A span may leave out the content of a message.
     if is_empty and (not draft.dialect.is_span or list_unrecognised(entry, _KNOWN)):
         draft.mark(at, "a message without content")
-    more = dict_or_empty(entry.get("additional_kwargs"))
-    if not more and entry.get("additional_kwargs") not in (None, {}):
-        draft.mark(f"{at}.additional_kwargs", f"expected an object, found {kind_of(entry['additional_kwargs'])}")
+    if not draft.expect(more, dict, "an object", f"{at}.additional_kwargs"):
+        more = {}
+    # LangChain and LlamaIndex have fields of the provider in here.
+    moved = {key: more[key] for key in _MOVED if more.get(key) is not None and entry.get(key) is None} if more else more
+    fields = {**entry, **moved} if moved else entry
     if draft.role == "tool" and not _holds_results(entry):
         if draft.dialect.results_in_blocks:
             draft.mark(at, "a message of a tool without a result", ("tool_results",))
             _add_content(draft, entry)
         else:
-            _fill_result(draft, entry, more)
+            _fill_result(draft, fields)
     else:
-        if not _CALLING.isdisjoint(entry) or more:
-            _add_listed_calls(draft, entry, more)
+        if not _CALLING.isdisjoint(fields) or more:
+            _add_listed_calls(draft, fields, more)
         _add_content(draft, entry)
-        if more or "refusal" in entry or "audio" in entry:
-            _add_spoken(draft, entry, more)
+        _add_spoken(draft, fields)
     for key in RESULT_LISTS:
         for index, result in enumerate(list_of(entry.get(key))):
             draft.add_result(result, f"{at}.{key}[{index}]")
-    if draft.role == "assistant":
+    if draft.role == "assistant" and not draft.dialect.is_span:
         _read_report(draft, entry, more)
-    if not _KNOWN.issuperset(entry):
-        check_fields(entry, _KNOWN, at, draft.unknowns, has_answer=bool(draft.texts))
-    if more:
-        check_fields(more, _MORE_KNOWN, f"{at}.additional_kwargs", draft.unknowns, has_answer=True)
+    check_fields(entry, _KNOWN, at, unknowns, has_answer=bool(draft.texts))
+    check_fields(more, _MORE_KNOWN, f"{at}.additional_kwargs", unknowns, has_answer=True)
     if draft.role == "assistant" and not draft.calls and not draft.results and not "".join(draft.texts):
-        _check_empty(draft, entry, more)
-
-
-def _check_empty(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
-    """Mark the answer as unknown if a message without text has an unrecognised object or sentence."""
-    for holder, known in ((entry, _KNOWN), (more, _MORE_KNOWN)):
-        for key in list_unrecognised(holder, known):
-            value = holder[key]
-            if (isinstance(value, str) and " " in value) or (
-                isinstance(value, dict) and any(isinstance(inner, (str, dict)) for inner in value.values())
-            ):
-                draft.unknowns.mark_unrecognised(("answer",), f"{draft.at}: {show(key, 60)} of a message without text is not read")
-
-
-_MORE_KNOWN = split_words(
-    "tool_calls function_call tool_outputs refusal audio name tool_call_id is_error lc_source reasoning_content parsed"
-)
-_CALLING = frozenset((*CALL_LISTS, "function_call", "tool_call_chunks"))
+        unread = {key: holder[key] for holder, known in ((entry, _KNOWN), (more, _MORE_KNOWN)) for key in list_unrecognised(holder, known)}
+        for key, value in unread.items():
+            inner = value.values() if isinstance(value, dict) else ()
+            if (isinstance(value, str) and " " in value) or any(isinstance(member, (str, dict)) for member in inner):
+                unknowns.mark_unrecognised(("answer",), f"{at}: {show(key, 60)} of a message without text is not read")
 
 
 def _holds_results(entry: dict[str, Any]) -> bool:
@@ -174,12 +163,12 @@ def _holds_results(entry: dict[str, Any]) -> bool:
         value = entry.get(key)
         if isinstance(value, str) and value[:1] == "[":
             value = list_written_blocks(value)
-        if isinstance(value, list) and any(carries_result(block) for block in value):
+        if any(carries_result(block) for block in list_of(value)):
             return True
     return False
 
 
-def _fill_result(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
+def _fill_result(draft: Draft, entry: dict[str, Any]) -> None:
     part = {key: value for key, value in entry.items() if key not in _KNOWN or key in _TOOL_FIELDS}
     if not draft.dialect.is_span:
         part.pop("id", None)  # the id of the message
@@ -189,12 +178,10 @@ def _fill_result(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> N
             part["content"] = "".join(value)
         elif key not in ("content", "text") and value is not None:
             part["content"] = join_text_parts(value)
-    # LlamaIndex keeps the id of the call and the name of the tool in here.
-    part.update((key, more[key]) for key in ("tool_call_id", "name", "is_error") if more.get(key) is not None)
     if "content" not in part and "text" in entry:
         part["content"] = entry["text"]
-    named = find_first(part, *RESULT_ID, "name", "tool_name") is not None
-    if not named and not isinstance(part.get("content"), str) and not draft.dialect.is_span:
+    is_named = find_first(part, *RESULT_ID, "name", "tool_name") is not None
+    if not is_named and not isinstance(part.get("content"), str) and not draft.dialect.is_span:
         draft.mark(draft.at, "a result that names neither its call nor its tool, and is no text", ("tool_results",))
     draft.add_result(part, draft.at, "tool_message")
 
@@ -202,87 +189,62 @@ def _fill_result(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> N
 def _add_listed_calls(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
     at = draft.at
     for key in CALL_LISTS:
-        if entry.get(key) is not None:
-            draft.add_calls(entry[key], f"{at}.{key}")
-    if more.get("tool_calls") is not None:
-        # Next to LangChain's own list this is the provider's spelling of the same calls.
-        draft.add_calls(more["tool_calls"], f"{at}.additional_kwargs.tool_calls", untold=True)
+        draft.add_calls(entry.get(key), f"{at}.{key}")
+    # Next to LangChain's own list this is the provider's spelling of the same calls.
+    draft.add_calls(more.get("tool_calls"), f"{at}.additional_kwargs.tool_calls", only_new=True)
     for index, item in enumerate(list_of(more.get("tool_outputs"))):
         draft.add_block(item, f"{at}.additional_kwargs.tool_outputs[{index}]")
-    for holder, place in ((entry, at), (more, f"{at}.additional_kwargs")):
-        old = holder.get("function_call")
-        # OpenAI's oldest form, which some write next to `tool_calls` for the same call.
-        if old is not None and not (isinstance(old, dict) and any(call.name == old.get("name") for call in draft.calls)):
-            draft.add_call(old, f"{place}.function_call", "function_call")
-    _check_chunks(draft, entry)
-
-
-def _check_chunks(draft: Draft, entry: dict[str, Any]) -> None:
-    """Mark the calls as unknown if a stream left behind a piece of a call that is not in the list."""
-    names = {call.name for call in draft.calls}
+    names, old = {call.name for call in draft.calls}, entry.get("function_call")
+    # OpenAI's oldest form, which some write next to `tool_calls` for the same call.
+    if old is not None and text_or_none(dict_or_empty(old).get("name")) not in names:
+        draft.add_call(old, f"{at}.function_call", "function_call")
     for chunk in list_of(entry.get("tool_call_chunks")):
         name = dict_or_empty(chunk).get("name")
-        if (name is None and not names) or (name is not None and name != "" and not (isinstance(name, str) and name in names)):
-            draft.mark(f"{draft.at}.tool_call_chunks", "a piece of a call that is not in tool_calls", CALL_PARTS)
+        if (name is None and not names) or (name and str(name) not in names):
+            draft.mark(f"{at}.tool_call_chunks", "a piece of a call that is not in tool_calls", CALL_PARTS)
 
 
 def _add_content(draft: Draft, entry: dict[str, Any]) -> None:
     for key in CONTENT:
-        value = entry.get(key)
+        value, at = entry.get(key), f"{draft.at}.{key}"
         if value is None:
             continue
         if isinstance(value, dict) and isinstance(value.get("parts"), list):
-            _add_stored(draft, value, f"{draft.at}.{key}")
+            # Mastra stores content as an object with a format and parts.
+            draft.add_calls(value.get("toolInvocations"), f"{at}.toolInvocations")
+            _add_content(draft, value)
+            draft.model = text_or_none(dict_or_empty(value.get("metadata")).get("modelId"))
+            check_fields(value, _KNOWN, at, draft.unknowns, has_answer=bool(draft.texts))
         elif not draft.dialect.is_span and (
             isinstance(value, dict) or (isinstance(value, str) and key in _LISTS and list_written_blocks(value) is None)
         ):
-            draft.mark(f"{draft.at}.{key}", f"expected blocks, found {kind_of(value)}")
+            draft.mark(at, f"expected blocks, found {kind_of(value)}")
         elif not (isinstance(value, str) and draft.texts):
-            # Some formats keep the text of their blocks in a second field.
-            draft.add_content(value, f"{draft.at}.{key}")
+            # Some formats have the text of their blocks in a second field.
+            draft.add_content(value, at)
     if isinstance(entry.get("message"), str):
         draft.add_text(entry["message"], f"{draft.at}.message")
 
 
-def _add_stored(draft: Draft, stored: dict[str, Any], at: str) -> None:
-    """Add the content of a message in Mastra's storage: an object with a format and parts."""
-    draft.add_calls(stored.get("toolInvocations"), f"{at}.toolInvocations")
-    _add_content(draft, stored)
-    draft.model = text_or_none(dict_or_empty(stored.get("metadata")).get("modelId"))
-    check_fields(stored, _KNOWN, at, draft.unknowns, has_answer=bool(draft.texts))
-
-
-def _add_spoken(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
+def _add_spoken(draft: Draft, entry: dict[str, Any]) -> None:
     """Add a refusal, and the transcript of what was spoken instead of written."""
-    for refusal in (entry.get("refusal"), more.get("refusal")):
-        if refusal is not None and refusal not in draft.texts:
-            draft.add_text(refusal, f"{draft.at}.refusal")
-    for audio in (entry.get("audio"), more.get("audio")):
-        if audio is not None and not "".join(draft.texts):
-            if "transcript" in dict_or_empty(audio):
-                draft.add_text(audio["transcript"], f"{draft.at}.audio")
-            else:
-                draft.mark(f"{draft.at}.audio", "expected an object with a transcript", ("answer",))
+    refusal, audio = entry.get("refusal"), entry.get("audio")
+    if refusal not in draft.texts:
+        draft.add_text(refusal, f"{draft.at}.refusal")
+    if audio is not None and not "".join(draft.texts):
+        if "transcript" not in dict_or_empty(audio):
+            draft.mark(f"{draft.at}.audio", "expected an object with a transcript", ("answer",))
+        draft.add_text(dict_or_empty(audio).get("transcript"), f"{draft.at}.audio")
 
 
 def _read_report(draft: Draft, entry: dict[str, Any], more: dict[str, Any]) -> None:
-    """Read tokens, model and why the model stopped."""
-    if draft.dialect.is_span:
-        return
     holders = [holder for key in _HOLDERS if (holder := entry.get(key)) and isinstance(holder, dict)]
-    key = next((key for key in _USAGE if entry.get(key) is not None), None)
-    if key is not None:
-        draft.usage = read_counts(entry[key], f"{draft.at}.{key}", draft.unknowns)
-    if draft.usage is None:
-        draft.usage = _find_usage(entry, holders, draft) or (read_usage(more) if more else None)
+    parts = [entry, *holders]
+    counts = (find_first(part, *(_USAGE if part is entry else _HELD_USAGE)) for part in parts)
+    reported = next((count for count in counts if count is not None), None)
+    if reported is not None:
+        draft.usage = read_counts(reported, f"{draft.at}.usage", draft.unknowns)
+    draft.usage = draft.usage or (find_usage(entry) if holders else None) or (read_usage(more) if more else None)
     if draft.model is None:
-        draft.model = next((model for part in (entry, *holders) if (model := text_or_none(find_first(part, *_MODEL))) is not None), None)
-    draft.end_with(next((reason for part in (entry, *holders) if (reason := find_first(part, *_FINISH)) is not None), None))
-
-
-def _find_usage(entry: dict[str, Any], holders: list[dict[str, Any]], draft: Draft) -> Any:
-    for holder in holders:
-        told = find_first(holder, "usage", "totalUsage", "Usage")
-        if told is not None:
-            return read_counts(told, f"{draft.at}.metadata.usage", draft.unknowns)
-    return find_usage(entry) if holders else None
+        draft.model = next((model for part in parts if (model := text_or_none(find_first(part, *_MODEL))) is not None), None)
+    draft.end_with(next((reason for part in parts if (reason := find_first(part, *_FINISH)) is not None), None))

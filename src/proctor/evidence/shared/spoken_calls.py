@@ -1,10 +1,6 @@
-"""Tool calls that a model writes into its text.
+"""Tool calls that a model writes into its text, where a program reads them and no list of calls shows them.
 
-A model without tools of its provider asks for one in words, and a program reads it there: the special tokens of open models, XML of agents
-for code, the `Action:` of ReAct, or JSON that is nothing but a call. What such a text asked for may have been done, and no list of calls
-shows it. Readers of messages and of spans ask here, so that both doubt the same.
-
-Prose about tools, links, samples of code and names in backticks are no calls. Neither is the form in which ReAct says that it is done
+Prose about tools, links, samples of code and names in backticks are no calls. Neither is the form in which ReAct reports that it is done
 (`Action: Finish[...]`, `"action": "Final Answer"`).
 """
 
@@ -16,7 +12,7 @@ from typing import Any
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json
 
-LOOKS_LIKE_CALL = "the text looks like a tool call in words, which nobody reads"
+LOOKS_LIKE_CALL = "the text looks like a tool call in words, which is not read"
 
 _TOKENS = (
     r"<(?:\w+:)?(?:tool_calls?|function_calls?|invoke)\b",  # Hermes, Qwen, GLM, Jamba, MiniMax
@@ -54,7 +50,8 @@ _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 
 _NAMES = ("name", "function", "tool", "tool_name")
 _GIVEN = ("parameters", "arguments", "args", "tool_input", "tool_args")
-_BESIDE = frozenset((*_NAMES, *_GIVEN, "type", "id"))
+_CALL_KEYS = frozenset((*_NAMES, *_GIVEN, "type", "id"))
+_CALL_WORDS = ("tool", "function", "action", "command")
 
 
 def call_in_words(text: str) -> str | None:
@@ -63,15 +60,12 @@ def call_in_words(text: str) -> str | None:
         return LOOKS_LIKE_CALL
     if not _may_hold_call(text) or _SPOKEN.search(text) is None:
         return None
-    # What somebody writes about is quoted, what is asked for is not.
+    # A call that the text writes about is quoted, a real one is not.
     return LOOKS_LIKE_CALL if "`" not in text or _SPOKEN.search(_QUOTED.sub("``", text)) is not None else None
 
 
 def _may_hold_call(text: str) -> bool:
-    """Return whether a text has what every pattern of a call has: an angle bracket, or one of a few words.
-
-    Most answers have neither. To look for them takes a hundredth of the time that the patterns take, which are tried at every character.
-    """
+    """Return whether a text has an angle bracket or a word of calls: most have neither, and the patterns take a hundred times as long."""
     if "<" in text or ">" in text:
         return True
     lowered = text.lower()
@@ -79,12 +73,8 @@ def _may_hold_call(text: str) -> bool:
     return any(word in lowered for word in _CALL_WORDS) or (not text.isascii() and ("\u0130" in text or "\u0131" in text))
 
 
-_CALL_WORDS = ("tool", "function", "action", "command")
-
-
 def _is_json_call(text: str) -> bool:
-    """Return whether a text is the JSON of a call, or of several, and nothing else."""
-    # A call in a fence is one as well: models wrap JSON in one without being asked.
+    """Return whether a text is the JSON of a call, or of several, and nothing else; models may wrap it in a fence."""
     fenced = _FENCED.match(text)
     value: Json = decode_container((fenced.group(1) if fenced else text).strip())
     calls: list[Any] = value if isinstance(value, list) else [value]
@@ -93,4 +83,4 @@ def _is_json_call(text: str) -> bool:
 
 def _names_call(entry: dict[str, Any]) -> bool:
     named = any(isinstance(entry.get(key), str) for key in _NAMES)
-    return named and _BESIDE.issuperset(entry) and any(isinstance(entry.get(key), dict) for key in _GIVEN)
+    return named and _CALL_KEYS.issuperset(entry) and any(isinstance(entry.get(key), dict) for key in _GIVEN)

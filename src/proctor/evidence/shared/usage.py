@@ -1,28 +1,7 @@
-"""Tokens spent, in every spelling a provider or platform uses.
+"""Tokens spent, in every spelling of a provider or platform.
 
-`read_usage` reads one usage object; `find_usage` finds it inside a response or a node's output:
-
-    OpenAI and compatible     usage.prompt_tokens, completion_tokens, total_tokens
-    Anthropic                 usage.input_tokens, output_tokens
-    AI SDK                    usage.inputTokens, outputTokens, totalTokens (before version 5: promptTokens, completionTokens)
-    Gemini                    usageMetadata.promptTokenCount, candidatesTokenCount, totalTokenCount
-    Gemini through LangChain  usageMetadata or usage_metadata.input_tokens, output_tokens, total_tokens
-    generic                   meta.tokens: a number, or {total, input, output}
-    n8n, LangChain            tokenUsage, token_usage or tokenUsageEstimate.promptTokens, completionTokens, totalTokens
-
-Some providers include cached tokens in the input, some count them separately:
-
-    OpenAI and compatible    prompt_tokens_details.cached_tokens, input_tokens_details.cached_tokens        included
-    DeepSeek                 prompt_cache_hit_tokens                                                       included
-    Gemini                   cachedContentTokenCount                                                       included
-    LangChain                input_token_details.cache_read, cache_creation                                included
-    AI SDK                   cachedInputTokens; inputTokenDetails or inputTokens .cacheRead(Tokens), ...    included
-    pydantic-ai              cache_read_tokens, cache_write_tokens                                         included
-    Anthropic, Bedrock       cache_read_input_tokens, cache_creation_input_tokens; in camelCase            separate
-
-Here the input is always all of it. Reasoning is output: Gemini counts it separately, all others within. A count is a whole number of at
-least 0; any other value counts as not reported. Unrecognised counts are ignored; a total is unknown if it is not reported and input or
-output is missing.
+Input is always all of it: Anthropic and Bedrock count cached tokens separately, the others within. Reasoning is output: Gemini counts it
+separately. A count is a whole number of at least 0; any other value counts as not reported.
 """
 
 from __future__ import annotations
@@ -38,42 +17,44 @@ from proctor.evidence.values.access import dict_or_empty
 from proctor.model.account import Part
 from proctor.model.evidence import Json, Usage
 
-_INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "promptTokenCount", "prompt_token_count")
-_OUTPUT: Final = (
-    "output_tokens",
-    "completion_tokens",
-    "outputTokens",
-    "completionTokens",
-    "candidatesTokenCount",
-    "candidates_token_count",
-)
-_TOTAL: Final = ("total_tokens", "totalTokens", "totalTokenCount", "total_token_count")
-_COUNTS: Final = frozenset((*_INPUT, *_OUTPUT, *_TOTAL))
 
-_CACHED_INCLUDED: Final = (
-    "cached_input_tokens", "cachedInputTokens", "cachedContentTokenCount", "cached_content_token_count",
-    "prompt_cache_hit_tokens", "cache_read_tokens",
-)  # fmt: skip
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+# OpenAI, Anthropic, AI SDK 5, AI SDK 4 and LangChain, Gemini.
+_INPUT: Final = _names(
+    "input_tokens prompt_tokens inputTokens promptTokens promptTokenCount prompt_token_count input_token_count inputTokenCount"
+)
+_OUTPUT: Final = _names(
+    "output_tokens completion_tokens outputTokens completionTokens candidatesTokenCount candidates_token_count"
+    " output_token_count outputTokenCount"
+)
+_TOTAL: Final = _names("total_tokens totalTokens totalTokenCount total_token_count")
+_COUNTS: Final = frozenset((*_INPUT, *_OUTPUT, *_TOTAL))
+# Gemini, DeepSeek, AI SDK, Pydantic AI.
+_CACHED_INCLUDED: Final = _names(
+    "cached_input_tokens cachedInputTokens cachedContentTokenCount cached_content_token_count prompt_cache_hit_tokens cache_read_tokens"
+)
 _WRITTEN_INCLUDED: Final = ("cache_write_tokens",)
-_CACHED_SEPARATE: Final = ("cache_read_input_tokens", "cacheReadInputTokens", "cacheReadInputTokenCount")
-_WRITTEN_SEPARATE: Final = (
-    "cache_creation_input_tokens", "cacheCreationInputTokens", "cacheWriteInputTokens", "cacheWriteInputTokenCount",
-)  # fmt: skip
-_DETAILS: Final = (
-    "prompt_tokens_details", "input_tokens_details", "input_token_details", "promptTokensDetails", "inputTokensDetails",
-    "inputTokenDetails", "inputTokens",
-)  # fmt: skip
-_CACHED_IN_DETAILS: Final = ("cached_tokens", "cache_read", "cachedTokens", "cacheRead", "cacheReadTokens")
-_WRITTEN_IN_DETAILS: Final = ("cache_creation", "cache_creation_tokens", "cacheWrite", "cacheWriteTokens")
+# Anthropic and Bedrock.
+_CACHED_SEPARATE: Final = _names("cache_read_input_tokens cacheReadInputTokens cacheReadInputTokenCount")
+_WRITTEN_SEPARATE: Final = _names("cache_creation_input_tokens cacheCreationInputTokens cacheWriteInputTokens cacheWriteInputTokenCount")
+# OpenAI, LangChain, AI SDK.
+_DETAILS: Final = _names(
+    "prompt_tokens_details input_tokens_details input_token_details promptTokensDetails inputTokensDetails inputTokenDetails inputTokens"
+)
+_CACHED_IN_DETAILS: Final = _names("cached_tokens cache_read cachedTokens cacheRead cacheReadTokens")
+_WRITTEN_IN_DETAILS: Final = _names("cache_creation cache_creation_tokens cacheWrite cacheWriteTokens")
 _WHOLE_INPUT: Final = ("prompt_tokens", "promptTokens")
 """Names of the input under which no provider counts cached tokens separately."""
-_REASONING: Final = ("thoughtsTokenCount", "thoughts_token_count", "reasoningTokens", "reasoning_tokens")
-_REASONING_SEPARATE: Final = _REASONING[:2]
+_REASONING_SEPARATE: Final = ("thoughtsTokenCount", "thoughts_token_count")
+_REASONING: Final = (*_REASONING_SEPARATE, "reasoningTokens", "reasoning_tokens")
 _TOOL_INPUT: Final = ("toolUsePromptTokenCount", "tool_use_prompt_token_count")
 _FIELDS: dict[str, Part | None] = {
     **dict.fromkeys(_COUNTS, "usage"),
     **dict.fromkeys((*_CACHED_INCLUDED, *_WRITTEN_INCLUDED, *_CACHED_SEPARATE, *_WRITTEN_SEPARATE, *_DETAILS[:-1]), None),
-    **dict.fromkeys((*_REASONING, *_TOOL_INPUT, "cached_input_tokens", "models"), None),
+    **dict.fromkeys((*_REASONING, *_TOOL_INPUT, "models"), None),
 }
 
 HOLDERS = ("usage", "usageMetadata", "usage_metadata", "tokenUsage", "token_usage", "tokenUsageEstimate")
@@ -83,15 +64,11 @@ _OUTER_HOLDERS = ("responseMetadata", "response_metadata", "llm_output", "llmOut
 
 def read_count(value: Json) -> int | None:
     """Return a token count, or None if this is none. An object carries it as `total` (AI SDK 6)."""
-    if type(value) is int:
-        return value if value >= 0 else None
     if isinstance(value, dict):
         value = value.get("total")
-    if isinstance(value, bool):
-        return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value if isinstance(value, int) and value >= 0 else None
+    return value if type(value) is int and value >= 0 else None
 
 
 def find_count(given: dict[str, Any], names: tuple[str, ...]) -> int | None:
@@ -134,10 +111,8 @@ def find_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
         if found is not None:
             return found
     tokens = dict_or_empty(value.get("meta")).get("tokens")
-    if isinstance(tokens, dict):
-        found = _make_usage(*(read_count(tokens.get(key)) for key in ("input", "output", "total")))
-    else:
-        found = _make_usage(None, None, read_count(tokens))
+    counts = tokens if isinstance(tokens, dict) else {"total": tokens}
+    found = _make_usage(*(read_count(counts.get(key)) for key in ("input", "output", "total")))
     if found is not None:
         return found
     inner = [value[outer] for outer in _OUTER_HOLDERS if isinstance(value.get(outer), dict)]
@@ -148,10 +123,8 @@ def find_usage(value: Json, unknowns: Unknowns | None = None) -> Usage | None:
 def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
     """Add usages; a kind of count that not all of them report stays unreported, and the total is the sum of totals."""
     known = [part for part in parts if part is not None]
-    if not known:
-        return None
-    if len(known) == 1:
-        return known[0]
+    if len(known) < 2:
+        return known[0] if known else None
     inputs = [part.input_tokens for part in known if part.input_tokens is not None]
     outputs = [part.output_tokens for part in known if part.output_tokens is not None]
     uneven = len(inputs) not in (0, len(known)) or len(outputs) not in (0, len(known))
@@ -177,7 +150,6 @@ def _make_usage(input_tokens: int | None, output_tokens: int | None, total_token
 
 
 def _add_cached(usage: Usage, given: dict[str, Any]) -> Usage:
-    """Return the usage with its cached tokens; input is then all of the input."""
     read, written = find_count(given, _CACHED_INCLUDED), find_count(given, _WRITTEN_INCLUDED)
     for name in _DETAILS:
         inner = given.get(name)

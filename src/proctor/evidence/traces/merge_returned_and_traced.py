@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.pair_calls import Pair, pair_calls
+from proctor.evidence.shared.call_identity import Pair, pair_calls
 from proctor.evidence.traces.build import build_evidence
 from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.unknowns.account import Unknowns

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, is_event_only
 from proctor.evidence.shared.blocks import HOSTED
+from proctor.evidence.shared.conversation import compare_choices
 from proctor.evidence.shared.spoken_calls import call_in_words
-from proctor.evidence.shared.truncated_conversations import compare_choices
 from proctor.evidence.shared.usage import read_count
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.evidence.shared.conversation import ENDS_WITH_CALL, ENDS_WITH_RESULT
-from proctor.evidence.shared.truncated_conversations import NO_BEGINNING
+from proctor.evidence.shared.conversation import ENDS_WITH_CALL, ENDS_WITH_RESULT, NO_BEGINNING
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.model.account import CALL_PARTS, PARTS, PLAIN_READERS, Account, Part
 from proctor.model.evidence import Evidence, Json

@@ -14,7 +14,7 @@ import msgspec
 from proctor.codecs.retry_after import read_retry_after_s
 from proctor.errors import EvidenceError
 from proctor.evidence import mibo
-from proctor.evidence.messages.ai_sdk_steps import complete_last_step
+from proctor.evidence.messages.ai_sdk import complete_last_step
 from proctor.evidence.messages.formats import MESSAGE_FORMATS
 from proctor.evidence.plain.record import read_plain
 from proctor.evidence.reading import read_document

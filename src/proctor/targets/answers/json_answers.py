@@ -18,7 +18,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence import mibo
-from proctor.evidence.messages.ai_sdk_steps import complete_last_step, is_result
+from proctor.evidence.messages.ai_sdk import complete_last_step, is_result
 from proctor.evidence.messages.formats import recognise_formats
 from proctor.evidence.plain.record import CARRYING, read_plain
 from proctor.evidence.platforms import flowise, n8n

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from proctor.evidence.messages.agno import is_waiting
+from proctor.evidence.messages.frameworks import is_waiting
 from proctor.evidence.reading import read_document
 from proctor.evidence.shared.calls import CONTENT_ERROR
 from proctor.model.account import CALL_PARTS
