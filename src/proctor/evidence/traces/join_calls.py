@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, strip_framework_prefix
 from proctor.evidence.shared.conversation import ToolResult
 from proctor.evidence.traces.request import Exchange
 from proctor.evidence.traces.requested_calls import Results, find_requested_calls, make_call_key
+from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import ExecutedTool
 from proctor.model.evidence import ToolCall
 
@@ -31,8 +31,8 @@ class ObservedCall(msgspec.Struct, frozen=True):
     """One call, where it was made, and which request asked for it."""
 
     call: ToolCall
-    holder: str | None
-    """The id of the span that it is nested in."""
+    holder: Step | None
+    """The span that it is nested in."""
     start_ns: int
     exchange: int
     """The index of the request that asked for it, or of the last one before it; -1 before any."""
@@ -74,7 +74,7 @@ def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) 
         twin = executed[pairs[index]] if index in pairs else None
         # In order of the requests, with an id or without: results without one are assigned in that order.
         result = results.take_result_of(call)
-        found.append(_join_call(call, twin, result, number, exchanges[number].span if number >= 0 else None))
+        found.append(_join_call(call, twin, result, number, exchanges[number].step if number >= 0 else None))
     taken = set(pairs.values())
     # Tools that ran although no recorded answer requested them: the request was not captured.
     alone = [entry for place, entry in enumerate(executed) if place not in taken]
@@ -87,9 +87,11 @@ def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) 
 
 def _place_executed(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) -> list[ObservedCall]:
     """Return tools that no recorded answer requested as calls, each after the last request before it."""
-    starts = [exchange.span.start_ns for exchange in exchanges]
+    starts = [exchange.step.span.start_ns for exchange in exchanges]
     return [
-        ObservedCall(entry.call, entry.holder, entry.start_ns, bisect_right(starts, entry.start_ns) - 1, True, True) for entry in executed
+        ObservedCall(tool.call, tool.step.holder, start, bisect_right(starts, start) - 1, True, True)
+        for tool in executed
+        for start in (tool.step.span.start_ns,)
     ]
 
 
@@ -107,14 +109,14 @@ def _pair_handoffs(
         siblings = [
             index
             for index, (number, _) in enumerate(requested)
-            if index not in pairs and number >= 0 and exchanges[number].span.parent_id == entry.holder
+            if index not in pairs and number >= 0 and exchanges[number].step.parent is entry.step.holder
         ]
         # Authors may name the tool of a handoff as they like: then the only sibling call is the one.
         found = next((index for index in siblings if requested[index][1].name == wanted), siblings[0] if len(siblings) == 1 else None)
         if found is not None:
             pairs[found] = place
             # Its input and output are the agents before and after, not arguments and result.
-            bare[place] = msgspec.structs.replace(entry, call=msgspec.structs.replace(entry.call, arguments=None, result=None))
+            bare[place] = ExecutedTool(msgspec.structs.replace(entry.call, arguments=None, result=None), entry.step)
     return bare
 
 
@@ -179,12 +181,13 @@ def _make_pairing_key(call: ToolCall, with_arguments: bool) -> tuple[str, bytes]
     return strip_framework_prefix(call.name), make_call_key(call)[1] if with_arguments else b""
 
 
-def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | None, number: int, span: Span | None) -> ObservedCall:
-    holder, start = (span.parent_id or span.id, span.start_ns) if span is not None else (None, 0)
+def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | None, number: int, step: Step | None) -> ObservedCall:
+    start = step.span.start_ns if step is not None else 0
     # No span shows the tool running; its result is in a later request.
     if twin is None:
         if result is not None:
             call = msgspec.structs.replace(call, result=result.value, error=result.error, error_kind=result.kind)
+        holder = step.parent if step is not None and step.span.parent_id is not None else step
         return ObservedCall(call, holder, start, number, False, result is not None, ended=result is None or result.tells_end)
     ran = twin.call
     error, kind = (ran.error, ran.error_kind) if ran.failed() else (result.error, result.kind) if result is not None else (None, None)
@@ -200,4 +203,4 @@ def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | N
         id=call.id or ran.id,
         server=call.server or ran.server,
     )
-    return ObservedCall(joined, twin.holder, start, number, True, True, can_agree(call.arguments, ran.arguments))
+    return ObservedCall(joined, twin.step.holder, start, number, True, True, can_agree(call.arguments, ran.arguments))

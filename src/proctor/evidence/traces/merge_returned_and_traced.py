@@ -22,8 +22,6 @@ from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 from proctor.model.show import show
 
 _RETURNED, _TRACED = "the returned value", "the spans"
-_TOOL = frozenset(("tool",))
-_WORK = frozenset(("agent", "model", "tool"))
 
 
 class InnerWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +36,10 @@ class InnerWork(msgspec.Struct, frozen=True, kw_only=True):
 def find_inner_work(spans: Sequence[Span], evidence: Evidence) -> InnerWork | None:
     """Return the work inside tools in the evidence of these spans, or None if there is none."""
     tree = SpanTree(spans)
-    inside = [span for span in tree.spans if tree.find_nearest(span, _TOOL) is not None]
-    if not any(tree.find_kind(span) in _WORK for span in inside):
+    inside = [step for step in tree.steps if "tool" in step.above]
+    if not any(step.kind in ("agent", "model", "tool") for step in inside):
         return None
-    hidden = {span.id for span in inside}
+    hidden = {step.span.id for step in inside}
     # Spans of a framework and of MCP for one call nest as well, so calls are compared and not spans.
     outer = build_evidence([span for span in spans if span.id not in hidden])
     pairs = pair_calls(evidence.tool_calls or (), outer.tool_calls or ())

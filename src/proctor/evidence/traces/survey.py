@@ -10,9 +10,9 @@ import msgspec
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.kind import describe_kind
-from proctor.evidence.traces.model_span import Step
 from proctor.evidence.traces.request import find_exchanges
-from proctor.evidence.traces.shape import find_convention, is_recognised, is_work
+from proctor.evidence.traces.shape import is_recognised, is_work, uses_convention
+from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import find_tool_name
 from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import find_losses, without_broken
@@ -67,9 +67,9 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     """Return what a trace consists of."""
     losses = find_losses(spans)
     tree = SpanTree(without_broken(spans, losses))
-    steps = list(tree.steps.values())
+    steps, spans = tree.steps, [step.span for step in tree.steps]
     exchanges = find_exchanges(tree)
-    attributes = Counter(key for span in tree.spans for key in span.attributes if not is_recognised(key))
+    attributes = Counter(key for span in spans for key in span.attributes if not is_recognised(key))
     events = Counter(
         f"event {show(event.name)}"
         for step in steps
@@ -82,13 +82,15 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     unrecognised += sorted(attributes.items(), key=lambda entry: (not is_work(entry[0]), -entry[1], entry[0]))
     foreign = Counter(key.partition(".")[0] for key, count in attributes.items() for _ in range(count) if "." in key and not is_work(key))
     tools = Counter(find_tool_name(step) for step in steps if step.kind == "tool")
-    scopes = Counter(span.scope or "(not named)" for span in tree.spans)
+    scopes = Counter(span.scope or "(not named)" for span in spans)
     strange = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.unrecognised))
-    conversations = list(dict.fromkeys(id for span in tree.spans for id in _list_conversations(span)))
+    conversations = list(dict.fromkeys(id for span in spans for id in _list_conversations(span)))
     lost = list(dict.fromkeys(loss.what for loss in losses))
-    conventions = ((one.name, sum(find_convention(span, one) for span in tree.spans)) for one in vocabulary.CONVENTIONS)
+    conventions = (
+        (one.name, sum(uses_convention(one, span.attributes, (span.scope,)) for span in spans)) for one in vocabulary.CONVENTIONS
+    )
     return TraceSurvey(
-        spans=len(tree.spans),
+        spans=len(spans),
         conventions=_count_entries((name, count) for name, count in conventions if count),
         scopes=_count_entries(scopes.most_common()),
         kinds=_count_entries(Counter(_name_kind(step) for step in steps).most_common()),

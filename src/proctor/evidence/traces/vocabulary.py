@@ -147,8 +147,8 @@ MODEL_MARKS: Final = split_words("gcp.vertex.agent.llm_request gen_ai.request.mo
 """Attributes of a request to a model, if a span has no kind."""
 OUTPUT_TOOLS: Final = frozenset(("FinalAnswerTool",))
 """Names of tool spans whose tool only returns the answer (smolagents)."""
-OUTPUT_LISTS: Final = {"model_request_parameters": "output_tools"}
-"""Attributes that list the offered tools which only return the answer (Pydantic AI)."""
+OUTPUT_LISTS: Final = "model_request_parameters"
+"""The attribute that lists the offered tools which only return the answer as `output_tools` (Pydantic AI)."""
 NOT_REQUESTS: Final = ("._prepare_chat_with_tools",)
 """Suffixes of spans that are marked as requests to a model and only prepare one (LlamaIndex)."""
 NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
@@ -286,6 +286,7 @@ TOOL_ERROR: Final = "tool_error"
 """`error.type` of an MCP call whose result has `isError`."""
 N8N_NAME, N8N_TYPE, N8N_STATUS = "n8n.node.name", "n8n.node.type", "n8n.node.status"
 N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS = "n8n.node.parameters", "n8n.node.output", "n8n.node.items.output"
+N8N: Final = (N8N_NAME, N8N_TYPE, N8N_STATUS, N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS)
 
 # --- instrumentations by scope: what each of them leaves out. A weakness that is found is one more name here, with a row in
 # `tests/evidence/cases/span_gaps.yaml`.
