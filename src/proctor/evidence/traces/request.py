@@ -121,7 +121,11 @@ class Exchange:
 
     def find_usage(self) -> Usage | None:
         """Return the tokens of the request once, from the span nearest to the provider."""
-        return next((usage for step in reversed(self.steps) if (usage := step.find_usage()) is not None), None)
+        for step in reversed(self.steps):
+            usage = step.find_usage()
+            if usage is not None:
+                return usage
+        return None
 
     def list_messages_of_turn(self) -> list[Message]:
         """Return the messages that the model received after the last text of a user."""

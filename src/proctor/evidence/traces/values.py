@@ -149,9 +149,11 @@ def read_span_usage(attributes: dict[str, Json], shape: Shape) -> Usage | None:
     names = shape.names
     if shape.counts:
         inputs, outputs = find_count(attributes, names["input_tokens"]), find_count(attributes, names["output_tokens"])
-        total = find_count(attributes, names["total_tokens"])
+        total = find_count(attributes, names["total_tokens"]) if names["total_tokens"] else None
         # A name without a usable number reports nothing; the tokens may be there in another form.
         if inputs is not None or outputs is not None or total is not None:
+            if not names["cached_tokens"] and not names["cache_write_tokens"]:
+                return Usage(input_tokens=inputs, output_tokens=outputs, total_tokens=total)
             cached = find_count(attributes, names["cached_tokens"]) or None
             written = find_count(attributes, names["cache_write_tokens"]) or None
             return Usage(
