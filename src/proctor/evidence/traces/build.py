@@ -13,12 +13,11 @@ import msgspec
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.usage import add_usage
-from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import ObservedCall, join_calls
 from proctor.evidence.traces.kind import name_of_span
 from proctor.evidence.traces.nodes import build_nodes, find_workflow_answer
 from proctor.evidence.traces.request import Exchange, find_exchanges
-from proctor.evidence.traces.shape import Shape, find_value, uses_convention
+from proctor.evidence.traces.shape import Shape, find_value, list_conventions
 from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
 from proctor.evidence.traces.tree import SpanTree
@@ -135,7 +134,7 @@ def _describe_reader(tree: SpanTree, spans: Sequence[Span]) -> str:
 
 def _describe_conventions(shapes: frozenset[Shape], scopes: frozenset[str]) -> str:
     keys = frozenset(key for shape in shapes for key in shape.keys)
-    found = [convention.name for convention in vocabulary.CONVENTIONS if uses_convention(convention, keys, scopes)]
+    found = list_conventions(keys, scopes)
     specific = [name for name in found if name != "OpenTelemetry GenAI"] or found
     return f"otlp ({', '.join(specific)})" if specific else "otlp"
 

@@ -164,12 +164,16 @@ def find_shape(attributes: dict[str, Json]) -> Shape:
     return _recall_shape(keys) if len(keys) <= _MAX_CACHED_NAMES else Shape(keys)
 
 
-def uses_convention(convention: vocabulary.Convention, keys: Iterable[str], scopes: Iterable[str]) -> bool:
-    """Return whether attributes or scopes are those of a convention."""
-    # The scopes of the GenAI convention begin like those of others (`opentelemetry.instrumentation.*`), so only its attributes count.
-    if convention.scopes and convention.name != "OpenTelemetry GenAI" and any(scope.startswith(convention.scopes) for scope in scopes):
-        return True
-    return any(key.startswith(convention.marks) for key in keys)
+_CONVENTIONS = {name: (tuple(marks.split()), tuple(scopes.split())) for name, (marks, scopes) in vocabulary.CONVENTIONS.items()}
+
+
+def list_conventions(keys: Iterable[str], scopes: Iterable[str]) -> list[str]:
+    """Return the conventions that attributes or scopes belong to."""
+    return [
+        name
+        for name, (marks, prefixes) in _CONVENTIONS.items()
+        if any(scope.startswith(prefixes) for scope in scopes) or any(key.startswith(marks) for key in keys)
+    ]
 
 
 # --- values

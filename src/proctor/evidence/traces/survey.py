@@ -11,7 +11,7 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.request import find_exchanges
-from proctor.evidence.traces.shape import is_recognised, is_work, uses_convention
+from proctor.evidence.traces.shape import is_recognised, is_work, list_conventions
 from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import find_tool_name
 from proctor.evidence.traces.tree import SpanTree
@@ -86,12 +86,10 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     strange = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.unrecognised))
     conversations = list(dict.fromkeys(id for span in spans for id in _list_conversations(span)))
     lost = list(dict.fromkeys(loss.what for loss in losses))
-    conventions = (
-        (one.name, sum(uses_convention(one, span.attributes, (span.scope,)) for span in spans)) for one in vocabulary.CONVENTIONS
-    )
+    used = Counter(name for span in spans for name in list_conventions(span.attributes, (span.scope,)))
     return TraceSurvey(
         spans=len(spans),
-        conventions=_count_entries((name, count) for name, count in conventions if count),
+        conventions=_count_entries((name, used[name]) for name in vocabulary.CONVENTIONS if name in used),
         scopes=_count_entries(scopes.most_common()),
         kinds=_count_entries(Counter(_name_kind(step) for step in steps).most_common()),
         requests=len(exchanges),

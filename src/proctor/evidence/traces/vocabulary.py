@@ -9,21 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from proctor.evidence.values.access import split_words
-
-
-class Convention(msgspec.Struct, frozen=True, kw_only=True):
-    """How an instrumentation names what an agent did."""
-
-    name: str
-    marks: tuple[str, ...]
-    """Attributes, or their prefixes, that only it uses."""
-    scopes: tuple[str, ...] = ()
-    """Prefixes of the names of its instrumentation scopes."""
-    tried: str = ""
-    """The packages and versions whose recordings the tests read."""
 
 
 def list_names(text: str) -> tuple[str, ...]:
@@ -31,54 +17,30 @@ def list_names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-CONVENTIONS: Final = (
-    Convention(
-        name="OpenInference",
-        marks=("openinference.span.kind", "llm.input_messages.", "llm.output_messages.", "llm.token_count."),
-        scopes=("openinference.", "@arizeai/openinference"),
-        tried="openinference-instrumentation-* 0.1 to 1.0; @arizeai/openinference-* 2 to 6",
+CONVENTIONS: Final[dict[str, tuple[str, str]]] = {
+    "OpenInference": (
+        "openinference.span.kind llm.input_messages. llm.output_messages. llm.token_count.",
+        "openinference. @arizeai/openinference",
     ),
-    Convention(
-        name="Traceloop (OpenLLMetry)",
-        marks=("traceloop.", "gen_ai.prompt.0.", "gen_ai.completion.0.", "llm.request.type"),
-        scopes=("traceloop.", "@traceloop/"),
-        tried="opentelemetry-instrumentation-{openai,anthropic,langchain,llamaindex} 0.55 to 0.62; @traceloop/* 0.20 to 0.22",
-    ),
-    Convention(
-        name="LangSmith",
-        marks=("langsmith.",),
-        scopes=("langsmith",),
-        tried="langsmith 0.4 to 0.8, Python and JavaScript, OpenTelemetry mode",
-    ),
-    Convention(name="Langfuse", marks=("langfuse.observation.",), scopes=("langfuse-sdk",), tried="langfuse 3 to 4, @langfuse/* 4 to 5"),
-    Convention(name="MLflow", marks=("mlflow.spanType",), scopes=("mlflow.",), tried="mlflow 3.5 to 3.17"),
-    Convention(name="Haystack", marks=("haystack.",), scopes=("haystack",), tried="haystack-ai 2.2x"),
-    Convention(name="Mastra", marks=("mastra.",), scopes=("@mastra/",), tried="@mastra/core 1.x with @mastra/otel-exporter"),
-    Convention(name="Google ADK", marks=("gcp.vertex.agent.",), scopes=("gcp.vertex.agent",), tried="google-adk 1.x and 2.x"),
-    Convention(
-        name="AI SDK", marks=("ai.operationId", "ai.toolCall.", "ai.response.", "ai.prompt"), scopes=("ai",), tried="ai 4, 5, 6 and 7"
-    ),
-    Convention(name="Logfire", marks=("logfire.",), scopes=("logfire",), tried="logfire 4.x"),
-    Convention(
-        name="Pydantic AI",
-        marks=("pydantic_ai.", "all_messages_events", "final_result", "model_request_parameters"),
-        scopes=("pydantic-ai",),
-        tried="pydantic-ai 1.x and 2.x, instrumentation versions 1 to 6",
-    ),
-    Convention(name="Strands", marks=("event_loop.",), scopes=("strands",), tried="strands-agents 1.x, both semantic conventions"),
-    Convention(name="AG2", marks=("ag2.",), scopes=("opentelemetry.instrumentation.ag2",), tried="ag2 0.9 to 0.12"),
-    Convention(name="MCP", marks=("mcp.",), scopes=("mcp-python-sdk", "fastmcp"), tried="mcp 2.3, fastmcp 3"),
-    Convention(name="Genkit", marks=("genkit:",), scopes=("genkit",), tried="genkit 1.x"),
-    Convention(name="VoltAgent", marks=("voltagent.",), scopes=("@voltagent/",), tried="@voltagent/core 2.x"),
-    Convention(name="n8n", marks=("n8n.",), tried="n8n 2.8"),
-    Convention(
-        name="OpenTelemetry GenAI",
-        marks=("gen_ai.",),
-        scopes=("opentelemetry.instrumentation.", "@opentelemetry/instrumentation-openai", "agent_framework", "autogen", "semantic_kernel"),
-        tried="semantic conventions 1.28 to 1.4x and the events before them; Agent Framework, Semantic Kernel, AutoGen",
-    ),
-)
-"""The conventions that are read, the most specific first."""
+    "Traceloop (OpenLLMetry)": ("traceloop. gen_ai.prompt.0. gen_ai.completion.0. llm.request.type", "traceloop. @traceloop/"),
+    "LangSmith": ("langsmith.", "langsmith"),
+    "Langfuse": ("langfuse.observation.", "langfuse-sdk"),
+    "MLflow": ("mlflow.spanType", "mlflow."),
+    "Haystack": ("haystack.", "haystack"),
+    "Mastra": ("mastra.", "@mastra/"),
+    "Google ADK": ("gcp.vertex.agent.", "gcp.vertex.agent"),
+    "AI SDK": ("ai.operationId ai.toolCall. ai.response. ai.prompt", "ai"),
+    "Logfire": ("logfire.", "logfire"),
+    "Pydantic AI": ("pydantic_ai. all_messages_events final_result model_request_parameters", "pydantic-ai"),
+    "Strands": ("event_loop.", "strands"),
+    "AG2": ("ag2.", "opentelemetry.instrumentation.ag2"),
+    "MCP": ("mcp.", "mcp-python-sdk fastmcp"),
+    "Genkit": ("genkit:", "genkit"),
+    "VoltAgent": ("voltagent.", "@voltagent/"),
+    "n8n": ("n8n.", ""),
+    "OpenTelemetry GenAI": ("gen_ai.", ""),
+}
+"""The conventions that are read, the most specific first, with the prefixes of the attributes and of the scopes that only they use."""
 
 OFFERED: Final = list_names("""
     gen_ai.tool.definitions ai.prompt.tools llm.invocation_parameters input.value mlflow.spanInputs langfuse.observation.input
