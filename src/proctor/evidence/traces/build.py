@@ -12,15 +12,16 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.usage import add_usage
+from proctor.evidence.shared.usage import add_usage, read_count
+from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_sub_node, read_answer, with_parameters
+from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import ObservedCall, join_calls
 from proctor.evidence.traces.kind import name_of_span
-from proctor.evidence.traces.nodes import build_nodes, find_workflow_answer
 from proctor.evidence.traces.request import Exchange, find_exchanges
-from proctor.evidence.traces.shape import Shape, find_value, list_conventions
+from proctor.evidence.traces.shape import Shape, find_decoded, find_value, list_conventions
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
-from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import find_losses, without_broken
 from proctor.evidence.traces.unknown_parts import (
     find_http_status,
@@ -37,13 +38,16 @@ from proctor.evidence.traces.unknown_parts import (
     mark_usage,
 )
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.values.access import text_or_none
+from proctor.evidence.values.json_bytes import decode_container
+from proctor.evidence.values.text import NODE_KEYS, find_text
 from proctor.evidence.values.times import write_ns_as_iso
 from proctor.model.account import Part
-from proctor.model.evidence import Evidence, Json, Usage
+from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 
+_KIND_WORDS = {"model": "llm", "unknown": None}
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
 _MAX_CACHED_SHAPES = 50
-"""Different shapes of spans of a trace whose conventions are cached."""
 
 
 def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Collection[Part] | None = None) -> Evidence:
@@ -79,9 +83,9 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     text, body = find_answer(tree, own, entries, unknowns, root_first=canonical)
     is_n8n = any(step.names["n8n"] for step in tree.steps)
     skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
-    nodes = None if skips_nodes else build_nodes(tree, calls)
+    nodes = None if skips_nodes else _build_nodes(tree, calls)
     if text is None and body is None and nodes is not None:
-        text, body = find_workflow_answer(tree, nodes)
+        text, body = _find_workflow_answer(tree, nodes)
     turns = find_turns(own, exchanges, calls, entries)
     usage = _sum_usage(tree, exchanges, unknowns)
     root = tree.root.span if tree.root is not None else None
@@ -127,7 +131,6 @@ def _complete_calls(tree: SpanTree, calls: list[ObservedCall], canonical: bool) 
 
 
 def _describe_reader(tree: SpanTree, spans: Sequence[Span]) -> str:
-    """Return the name of the reader of a trace: OTLP and the conventions found in it."""
     shapes, scopes = frozenset([step.shape for step in tree.steps]), frozenset([span.scope for span in spans])
     return _recall_conventions(shapes, scopes) if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions(shapes, scopes)
 
@@ -169,7 +172,6 @@ def _list_models(exchange: Exchange) -> list[str]:
 
 
 def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:
-    """Explain why a trace is not a run of an agent, or return None if it is one."""
     if not tree.steps:
         return "only log records came for the trace, and none of its spans"
     if not _RUN_KINDS.isdisjoint(tree.kinds) or is_n8n or any(key.startswith("n8n.") for step in tree.steps for key in step.attributes):
@@ -200,3 +202,56 @@ def _find_duration_ms(tree: SpanTree) -> float | None:
 def _read_metadata(root: Span) -> dict[str, Json]:
     known = {"trace_id": root.trace_id or None, "service.name": root.resource.get("service.name"), "span": root.name or None}
     return {key: value for key, value in known.items() if value is not None}
+
+
+def _build_nodes(tree: SpanTree, calls: Sequence[ObservedCall]) -> tuple[Node, ...]:
+    """Return the nodes of a trace."""
+    by_holder: dict[Step | None, list[ToolCall]] = {}
+    for entry in calls:
+        by_holder.setdefault(entry.holder, []).append(entry.call)
+    return with_parameters([_build_node(step, tuple(by_holder.get(step, ()))) for step in tree.steps if step.kind != "tool"])
+
+
+def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
+    span, attributes = step.span, step.attributes
+    output = decode_container(attributes.get(vocabulary.N8N_OUTPUT))
+    if output is None and attributes:
+        output = step.build_output(step.text)
+    return Node(
+        name=name_of_span(span, step.kind),
+        type=text_or_none(attributes.get(vocabulary.N8N_TYPE)) or _KIND_WORDS.get(step.kind or "", step.kind),
+        status=text_or_none(attributes.get(vocabulary.N8N_STATUS)) or ("error" if span.failed else "success"),
+        input=_find_input(step) if attributes or span.events else None,
+        output=output,
+        parameters=decode_container(attributes.get(vocabulary.N8N_PARAMETERS)),
+        tool_calls=calls,
+        duration_ms=step.find_duration_ms(),
+        error=(span.message or "the step failed") if span.failed else None,
+        items=_count_items(attributes, output),
+        usage=step.find_usage(),
+    )
+
+
+def _find_input(step: Step) -> Json:
+    asked = next((message.text for message in reversed(step.inputs or ()) if message.role == "user" and message.text), None)
+    return asked or step.find_input_text() or find_decoded(step.attributes, step.names["input_value"])[0]
+
+
+def _count_items(attributes: dict[str, Json], output: Json) -> int:
+    counted = read_count(attributes.get(vocabulary.N8N_ITEMS))
+    if counted is not None:
+        return counted
+    return len(output) if isinstance(output, list) and vocabulary.N8N_OUTPUT in attributes else 1
+
+
+def _find_workflow_answer(tree: SpanTree, nodes: tuple[Node, ...]) -> tuple[str | None, Json]:
+    """Return the text and body of the answer of an n8n workflow: its last AI node's, else its last node's."""
+    typed = [step.attributes for step in tree.steps if vocabulary.N8N_TYPE in step.attributes]
+    for attributes in reversed(typed):
+        node_type = text_or_none(attributes.get(vocabulary.N8N_TYPE))
+        if is_ai(node_type) and not is_sub_node(node_type):
+            output = decode_container(attributes.get(vocabulary.N8N_OUTPUT))
+            text = find_text(output, NODE_KEYS)
+            if text is not None and text.strip():
+                return text, output
+    return read_answer(find_answering_node(nodes)) if typed else (None, None)

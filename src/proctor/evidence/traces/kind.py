@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Protocol
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces import vocabulary
@@ -28,23 +27,8 @@ _TEMPLATE = "logfire.msg_template"
 _COMPONENT = "haystack.component.type"
 
 
-class KindRule(Protocol):
-    """The fields of a span that determine its kind."""
-
-    @property
-    def name(self) -> str:
-        """Return its name."""
-        ...
-
-    @property
-    def attributes(self) -> dict[str, Json]:
-        """Return its attributes."""
-        ...
-
-
-def find_kind(span: KindRule, shape: Shape | None = None) -> str | None:
+def find_kind(name: str, attributes: dict[str, Json], shape: Shape | None = None) -> str | None:
     """Return `tool`, `agent`, `model` or another kind, `unknown` for a word that is not known, or None if nothing names the kind."""
-    attributes, name = span.attributes, span.name
     if not attributes:
         return "tool" if _TOOL_SPAN.match(name) else None
     shape = shape or find_shape(attributes)
@@ -122,11 +106,6 @@ def _is_tool(attributes: dict[str, Json], shape: Shape) -> bool:
 def describe_kind(span: Span) -> str | None:
     """Return the attribute that names the kind of a span, for a message about a kind that is not known."""
     return next((f"{key}: {show(span.attributes[key])}" for key in vocabulary.KIND if span.attributes.get(key) is not None), None)
-
-
-def find_sign_of_work(span: Span) -> str | None:
-    """Return the first attribute that describes the work of an agent."""
-    return find_shape(span.attributes).work
 
 
 def name_of_span(span: Span, kind: str | None) -> str:

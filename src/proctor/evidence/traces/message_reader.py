@@ -40,7 +40,6 @@ _OF_ONE_MESSAGE = split_words("text output_text input_text refusal summary_text 
 """Kinds of blocks that, listed without roles, belong to one message."""
 _CALL_LISTS = (*CALL_LISTS, "tool_call_chunks")
 _PLAIN_FIELDS = frozenset(("role", "parts", "finish_reason"))
-"""The fields of a message by the convention of OpenTelemetry."""
 _MORE_THAN_WORDS = (*PRINTED, "[", "{")
 """How a text begins that may hold an object or a conversation."""
 
@@ -218,7 +217,6 @@ class ParsedMessages:
         return True
 
     def _read_holder(self, value: dict[str, Any], role: Role) -> bool:
-        """Read an object that holds messages under a name."""
         for key in ("messages", "contents", "replies", "all_messages"):
             if isinstance(decode_container(value.get(key)), list):
                 self.read(value[key], role)
@@ -277,7 +275,6 @@ class ParsedMessages:
         return SpanDraft(role, f"message {len(self.messages)}", self.unknowns)
 
     def _read_message(self, message: dict[str, Any], default: Role) -> None:
-        """Read one message of any provider."""
         message = dict_or_empty(message.get("message")) or message if "role" not in message else message
         kind = str(message.get("type", "")).lower()
         if kind in _ALONE or kind.endswith(HOSTED_SUFFIXES):

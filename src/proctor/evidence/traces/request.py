@@ -14,8 +14,7 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.step import Step
-from proctor.evidence.traces.tree import SpanTree
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.values.access import dict_or_empty
 from proctor.model.evidence import ToolCall, Usage
 
@@ -36,11 +35,8 @@ class Exchange:
         self.inputs = step.inputs
         """The messages that the model received, from the span that records most of them."""
         self.outputs = step.outputs
-        """The messages that the model returned, from the span that records most."""
         self.calls = step.calls
-        """The calls that the model requested."""
         self.text = step.text
-        """The model's text for the user."""
 
     @property
     def nested(self) -> bool:

@@ -85,7 +85,6 @@ def list_span_rows(spans: Sequence[TreeSpan]) -> list[SpanRow]:
     rows: list[SpanRow] = []
     for (number, depth, above), under in zip(placed, below, strict=True):
         span = spans[number]
-        rows.append(
-            SpanRow(span.id, span.name, find_kind(span), depth, above, under, span.start_ns, span.end_ns, span.failed, span.message)
-        )
+        kind = find_kind(span.name, span.attributes)
+        rows.append(SpanRow(span.id, span.name, kind, depth, above, under, span.start_ns, span.end_ns, span.failed, span.message))
     return rows

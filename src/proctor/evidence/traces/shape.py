@@ -16,7 +16,6 @@ from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
 
 Names = dict[str, tuple[str, ...]]
-"""The attributes of a span by the table of names that they are in, in the order of the table."""
 _MAX_CACHED_NAMES = 200
 """Attributes of a span whose shape is cached; a sender who invents names must not fill the memory."""
 _ALL: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "usage", "nodes", "turns")

@@ -1,4 +1,4 @@
-"""One span with its place in the trace; a request to a model is read into its messages, its calls and why the model stopped.
+"""The spans of one trace as steps in a tree; a request to a model is read into its messages, its calls and why the model stopped.
 
 Attributes may be JSON text where a convention wants a structure; both are read.
 """
@@ -6,21 +6,27 @@ Attributes may be JSON text where a convention wants a structure; both are read.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
-from proctor.evidence.otlp.spans import Span, SpanEvent
+from proctor.evidence.otlp.spans import Span, SpanEvent, is_event_only
 from proctor.evidence.shared.conversation import Message, Role
 from proctor.evidence.shared.usage import read_count
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.kind import find_kind
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
 from proctor.evidence.traces.shape import decode_attribute, find_shape, find_value, unflatten, unquote
-from proctor.evidence.traces.values import find_input_text, read_output, read_span_usage
+from proctor.evidence.traces.values import decode_output, find_input_text, read_output, read_span_usage
 from proctor.evidence.unknowns.endings import find_stop
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json, ToolCall, Usage
 
+_get_start = attrgetter("start_ns")
+_PLACEHOLDER = "[Object]"
+"""What Flowise writes in place of an answer on a root that it ends at once."""
+_AGENT_NAME = re.compile(r"agent|assistant|\bbot\b|chat ?bot|copilot", re.IGNORECASE)
 _FINAL = split_words("stop end_turn stop_sequence eos end")
 """Reasons to stop that exclude a request for tools."""
 _STOPS_WITH_CALLS = ("gemini", "google", "vertex", "gcp", "ollama")
@@ -49,11 +55,8 @@ class Step:
     inputs: list[Message] | None = None
     """The messages that a model received; None if they were not captured."""
     outputs: list[Message] | None = None
-    """The messages that the model returned."""
     calls: Sequence[ToolCall] = ()
-    """The calls that the model requested."""
     text: str | None = None
-    """The output of the model as one text."""
     finish = _NO_REASON
     """Why the model stopped, in lower case."""
     choices = 1
@@ -70,7 +73,7 @@ class Step:
         self.attributes = span.attributes
         self.shape = shape = find_shape(span.attributes)
         self.names = shape.names
-        self.kind = find_kind(span, shape)
+        self.kind = find_kind(span.name, span.attributes, shape)
         self.cache = cache
         self.children: list[Step] = []
         if self.kind == "model":
@@ -114,6 +117,12 @@ class Step:
         """Return how long the span took, or None if it has no times."""
         start, end = self.span.start_ns, self.span.end_ns
         return (end - start) / 1e6 if start and end >= start else None
+
+    def build_output(self, text: str | None = None) -> Json:
+        """Return the output of a node. A bare text becomes `{"text": ...}`, so that checks can select it by name."""
+        if text is None and self.kind in ("model", "agent") and self.read_output()[1]:
+            text = self.read_output()[0]
+        return {"text": text} if text is not None else decode_output(self.attributes, self.names)[0]
 
     # --- how the request of a model ended
 
@@ -274,7 +283,6 @@ class Step:
         return None
 
     def _note_ends(self, heard: ParsedMessages, role: Role) -> None:
-        """Take the finish reason from the messages."""
         if role != "assistant" or not heard.ends:
             return
         if heard.ends[-1] or (not self.finish and self.span.scope in vocabulary.NAMES_ENDS):
@@ -380,3 +388,72 @@ def _is_hosted(tool: Json) -> bool:
         return True
     named = find_first(entry, "name", "function", "functionDeclarations", "function_declarations", "toolSpec", "tool")
     return bool(entry) and named is None and ("name" in entry or not {"parameters", "input_schema", "properties"} & set(entry))
+
+
+class SpanTree:
+    """One trace. Steps are in order of their start, or as listed if any has no time; the first without a parent is the root."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        # Log records may refer to spans that were sampled away; they have no place in the tree.
+        spans = [span for span in spans if not (span.events and is_event_only(span))]
+        known = {span.id for span in spans}
+        # A root that only marks the beginning is left out, and its children are roots.
+        spans = [span for span in spans if span.parent_id is not None or span.attributes.get("output.value") != _PLACEHOLDER] or spans
+        spans = sorted(spans, key=_get_start) if all(map(_get_start, spans)) else spans
+        cache = MessageCache()
+        self.by_id = {span.id: Step(span, cache) for span in spans}
+        self.steps = list(self.by_id.values())
+        self.roots: list[Step] = []
+        for step in self.steps:
+            step.parent = parent = self.by_id.get(step.span.parent_id or "")
+            (self.roots if parent is None else parent.children).append(step)
+        self.orphans = [step for step in self.roots if step.span.parent_id is not None and step.span.parent_id not in known]
+        """Roots whose parent is missing from the trace."""
+        for root in self.roots:
+            if root.kind is None and _is_written_by_hand(root):
+                root.kind = "agent"
+        if _place_below(self.roots) < len(self.steps):
+            self._open_circles()
+        self.root = self.roots[0] if self.roots else None
+        self._by_kind: dict[str | None, list[Step]] = {}
+        for step in self.steps:
+            self._by_kind.setdefault(step.kind, []).append(step)
+        self.kinds = self._by_kind.keys()
+
+    def _open_circles(self) -> None:
+        for step in self.steps:
+            if step.parent is not None and not step.depth:
+                step.parent.children.remove(step)
+                step.parent = None
+                self.roots.append(step)
+                _place_below([step])
+
+    def list_kind(self, *kinds: str) -> list[Step]:
+        """Return the steps of these kinds, in order."""
+        if len(kinds) == 1:
+            return self._by_kind.get(kinds[0], [])
+        return [step for step in self.steps if step.kind in kinds]
+
+    def has_kind(self, kinds: Iterable[str]) -> bool:
+        """Return whether there is a step of one of these kinds."""
+        return not self.kinds.isdisjoint(kinds)
+
+
+def _is_written_by_hand(root: Step) -> bool:
+    """Return whether a root without a kind is an agent: it is named like one or has an input or output, and runs tools."""
+    if not (root.names["input_value"] or root.names["output_value"] or _AGENT_NAME.search(root.span.name)):
+        return False
+    return any(step.kind == "tool" for step in root.list_below())
+
+
+def _place_below(roots: Sequence[Step]) -> int:
+    """Set what is above the steps below these, and return how many steps were reached."""
+    reached = list(roots)
+    for step in reached:  # The list grows while it is read.
+        if step.children:
+            above = {**step.above, step.kind: step}
+            holder = step.holder if step.kind == "tool" else step
+            for child in step.children:
+                child.above, child.holder, child.depth = above, holder, step.depth + 1
+            reached += step.children
+    return len(reached)

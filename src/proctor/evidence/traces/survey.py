@@ -12,9 +12,8 @@ from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.request import find_exchanges
 from proctor.evidence.traces.shape import is_recognised, is_work, list_conventions
-from proctor.evidence.traces.step import Step
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import find_tool_name
-from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import find_losses, without_broken
 from proctor.evidence.traces.unknown_parts import is_unread_call
 from proctor.evidence.values.access import text_or_none
@@ -23,7 +22,6 @@ from proctor.model.show import shorten, show
 MOST_NAMED = 100
 """How many attributes, scopes, tools and other names a survey lists at most."""
 _LONGEST = 120
-"""Characters of a name in a survey."""
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -40,19 +38,14 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
     conventions: list[Counted]
     """The conventions found, with the number of spans that use each."""
     scopes: list[Counted]
-    """The instrumentations that wrote the spans."""
     kinds: list[Counted]
     """Spans by kind; `other` has no work of an agent, `not understood` has some and its kind is not recognised."""
     requests: int
     """Requests to models, each once although several spans may record it."""
     requests_with_content: int
-    """Those whose answer was captured."""
     tools: list[Counted]
-    """Spans of tools, by the name of the tool."""
     conversations: list[str]
-    """The ids of the conversations that the spans belong to."""
     strange: list[str]
-    """Parts of messages that are not recognised."""
     not_understood: list[Counted]
     """Unrecognised kinds of spans, events that may be calls, and attributes that are not read, those of an agent's work first."""
     vocabularies: list[Counted]
@@ -60,7 +53,6 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[str] = []
     """Lost data: attributes beyond a limit, values that are truncated."""
     left_out: int = 0
-    """How many names are not listed."""
 
 
 def survey_trace(spans: Sequence[Span]) -> TraceSurvey:

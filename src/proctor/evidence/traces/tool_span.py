@@ -18,8 +18,7 @@ from proctor.evidence.traces.kind import name_of_span
 from proctor.evidence.traces.message_reader import read_result
 from proctor.evidence.traces.request import MAX_PARALLEL, is_within
 from proctor.evidence.traces.shape import decode_attribute, find_value, unquote
-from proctor.evidence.traces.step import Step
-from proctor.evidence.traces.tree import SpanTree
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none

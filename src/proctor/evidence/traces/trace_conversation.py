@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import ObservedCall
-from proctor.evidence.traces.nodes import build_node_output
 from proctor.evidence.traces.request import Exchange
-from proctor.evidence.traces.step import Step
-from proctor.evidence.traces.tree import SpanTree
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.values import decode_output, find_forwarded_text
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import parse_json
@@ -104,7 +102,7 @@ def find_answer(
         return inner, _parse(inner, {"text": inner})
     if giving is not None and outer is not None:
         _mark_inner_answer(giving, unknowns)
-        return outer, _parse(outer, build_node_output(giving))
+        return outer, _parse(outer, giving.build_output())
     answer = _read_root_answer(tree.root)
     if answer is None and talk and all(exchange.outputs is None for exchange in talk):
         unknowns.mark("answer", "no answer of a model was captured in the trace")
@@ -115,7 +113,7 @@ def _read_root_answer(root: Step | None) -> tuple[str, Json] | None:
     if root is None or root.kind in ("tool", "mcp") or vocabulary.N8N_TYPE in root.attributes:
         return None
     text, _ = root.read_output()
-    return (text, _parse(text, build_node_output(root))) if text is not None and text.strip() else None
+    return (text, _parse(text, root.build_output())) if text is not None and text.strip() else None
 
 
 def _mark_inner_answer(giving: Step, unknowns: Unknowns) -> None:
@@ -196,7 +194,6 @@ def _choose_inner_or_outer(inner: str | None, outer: str | None) -> str | None:
 
 
 def _map_spans_to_entries(entries: Sequence[Step]) -> dict[Step | None, int]:
-    """Return for each span the index of the agent call that it is part of."""
     return {step: index for index, entry in enumerate(entries) for step in (entry, *entry.list_below())}
 
 

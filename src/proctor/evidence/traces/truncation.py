@@ -27,11 +27,9 @@ class Loss(msgspec.Struct, frozen=True):
 
     span_id: str
     what: str
-    """What was lost, for messages."""
     key: str | None = None
     """The attribute that is truncated; None if attributes or events were dropped."""
     is_text: bool = False
-    """Whether the rest of it is the beginning of a text."""
 
 
 def find_losses(spans: Sequence[Span]) -> list[Loss]:
@@ -91,5 +89,4 @@ def _is_text(value: str) -> bool:
 
 
 def _is_limit(length: int) -> bool:
-    """Return whether a number looks like a chosen limit."""
     return length % 10 == 0 or length % 64 in (0, 63)

@@ -21,9 +21,8 @@ from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall
 from proctor.evidence.traces.kind import describe_kind
 from proctor.evidence.traces.request import Exchange, is_hosted_call
 from proctor.evidence.traces.shape import may_hold_content
-from proctor.evidence.traces.step import Step
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import has_damaged_arguments, is_named_tool
-from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import Loss
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import check_field, mark_kind
@@ -125,7 +124,6 @@ def _mark_step_messages(step: Step, unknowns: Unknowns) -> None:
 
 
 def _mark_events(step: Step, unknowns: Unknowns) -> None:
-    """Apply rules a and b to the events of a span."""
     name = show(step.span.name)
     for event in step.span.events:
         if step.kind != "tool" and is_unread_call(event.name, event.attributes):

@@ -51,7 +51,6 @@ GENAI_PREFIXES: Final = list_names("""
     gen_ai. llm. openinference. traceloop. langfuse. mlflow. langsmith. haystack. mastra. ai. ag2. gcp.vertex.agent. tool. tool_call.
     pydantic_ai. mcp. agent. crewai. smolagents. dspy. genkit: llamaindex. input.value output.value
     """)
-"""Prefixes of attributes that describe the work of an agent."""
 
 # --- kinds of spans
 
@@ -104,9 +103,7 @@ CLOSED_KINDS: Final = {
 }
 """Conventions with a closed list of kinds: words of other conventions are not theirs."""
 TOOL_MARKS: Final = split_words("ai.toolCall.name gen_ai.tool.name haystack.tool.name")
-"""Attributes that only a tool span has."""
 MODEL_MARKS: Final = split_words("gcp.vertex.agent.llm_request gen_ai.request.model llm.model_name")
-"""Attributes of a request to a model, if a span has no kind."""
 OUTPUT_TOOLS: Final = frozenset(("FinalAnswerTool",))
 """Names of tool spans whose tool only returns the answer (smolagents)."""
 OUTPUT_LISTS: Final = "model_request_parameters"
@@ -138,7 +135,6 @@ TOOL_CALL_ID: Final = list_names("gen_ai.tool.call.id tool_call.id ai.toolCall.i
 TOOL_ERRORS: Final = list_names("error.message langfuse.observation.status_message genkit:error gen_ai.tool.error")
 TOOL_SERVER: Final = list_names("mcp.server.name server.name fastmcp.server.name")
 TOOL_ENTITY: Final = "traceloop.entity.name"
-"""The tool's name if the span is marked as a tool."""
 TOOL_STATUS: Final = "gen_ai.tool.status"
 
 # --- tokens and names
@@ -157,7 +153,6 @@ TOTAL_TOKENS: Final = list_names("""
 USAGE_OBJECTS: Final = list_names("""
     langfuse.observation.usage_details mlflow.chat.tokenUsage usage langsmith.metadata.usage_metadata
     """)
-"""Usage as an object, or as its JSON text."""
 CACHED_TOKENS: Final = list_names("""
     gen_ai.usage.cache_read.input_tokens gen_ai.usage.cache_read_input_tokens llm.token_count.prompt_details.cache_read
     ai.usage.cachedInputTokens
@@ -177,7 +172,6 @@ FINISH_REASONS: Final = list_names("""
     gen_ai.response.finish_reason llm.response.finish_reason llm.response.stop_reason gen_ai.completion.0.finish_reason
     """)
 PARAMETERS: Final = list_names("llm.invocation_parameters request_data")
-"""The settings of a request as one object."""
 AGENT_NAME: Final = list_names("""
     gen_ai.agent.name agent.name agent_name graph.node.name ai.telemetry.functionId graph.node.id llamaindex.agent.name entity.name
     name
@@ -190,7 +184,6 @@ CONVERSATION: Final = list_names("""
     gen_ai.conversation.id session.id langfuse.session.id mlflow.trace.session conversation.id
     traceloop.association.properties.session_id langsmith.trace.session_id gcp.vertex.agent.session_id user.session.id
     """)
-"""Attributes with the conversation that a trace belongs to."""
 
 # --- messages
 
@@ -205,11 +198,9 @@ OUTPUT_MESSAGES: Final = list_names("""
     haystack.agent.step.llm.output haystack.component.output mastra.model_step.output gen_ai.completion response_data response
     genkit:output output
     """)
-"""The messages that a model returned."""
 CONVERSATIONS: Final = list_names("events all_messages_events pydantic_ai.all_messages agent.messages")
 """A whole conversation in one attribute: inputs, then the last output."""
 ONLY_MESSAGES: Final = split_words("ai.prompt.messages gen_ai.input.messages gen_ai.output.messages")
-"""Attributes that contain nothing but messages."""
 INDEXED_INPUT: Final = list_names("llm.input_messages gen_ai.prompt llm.prompts")
 """Prefixes of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
 INDEXED_OUTPUT: Final = list_names("llm.output_messages gen_ai.completion llm.choices")
@@ -233,14 +224,12 @@ INPUT_EVENTS: Final = {
     "gen_ai.tool.message": "tool",
     "gen_ai.content.prompt": "user",
 }
-"""Events with a message that a model received, and its role."""
 OUTPUT_EVENTS: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
 DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 """An event with inputs and outputs, under the names of the attributes."""
 READ_EVENTS: Final = ("gen_ai.", "ai.stream.", "mlflow.", "exception")
 """Prefixes of events that are read, or contain no calls."""
 EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen_ai.prompt gen_ai.completion")
-"""Attributes of an event with its message."""
 
 HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
 ERROR_TYPE: Final = "error.type"
