@@ -12,6 +12,7 @@ from typing import Any
 from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
 from proctor.evidence.shared.conversation import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
+from proctor.evidence.traces import vocabulary
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.access import dict_or_empty, find_first, split_words
 from proctor.evidence.values.json_bytes import decode_container
@@ -20,13 +21,7 @@ from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 
-EVENT_ROLES = {
-    "gen_ai.system.message": "system",
-    "gen_ai.user.message": "user",
-    "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
-    "gen_ai.choice": "assistant",
-}
+_EVENT_ROLES = {**vocabulary.INPUT_EVENTS, "gen_ai.choice": "assistant"}
 SPAN = Dialect(is_span=True)
 WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "***", "REDACTED"))
 """What instrumentations write in place of a text that must not be recorded."""
@@ -315,7 +310,7 @@ class ParsedMessages:
     def _find_role(self, message: dict[str, Any], default: Role) -> Role:
         word = read_role(message)
         if not isinstance(word, str):
-            word = EVENT_ROLES.get(str(message.get("event.name"))) or message.get("type")
+            word = _EVENT_ROLES.get(str(message.get("event.name"))) or message.get("type")
         if word is None or str(word).lower() in ("message", ""):
             return "tool" if "tool_call_id" in message else default
         known = find_role(str(word))
@@ -385,7 +380,7 @@ def _is_pair(entry: Json) -> bool:
 
 
 def _is_message(value: dict[str, Any]) -> bool:
-    if "role" in value or str(value.get("event.name")) in EVENT_ROLES:
+    if "role" in value or str(value.get("event.name")) in _EVENT_ROLES:
         return True
     kind = str(value.get("type", "")).lower()
     if kind in ROLES or kind == "message":

@@ -120,10 +120,9 @@ TOOL_NAME: Final = list_names("""
     fastmcp.component.key
     """)
 TOOL_ARGUMENTS: Final = list_names("""
-    gen_ai.tool.call.arguments tool_call.function.arguments ai.toolCall.args tool_arguments tool.arguments
-    gcp.vertex.agent.tool_call_args haystack.agent.step.tool.input langfuse.observation.input mlflow.spanInputs mastra.tool_call.input
-    mastra.mcp_tool_call.input gen_ai.tool.input mcp.request.argument genkit:input input.value traceloop.entity.input gen_ai.prompt
-    input tool.parameters
+    gen_ai.tool.call.arguments tool_call.function.arguments ai.toolCall.args tool_arguments tool.arguments gcp.vertex.agent.tool_call_args
+    haystack.agent.step.tool.input langfuse.observation.input mlflow.spanInputs mastra.tool_call.input mastra.mcp_tool_call.input
+    gen_ai.tool.input mcp.request.argument genkit:input input.value traceloop.entity.input gen_ai.prompt input tool.parameters
     """)
 """`tool.parameters` is what a tool declares; some instrumentations write the actual ones there."""
 TOOL_RESULT: Final = list_names("""
@@ -144,15 +143,13 @@ INPUT_TOKENS: Final = list_names("""
     ai.usage.promptTokens gen_ai.aggregated_usage.input_tokens
     """)
 OUTPUT_TOKENS: Final = list_names("""
-    gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion llm.usage.completion_tokens
-    ai.usage.outputTokens ai.usage.completionTokens gen_ai.aggregated_usage.output_tokens
+    gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion llm.usage.completion_tokens ai.usage.outputTokens
+    ai.usage.completionTokens gen_ai.aggregated_usage.output_tokens
     """)
 TOTAL_TOKENS: Final = list_names("""
     gen_ai.usage.total_tokens llm.token_count.total llm.usage.total_tokens ai.usage.totalTokens ag2.usage.total_tokens
     """)
-USAGE_OBJECTS: Final = list_names("""
-    langfuse.observation.usage_details mlflow.chat.tokenUsage usage langsmith.metadata.usage_metadata
-    """)
+USAGE_OBJECTS: Final = list_names("langfuse.observation.usage_details mlflow.chat.tokenUsage usage langsmith.metadata.usage_metadata")
 CACHED_TOKENS: Final = list_names("""
     gen_ai.usage.cache_read.input_tokens gen_ai.usage.cache_read_input_tokens llm.token_count.prompt_details.cache_read
     ai.usage.cachedInputTokens
@@ -168,35 +165,34 @@ MODEL_NAME: Final = list_names("""
     """)
 RESPONSE_ID: Final = list_names("gen_ai.response.id ai.response.id response_id llm.response.id")
 FINISH_REASONS: Final = list_names("""
-    gen_ai.response.finish_reasons ai.response.finishReason llm.finish_reason anthropic.message.stop_reason
-    gen_ai.response.finish_reason llm.response.finish_reason llm.response.stop_reason gen_ai.completion.0.finish_reason
+    gen_ai.response.finish_reasons ai.response.finishReason llm.finish_reason anthropic.message.stop_reason gen_ai.response.finish_reason
+    llm.response.finish_reason llm.response.stop_reason gen_ai.completion.0.finish_reason
     """)
 PARAMETERS: Final = list_names("llm.invocation_parameters request_data")
 AGENT_NAME: Final = list_names("""
-    gen_ai.agent.name agent.name agent_name graph.node.name ai.telemetry.functionId graph.node.id llamaindex.agent.name entity.name
-    name
+    gen_ai.agent.name agent.name agent_name graph.node.name ai.telemetry.functionId graph.node.id llamaindex.agent.name entity.name name
     """)
 """`name` only on an agent's span of a convention that uses it so."""
 CHOICES: Final = "gen_ai.request.choice.count"
 BETA: Final = "anthropic.beta"
 """Where a client lists the beta features it uses; MCP servers are one of them."""
 CONVERSATION: Final = list_names("""
-    gen_ai.conversation.id session.id langfuse.session.id mlflow.trace.session conversation.id
-    traceloop.association.properties.session_id langsmith.trace.session_id gcp.vertex.agent.session_id user.session.id
+    gen_ai.conversation.id session.id langfuse.session.id mlflow.trace.session conversation.id traceloop.association.properties.session_id
+    langsmith.trace.session_id gcp.vertex.agent.session_id user.session.id
     """)
 
 # --- messages
 
 INPUT_MESSAGES: Final = list_names("""
-    gen_ai.input.messages ai.prompt.messages llm.input_messages gcp.vertex.agent.llm_request langfuse.observation.input
-    mlflow.spanInputs haystack.agent.step.llm.input haystack.component.input mastra.model_step.input mastra.model_generation.input
-    gen_ai.prompt ai.prompt llm.messages input request_data raw_input genkit:input
+    gen_ai.input.messages ai.prompt.messages llm.input_messages gcp.vertex.agent.llm_request langfuse.observation.input mlflow.spanInputs
+    haystack.agent.step.llm.input haystack.component.input mastra.model_step.input mastra.model_generation.input gen_ai.prompt ai.prompt
+    llm.messages input request_data raw_input genkit:input
     """)
 """The messages that a model received: a list, an object that contains one, or their JSON text."""
 OUTPUT_MESSAGES: Final = list_names("""
     gen_ai.output.messages llm.output_messages gcp.vertex.agent.llm_response langfuse.observation.output mlflow.spanOutputs
-    haystack.agent.step.llm.output haystack.component.output mastra.model_step.output gen_ai.completion response_data response
-    genkit:output output
+    haystack.agent.step.llm.output haystack.component.output mastra.model_step.output gen_ai.completion response_data response genkit:output
+    output
     """)
 CONVERSATIONS: Final = list_names("events all_messages_events pydantic_ai.all_messages agent.messages")
 """A whole conversation in one attribute: inputs, then the last output."""
@@ -208,14 +204,14 @@ OUTPUT_TEXT: Final = list_names("gen_ai.response.text ai.response.text ai.result
 OUTPUT_CALLS: Final = "ai.response.toolCalls"
 INPUT_VALUE: Final = list_names("""
     langfuse.observation.input mlflow.spanInputs haystack.agent.input mastra.agent_run.input mastra.workflow_run.input ai.prompt
-    genkit:input input.value traceloop.entity.input gen_ai.prompt gen_ai.input.messages crew_tasks crewai.task.description
-    crewai.crew.tasks input question query prompt user_input user.input agent.input agent.question agent.query request.text
+    genkit:input input.value traceloop.entity.input gen_ai.prompt gen_ai.input.messages crew_tasks crewai.task.description crewai.crew.tasks
+    input question query prompt user_input user.input agent.input agent.question agent.query request.text
     """)
 """The input of an agent or of a step around it; the last ones are names that people use by hand."""
 OUTPUT_VALUE: Final = list_names("""
-    langfuse.observation.output mlflow.spanOutputs haystack.agent.output mastra.agent_run.output mastra.workflow_run.output
-    ai.response.text genkit:output output.value traceloop.entity.output gen_ai.completion gen_ai.output.messages crewai.crew.result
-    output answer reply final_answer agent.output agent.answer agent.response agent.reply response.text
+    langfuse.observation.output mlflow.spanOutputs haystack.agent.output mastra.agent_run.output mastra.workflow_run.output ai.response.text
+    genkit:output output.value traceloop.entity.output gen_ai.completion gen_ai.output.messages crewai.crew.result output answer reply
+    final_answer agent.output agent.answer agent.response agent.reply response.text
     """)
 INPUT_EVENTS: Final = {
     "gen_ai.system.message": "system",
