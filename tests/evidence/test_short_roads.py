@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared import spoken_calls
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages
-from proctor.evidence.traces.model_span import Step
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import read_tool_call
-from proctor.evidence.traces.tree import SpanTree
 
 TEXTS = st.sampled_from(
     ["", "hello", "[REDACTED]", '[{"role": "user", "content": "hi"}]', '{"role": "user"}', "ToolUseBlock(id='1')", "ResponseOutputMessage("]
@@ -77,7 +76,7 @@ def test_no_call_in_words_is_passed_over(text: str) -> None:
 def test_a_message_is_found_whose_name_is_escaped() -> None:
     written = '{"kwargs": {"tool\\u005fcall_id": "c1", "name": "refund", "content": "ok"}}'
     span = Span(id="1", name="tool", attributes={"output.value": written, "tool.name": "x"})
-    call = read_tool_call(Step(span, MessageCache()), None)
+    call = read_tool_call(Step(span, MessageCache()))
     assert (call.name, call.id) == ("refund", "c1")
 
 
@@ -88,12 +87,12 @@ def test_what_lies_far_above_is_found() -> None:
         for n, kind in kinds.items()
     ]
     tree = SpanTree(spans)
-    for span in spans[1:]:
-        found = tree.find_nearest(span, frozenset(("agent",)))
-        assert found is not None and found.id == "0"
-        assert tree.find_nearest(span, frozenset(("tool",))) is None
+    for step in tree.steps[1:]:
+        assert step.find_above("agent", "tool") is tree.root and step.find_above("tool") is None
 
 
-def test_parents_in_a_circle_are_climbed_once() -> None:
+def test_the_first_of_parents_in_a_circle_is_the_root() -> None:
     spans = [Span(id=str(n), parent_id=str((n + 1) % 3), name=str(n), attributes={"openinference.span.kind": "CHAIN"}) for n in range(3)]
-    assert SpanTree(spans).find_nearest(spans[0], frozenset(("agent",))) is None
+    tree = SpanTree(spans)
+    assert [step.span.id for step in tree.roots] == ["0"]
+    assert [(step.depth, step.find_above("agent")) for step in tree.steps] == [(0, None), (2, None), (1, None)]

@@ -1,30 +1,27 @@
 """Builds the evidence of a trace from its spans.
 
-Model spans have the conversation, tool spans the calls, agent spans the input and the output. `request` finds the requests to models,
-`tool_span` the tools that ran, `join_calls` joins them, `trace_conversation` reads the conversation, `unknown_parts` finds what is unknown.
-Tokens are those of the requests, each once; an agent's own total only if no request has any. HTTP status, duration and clock come from the
-root.
+Model spans have the conversation, tool spans the calls, agent spans the input and the output. Tokens are those of the requests, each once;
+an agent's own total only if no request has any. HTTP status, duration and clock come from the root.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.shared.usage import add_usage
+from proctor.evidence.shared.usage import add_usage, read_count
+from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_sub_node, read_answer, with_parameters
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import ObservedCall, join_calls
 from proctor.evidence.traces.kind import name_of_span
-from proctor.evidence.traces.model_span import Step, find_duration_ms
-from proctor.evidence.traces.nodes import build_nodes, find_workflow_answer
 from proctor.evidence.traces.request import Exchange, find_exchanges
-from proctor.evidence.traces.shape import Shape, find_value, uses_convention
+from proctor.evidence.traces.shape import Shape, find_decoded, find_value, list_conventions
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
-from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import find_losses, without_broken
 from proctor.evidence.traces.unknown_parts import (
     find_http_status,
@@ -35,27 +32,30 @@ from proctor.evidence.traces.unknown_parts import (
     mark_losses,
     mark_messages,
     mark_orphans,
-    mark_spans,
+    mark_steps,
     mark_strays,
     mark_text_calls,
     mark_usage,
 )
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.values.access import text_or_none
+from proctor.evidence.values.json_bytes import decode_container
+from proctor.evidence.values.text import NODE_KEYS, find_text
 from proctor.evidence.values.times import write_ns_as_iso
 from proctor.model.account import Part
-from proctor.model.evidence import Evidence, Json, Usage
+from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 
+_KIND_WORDS = {"model": "llm", "unknown": None}
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
 _MAX_CACHED_SHAPES = 50
-"""Different shapes of spans of a trace whose conventions are cached."""
 
 
 def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Collection[Part] | None = None) -> Evidence:
     """Return one trace as one evidence.
 
     `canonical`: spans in Mibo's format. By its contract they are a run of an agent, the root has the answer if it has one, and a tool that
-    is not among them was not called. `parts` are the parts that somebody reads (None: all): nodes are not built if they are not among
-    them, and the account lists them as recorded. The other parts cost little, and the account needs them.
+    is not among them was not called. `parts` are the parts that are read (None: all): nodes are not built if they are not among them, and
+    the account lists them as recorded. The other parts cost little, and the account needs them.
     """
     # Before anything is read: a truncated value must not be taken for a whole one.
     losses = find_losses(spans)
@@ -67,7 +67,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     # The first reason for a part is shown, so causes come before consequences.
     mark_losses(tree, spans, losses, unknowns)
     mark_strays(joined, unknowns)
-    mark_spans(tree, calls, unknowns)
+    mark_steps(tree, calls, unknowns)
     mark_messages(exchanges, unknowns)
     own = find_agent_requests(tree, exchanges)
     entries = find_entries(tree)
@@ -75,25 +75,26 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         mark_text_calls(exchanges, joined, unknowns)
         mark_ends(tree, exchanges, own, entries, unknowns)
         mark_choices(exchanges, unknowns)
-        mark_orphans(tree, exchanges, unknowns)
+        if tree.orphans:
+            mark_orphans(tree, exchanges, unknowns)
     if not canonical or (not calls and any(exchange.stopped_for_tools() for exchange in exchanges)):
         mark_calls(tree, exchanges, calls, unknowns)
     mark_call_details(tree, calls, unknowns)
     text, body = find_answer(tree, own, entries, unknowns, root_first=canonical)
-    is_n8n = any(step.shape.names["n8n"] for step in tree.steps.values())
+    is_n8n = any(step.names["n8n"] for step in tree.steps)
     skips_nodes = parts is not None and "nodes" not in parts and not is_n8n and "nodes" not in unknowns.unknown
-    nodes = None if skips_nodes else build_nodes(tree, [(entry.holder, entry.call) for entry in calls])
+    nodes = None if skips_nodes else _build_nodes(tree, calls)
     if text is None and body is None and nodes is not None:
-        text, body = find_workflow_answer(tree, nodes)
-    turns = find_turns(tree, own, exchanges, calls, entries)
+        text, body = _find_workflow_answer(tree, nodes)
+    turns = find_turns(own, exchanges, calls, entries)
     usage = _sum_usage(tree, exchanges, unknowns)
-    root = tree.root
-    account = unknowns.close_account("Mibo spans" if canonical else describe_reader([step.shape for step in tree.steps.values()], spans))
+    root = tree.root.span if tree.root is not None else None
+    account = unknowns.close_account("Mibo spans" if canonical else _describe_reader(tree, spans))
     if skips_nodes and tree.kinds - {"tool"}:
         account = msgspec.structs.replace(account, unbuilt=("nodes",))
     return Evidence(
         case=next((span.case for span in spans if span.case is not None), None),
-        input=turns[0].input if turns and turns[0].input else find_input(tree, own, entries),
+        input=turns[0].input if turns and turns[0].input else find_input(own, entries),
         text=text,
         body=body,
         tool_calls=None if "tool_calls" in unknowns.unknown and not calls else tuple([entry.call for entry in calls]),
@@ -105,40 +106,38 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
         # An agent that answered did not break off, whatever its root reports; `mark_ends` marks what is unknown then.
         error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
-        model=next((model for exchange in reversed(own or exchanges) for step in exchange.steps if (model := _find_model(step))), None),
+        model=next((models[0] for exchange in reversed(own or exchanges) if (models := _list_models(exchange))), None),
         no_run=None if canonical else _explain_no_run(tree, is_n8n),
         account=account,
-        metadata=_read_metadata(root),
+        metadata=_read_metadata(root) if root is not None else {},
     )
 
 
-def _complete_calls(tree: SpanTree, calls: Sequence[ObservedCall], canonical: bool) -> list[ObservedCall]:
+def _complete_calls(tree: SpanTree, calls: list[ObservedCall], canonical: bool) -> list[ObservedCall]:
     """Return the calls with their nodes, without those that only return the answer; a listed output tool that ran is a real call."""
     outputs, listed = find_output_tools(tree)
-    hidden = {find_tool_name(step) for step in tree.steps.values() if step.shape.names["tool_arguments"]} if canonical else ()
+    hidden = {find_tool_name(step) for step in tree.steps if step.names["tool_arguments"]} if canonical else ()
     found: list[ObservedCall] = []
     for entry in calls:
-        call = entry.call
+        call, holder = entry.call, entry.holder
         if call.name in outputs or (not entry.executed and call.name in listed):
             continue
         if canonical and call.arguments is None and call.name not in hidden:
             call = msgspec.structs.replace(call, arguments={})  # Canonical spans without arguments passed none.
-        if call.node is None and entry.holder in tree.steps:
-            step = tree.steps[entry.holder]
-            call = msgspec.structs.replace(call, node=name_of_span(step.span, step.kind))
+        if call.node is None and holder is not None:
+            call = msgspec.structs.replace(call, node=name_of_span(holder.span, holder.kind))
         found.append(entry if call is entry.call else msgspec.structs.replace(entry, call=call))
     return found
 
 
-def describe_reader(shapes: Iterable[Shape], spans: Sequence[Span]) -> str:
-    """Return the name of the reader of a trace: OTLP and the conventions found in it."""
-    shapes, scopes = frozenset(shapes), frozenset([span.scope for span in spans])
+def _describe_reader(tree: SpanTree, spans: Sequence[Span]) -> str:
+    shapes, scopes = frozenset([step.shape for step in tree.steps]), frozenset([span.scope for span in spans])
     return _recall_conventions(shapes, scopes) if len(shapes) <= _MAX_CACHED_SHAPES else _describe_conventions(shapes, scopes)
 
 
 def _describe_conventions(shapes: frozenset[Shape], scopes: frozenset[str]) -> str:
     keys = frozenset(key for shape in shapes for key in shape.keys)
-    found = [convention.name for convention in vocabulary.CONVENTIONS if uses_convention(convention, keys, scopes)]
+    found = list_conventions(keys, scopes)
     specific = [name for name in found if name != "OpenTelemetry GenAI"] or found
     return f"otlp ({', '.join(specific)})" if specific else "otlp"
 
@@ -147,69 +146,112 @@ _recall_conventions = functools.lru_cache(maxsize=256)(_describe_conventions)
 
 
 def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns) -> Usage | None:
-    usages = [exchange.find_usage(tree) for exchange in exchanges]
-    if any(usages):
-        mark_usage([usage for usage, exchange in zip(usages, exchanges, strict=True) if usage or exchange.has_content()], unknowns)
-    else:
+    usages = [usage for exchange in exchanges if (usage := exchange.find_usage()) or exchange.has_content()]
+    if not any(usages):
         # No request reports its tokens: the total of the outermost spans that do. It includes those of the spans inside.
         usages = []
-        waiting, seen = list(tree.roots or tree.spans[:1]), set[str]()
+        waiting = list(tree.roots)
         while waiting:
-            span = waiting.pop()
-            if span.id in seen:
-                continue
-            seen.add(span.id)
-            usage = tree.find_usage(span)
+            step = waiting.pop()
+            usage = step.find_usage()
             if usage is not None:
                 usages.append(usage)
             else:
-                waiting.extend(tree.children.get(span.id, ()))
-        mark_usage(usages, unknowns)
+                waiting.extend(step.children)
+    mark_usage(usages, unknowns)
     usage = add_usage(usages)
-    if usage is None:
-        return None
     # With several models it is unknown which tokens are whose.
-    models = dict.fromkeys([model for exchange in exchanges for step in exchange.steps if (model := _find_model(step)) is not None])
-    return msgspec.structs.replace(usage, models=tuple(models)) if len(models) > 1 else usage
+    models = dict.fromkeys([model for exchange in exchanges for model in _list_models(exchange)]) if usage is not None else ()
+    return msgspec.structs.replace(usage, models=tuple(models)) if usage is not None and len(models) > 1 else usage
 
 
-def _find_model(step: Step) -> str | None:
-    """Return the model of a request; MLflow writes every attribute as JSON, so a name may have quotes."""
-    name = find_value(step.span.attributes, step.shape.names["model_name"])
-    return name.strip('"') if isinstance(name, str) and name else None
+def _list_models(exchange: Exchange) -> list[str]:
+    """Return the models of a request; MLflow writes every attribute as JSON, so a name may have quotes."""
+    names = [find_value(step.attributes, step.names["model_name"]) for step in exchange.steps]
+    return [name.strip('"') for name in names if isinstance(name, str) and name]
 
 
 def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:
-    """Explain why a trace is not a run of an agent, or return None if it is one."""
-    if not tree.spans:
+    if not tree.steps:
         return "only log records came for the trace, and none of its spans"
-    if not _RUN_KINDS.isdisjoint(tree.kinds) or is_n8n or any(key.startswith("n8n.") for span in tree.spans for key in span.attributes):
+    if not _RUN_KINDS.isdisjoint(tree.kinds) or is_n8n or any(key.startswith("n8n.") for step in tree.steps for key in step.attributes):
         return None
     if "create_agent" in tree.kinds:
         return "the trace only records that an agent was created"
     if "mcp" in tree.kinds:
         return "the trace only records a connection to an MCP server in which no tool was called"
-    if any(step.shape.work is not None for step in tree.steps.values()):
+    if any(step.shape.work is not None for step in tree.steps):
         return None
     return "the trace has no span of an agent, a model or a tool"
 
 
 def _find_http_status(tree: SpanTree) -> int | None:
     # The status of a model or tool span is that of the provider, not of the agent.
-    statuses = (find_http_status(tree, root) for root in tree.roots if tree.find_kind(root) not in ("model", "tool"))
+    statuses = [find_http_status(root) for root in tree.roots if root.kind not in ("model", "tool")]
     return next((status for status in statuses if status is not None), None)
 
 
 def _find_duration_ms(tree: SpanTree) -> float | None:
     if len(tree.roots) == 1:
-        return find_duration_ms(tree.roots[0])
+        return tree.roots[0].find_duration_ms()
     # Several roots: their parent is missing, and they may have run in parallel, so their durations are not added.
-    timed = [root for root in tree.roots if root.start_ns and root.end_ns]
+    timed = [root.span for root in tree.roots if root.span.start_ns and root.span.end_ns]
     return (max(root.end_ns for root in timed) - min(root.start_ns for root in timed)) / 1e6 if timed else None
 
 
-def _read_metadata(root: Span | None) -> dict[str, Json]:
-    if root is None:
-        return {}
+def _read_metadata(root: Span) -> dict[str, Json]:
     known = {"trace_id": root.trace_id or None, "service.name": root.resource.get("service.name"), "span": root.name or None}
     return {key: value for key, value in known.items() if value is not None}
+
+
+def _build_nodes(tree: SpanTree, calls: Sequence[ObservedCall]) -> tuple[Node, ...]:
+    """Return the nodes of a trace."""
+    by_holder: dict[Step | None, list[ToolCall]] = {}
+    for entry in calls:
+        by_holder.setdefault(entry.holder, []).append(entry.call)
+    return with_parameters([_build_node(step, tuple(by_holder.get(step, ()))) for step in tree.steps if step.kind != "tool"])
+
+
+def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
+    span, attributes = step.span, step.attributes
+    output = decode_container(attributes.get(vocabulary.N8N_OUTPUT))
+    if output is None and attributes:
+        output = step.build_output(step.text)
+    return Node(
+        name=name_of_span(span, step.kind),
+        type=text_or_none(attributes.get(vocabulary.N8N_TYPE)) or _KIND_WORDS.get(step.kind or "", step.kind),
+        status=text_or_none(attributes.get(vocabulary.N8N_STATUS)) or ("error" if span.failed else "success"),
+        input=_find_input(step) if attributes or span.events else None,
+        output=output,
+        parameters=decode_container(attributes.get(vocabulary.N8N_PARAMETERS)),
+        tool_calls=calls,
+        duration_ms=step.find_duration_ms(),
+        error=(span.message or "the step failed") if span.failed else None,
+        items=_count_items(attributes, output),
+        usage=step.find_usage(),
+    )
+
+
+def _find_input(step: Step) -> Json:
+    asked = next((message.text for message in reversed(step.inputs or ()) if message.role == "user" and message.text), None)
+    return asked or step.find_input_text() or find_decoded(step.attributes, step.names["input_value"])[0]
+
+
+def _count_items(attributes: dict[str, Json], output: Json) -> int:
+    counted = read_count(attributes.get(vocabulary.N8N_ITEMS))
+    if counted is not None:
+        return counted
+    return len(output) if isinstance(output, list) and vocabulary.N8N_OUTPUT in attributes else 1
+
+
+def _find_workflow_answer(tree: SpanTree, nodes: tuple[Node, ...]) -> tuple[str | None, Json]:
+    """Return the text and body of the answer of an n8n workflow: its last AI node's, else its last node's."""
+    typed = [step.attributes for step in tree.steps if vocabulary.N8N_TYPE in step.attributes]
+    for attributes in reversed(typed):
+        node_type = text_or_none(attributes.get(vocabulary.N8N_TYPE))
+        if is_ai(node_type) and not is_sub_node(node_type):
+            output = decode_container(attributes.get(vocabulary.N8N_OUTPUT))
+            text = find_text(output, NODE_KEYS)
+            if text is not None and text.strip():
+                return text, output
+    return read_answer(find_answering_node(nodes)) if typed else (None, None)

@@ -1,9 +1,8 @@
 """The tool calls of a trace: the calls that models requested, joined with the tools that ran.
 
-One call is recorded in several places: the model's answer requests it, a framework's span runs it, an MCP client and server pass it on, the
-next request contains its result. A requested call and a tool span are the same by id, else by name in order, those with equal arguments
-first. Calls are in the order in which they were requested; a tool span that no model requested comes where it began. Arguments, results
-and errors come from whichever side has them, results also from the messages of the next request.
+A requested call and a tool span are the same by id, else by name in order, those with equal arguments first. Calls are in the order in
+which they were requested; a tool span that no model requested comes where it began. Every request repeats the conversation before it,
+and some servers give every call the same id, so a list of messages can repeat each known call once; any other call in it is new.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, strip_framework_prefix
 from proctor.evidence.shared.conversation import ToolResult
 from proctor.evidence.traces.request import Exchange
-from proctor.evidence.traces.requested_calls import Results, find_requested_calls, make_call_key
+from proctor.evidence.traces.step import Step
 from proctor.evidence.traces.tool_span import ExecutedTool
+from proctor.evidence.values.access import dict_or_empty
 from proctor.model.evidence import ToolCall
 
 _HANDOFF = "handoff to "
@@ -31,15 +30,12 @@ class ObservedCall(msgspec.Struct, frozen=True):
     """One call, where it was made, and which request asked for it."""
 
     call: ToolCall
-    holder: str | None
-    """The id of the span that it is nested in."""
+    holder: Step | None
     start_ns: int
     exchange: int
     """The index of the request that asked for it, or of the last one before it; -1 before any."""
     executed: bool
-    """Whether a span shows that it ran."""
     answered: bool
-    """Whether its result or its end is recorded."""
     agrees: bool = True
     """Whether the requested arguments and those of the tool span are equal, as far as both are recorded."""
     ended: bool = True
@@ -50,31 +46,28 @@ class JoinedCalls(msgspec.Struct, frozen=True):
     """The calls of a trace, and the results that answer none of them."""
 
     calls: list[ObservedCall]
-    """Every call once, in the order in which the calls were requested."""
     requested: int
-    """How many of them a model requested."""
     strays: list[ToolResult]
     """Results in the input of a model without a call that they answer."""
     has_stray_error: bool
-    """Whether a result reports an error and its call is unknown."""
 
 
 def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) -> JoinedCalls:
     """Return every call once, and the results of calls that are missing."""
-    requested = find_requested_calls(exchanges)
+    requested = _find_requested_calls(exchanges)
     if not requested and not any(
         message.results for exchange in exchanges for message in (*(exchange.inputs or ()), *(exchange.outputs or ()))
     ):
         return JoinedCalls(_place_executed(exchanges, executed), 0, [], False)
     pairs = _pair([call for _, call in requested], executed)
     executed = _pair_handoffs(requested, exchanges, executed, pairs)
-    results = Results(exchanges, (call for _, call in requested))
+    results = _Results(exchanges, (call for _, call in requested))
     found: list[ObservedCall] = []
     for index, (number, call) in enumerate(requested):
         twin = executed[pairs[index]] if index in pairs else None
         # In order of the requests, with an id or without: results without one are assigned in that order.
         result = results.take_result_of(call)
-        found.append(_join_call(call, twin, result, number, exchanges[number].span if number >= 0 else None))
+        found.append(_join_call(call, twin, result, number, exchanges[number].step if number >= 0 else None))
     taken = set(pairs.values())
     # Tools that ran although no recorded answer requested them: the request was not captured.
     alone = [entry for place, entry in enumerate(executed) if place not in taken]
@@ -87,10 +80,9 @@ def join_calls(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) 
 
 def _place_executed(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTool]) -> list[ObservedCall]:
     """Return tools that no recorded answer requested as calls, each after the last request before it."""
-    starts = [exchange.span.start_ns for exchange in exchanges]
-    return [
-        ObservedCall(entry.call, entry.holder, entry.start_ns, bisect_right(starts, entry.start_ns) - 1, True, True) for entry in executed
-    ]
+    starts = [exchange.step.span.start_ns for exchange in exchanges]
+    placed = [(tool, bisect_right(starts, tool.step.span.start_ns) - 1) for tool in executed]
+    return [ObservedCall(tool.call, tool.step.holder, tool.step.span.start_ns, place, True, True) for tool, place in placed]
 
 
 def _pair_handoffs(
@@ -107,14 +99,14 @@ def _pair_handoffs(
         siblings = [
             index
             for index, (number, _) in enumerate(requested)
-            if index not in pairs and number >= 0 and exchanges[number].span.parent_id == entry.holder
+            if index not in pairs and number >= 0 and exchanges[number].step.parent is entry.step.holder
         ]
         # Authors may name the tool of a handoff as they like: then the only sibling call is the one.
         found = next((index for index in siblings if requested[index][1].name == wanted), siblings[0] if len(siblings) == 1 else None)
         if found is not None:
             pairs[found] = place
             # Its input and output are the agents before and after, not arguments and result.
-            bare[place] = msgspec.structs.replace(entry, call=msgspec.structs.replace(entry.call, arguments=None, result=None))
+            bare[place] = ExecutedTool(msgspec.structs.replace(entry.call, arguments=None, result=None), entry.step)
     return bare
 
 
@@ -167,7 +159,6 @@ def _pair_by_id(requested: Sequence[ToolCall], executed: Sequence[ExecutedTool])
 def _find_first_fitting(
     call: ToolCall, places: Sequence[int], executed: Sequence[ExecutedTool], *, exactly: bool, without_id: bool = False
 ) -> int | None:
-    """Return the first tool span that can be the call; with `without_id` only spans that have no id."""
     for place in places:
         other = executed[place].call
         if (other.name == call.name if exactly else can_be_one_tool(other.name, call.name)) and not (without_id and other.id):
@@ -176,15 +167,16 @@ def _find_first_fitting(
 
 
 def _make_pairing_key(call: ToolCall, with_arguments: bool) -> tuple[str, bytes]:
-    return strip_framework_prefix(call.name), make_call_key(call)[1] if with_arguments else b""
+    return strip_framework_prefix(call.name), _make_call_key(call)[1] if with_arguments else b""
 
 
-def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | None, number: int, span: Span | None) -> ObservedCall:
-    holder, start = (span.parent_id or span.id, span.start_ns) if span is not None else (None, 0)
+def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | None, number: int, step: Step | None) -> ObservedCall:
+    start = step.span.start_ns if step is not None else 0
     # No span shows the tool running; its result is in a later request.
     if twin is None:
         if result is not None:
             call = msgspec.structs.replace(call, result=result.value, error=result.error, error_kind=result.kind)
+        holder = step.parent if step is not None and step.span.parent_id is not None else step
         return ObservedCall(call, holder, start, number, False, result is not None, ended=result is None or result.tells_end)
     ran = twin.call
     error, kind = (ran.error, ran.error_kind) if ran.failed() else (result.error, result.kind) if result is not None else (None, None)
@@ -200,4 +192,197 @@ def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | N
         id=call.id or ran.id,
         server=call.server or ran.server,
     )
-    return ObservedCall(joined, twin.holder, start, number, True, True, can_agree(call.arguments, ran.arguments))
+    return ObservedCall(joined, twin.step.holder, start, number, True, True, can_agree(call.arguments, ran.arguments))
+
+
+# --- requested calls and their results
+
+
+def _find_requested_calls(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
+    """Return each requested call with the index of its request; a call that only a later request repeats belongs to the one before."""
+    if not any(message.calls for exchange in exchanges for side in (exchange.inputs, exchange.outputs) for message in side or ()):
+        return []
+    collector = _CallCollector()
+    before: Exchange | None = None
+    for number, exchange in enumerate(exchanges):
+        repeated = _RepeatedCalls()
+        # A span may record several requests: calls after a question that the one before did not contain belong to this one.
+        is_new = before is not None and before.inputs is not None and before.list_questions() != exchange.list_questions()
+        before = exchange
+        for call in (call for message in exchange.list_messages_of_turn() for call in message.calls):
+            if not collector.recognise_repeat(call, repeated):
+                repeated.places.add(collector.add(number if is_new else number - 1, call))
+        for call in exchange.calls:
+            if not collector.recognise_answer(number, call, repeated):
+                repeated.places.add(collector.add(number, call, answered=True))
+    return collector.found
+
+
+def _make_call_key(call: ToolCall) -> tuple[str, bytes]:
+    """Return the tool and the arguments of a call as a key for calls without an id."""
+    # Keys sorted: a repetition may write the same arguments in another order.
+    return call.name, msgspec.json.encode(call.arguments, order="deterministic")
+
+
+class _RepeatedCalls:
+    """The known calls that one list of messages has repeated so far."""
+
+    def __init__(self) -> None:
+        self.places: set[int] = set()
+        self._passed: dict[object, int] = {}
+
+    def take(self, places: Sequence[int], key: object = None) -> bool:
+        """Return whether one of these calls is left to be repeated, and take it; a key continues where its last search ended."""
+        # Calls are only ever added to `places`: n equal calls cost n steps, not n squared.
+        at = self._passed.get(key, 0) if key is not None else 0
+        while at < len(places) and places[at] in self.places:
+            at += 1
+        if key is not None:
+            self._passed[key] = at
+        if at == len(places):
+            return False
+        self.places.add(places[at])
+        return True
+
+
+class _CallCollector:
+    """Collects the calls of all requests, each once."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, ToolCall]] = []
+        self._by_id: dict[str, list[int]] = {}
+        self._by_key: dict[tuple[str | None, str, bytes], list[int]] = {}
+        # Calls that no later request has repeated under an id yet: the answer may have none, or another one (OpenAI's Responses have an id
+        # of the item and one of the call).
+        self._waiting: dict[tuple[str, bytes], list[int]] = {}
+        self._answered: set[int] = set()
+
+    def add(self, number: int, call: ToolCall, *, answered: bool = False) -> int:
+        """Add a new call and return its place; `answered` if it comes from the answer that requests it."""
+        place, (name, passed) = len(self.found), _make_call_key(call)
+        if answered:
+            self._answered.add(place)
+        self._by_key.setdefault((None, name, passed), []).append(place)
+        self._waiting.setdefault((name, passed), []).append(place)
+        self.found.append((number, call))
+        if call.id:
+            self._by_id.setdefault(call.id, []).append(place)
+            self._by_key.setdefault((call.id, name, passed), []).append(place)
+        return place
+
+    def recognise_repeat(self, call: ToolCall, repeated: _RepeatedCalls) -> bool:
+        """Return whether a request repeats a known call that it has not repeated yet, and take over its id."""
+        key = _make_call_key(call)
+        # First the same id, tool and arguments, then the id alone (frameworks add defaults), last tool and arguments under a new id.
+        exact = (call.id or None, *key)
+        if repeated.take(self._by_key.get(exact, ()), exact):
+            return True
+        if not call.id:
+            return False
+        if call.id in self._by_id:
+            return repeated.take([place for place in self._by_id[call.id] if can_be_one_tool(self.found[place][1].name, call.name)])
+        waiting = [place for place in self._waiting.get(key, ()) if place not in repeated.places]
+        if not waiting:
+            return False
+        place = waiting[0]
+        self._waiting[key].remove(place)
+        number, before = self.found[place]
+        self.found[place] = (number, msgspec.structs.replace(before, id=call.id))
+        self._by_id.setdefault(call.id, []).append(place)
+        self._by_key.setdefault(exact, []).append(place)
+        return repeated.take([place])
+
+    def recognise_answer(self, number: int, call: ToolCall, repeated: _RepeatedCalls) -> bool:
+        """Return whether an answer requests a call that is known already, from an earlier list of messages or from another span."""
+        known = [(place, self.found[place][1]) for place in self._by_id.get(call.id or "", ())]
+        same = [place for place, one in known if one.name == call.name and can_agree(one.arguments, call.arguments)]
+        # Some record the list only after the answer, and everything that followed, was added to it.
+        early = next((place for place in same if place not in self._answered), None)
+        if early is None:
+            return repeated.take(same)
+        self._answered.add(early)
+        self.found[early] = (number, self.found[early][1])
+        repeated.places.add(early)
+        return True
+
+
+class _Results:
+    """Finds the results of calls in later requests: by id, else in order by name."""
+
+    def __init__(self, exchanges: Sequence[Exchange], requested: Iterable[ToolCall]) -> None:
+        self._by_id: dict[str, list[ToolResult]] = {}
+        self._loose: dict[str | None, list[ToolResult]] = {}
+        self._recent: set[int] = set()
+        """Those after the last text of a user: the calls that they answer were made in this trace."""
+        self._earlier: set[str] = set()
+        """The ids of calls in the inputs of requests, also those of turns before the trace."""
+        if not any(message.results for exchange in exchanges for side in (exchange.inputs, exchange.outputs) for message in side or ()):
+            return
+        inputs = (message for exchange in exchanges for message in exchange.inputs or ())
+        self._earlier |= {call.id for message in inputs for call in message.calls if call.id is not None}
+        uses = Counter(call.id for call in requested if call.id)
+        # Every later request repeats them. A list with one more than any before it has a new one.
+        seen = Counter[tuple[str | None, str | None, bytes, bool]]()
+        for exchange in exchanges:
+            messages = (*(exchange.inputs or ()), *(exchange.outputs or ()))
+            if not any(message.results for message in messages):
+                continue
+            here, used = Counter[tuple[str | None, str | None, bytes, bool]](), Counter[str]()
+            recent = {id(result) for message in exchange.list_messages_of_turn() for result in message.results}
+            for result in (result for message in messages for result in message.results):
+                if result.id and result.id in uses:
+                    known = self._by_id.setdefault(result.id, [])
+                    # An id has as many results as calls; further ones repeat the last.
+                    place = min(used[result.id], uses[result.id] - 1)
+                    if place == len(known):
+                        known.append(result)
+                    elif known[place].error is None and result.error is not None:
+                        known[place] = result  # Recorded several times, and not every time with its error.
+                    used[result.id] += 1
+                    continue
+                key = (result.id or None, result.name, msgspec.json.encode(result.value, order="deterministic"), result.error is not None)
+                here[key] += 1
+                if here[key] > seen[key]:
+                    seen[key] += 1
+                    name = strip_framework_prefix(result.name) if result.name is not None else None
+                    self._loose.setdefault(name, []).append(result)
+                    if id(result) in recent:
+                        self._recent.add(id(result))
+
+    def take_result_of(self, call: ToolCall) -> ToolResult | None:
+        """Return the result of a call and remove it; if an id has fewer results than calls, the last calls have none."""
+        if call.id and self._by_id.get(call.id):
+            return self._by_id[call.id].pop(0)
+        for name in (strip_framework_prefix(call.name), None):
+            fitting = self._loose.get(name)
+            place = next((place for place, result in enumerate(fitting or ()) if _can_answer(result, call)), None)
+            if fitting and place is not None:
+                return fitting.pop(place)
+        return None
+
+    def has_stray_error(self) -> bool:
+        """Return whether an error is left after all calls have their results: one of them failed, and it is unknown which."""
+        # Errors of calls from turns before the trace are repeated in its messages, too, and do not concern the calls in it.
+        loose = (result for waiting in self._loose.values() for result in waiting)
+        return any(result.error is not None and result.id not in self._earlier for result in loose)
+
+    def list_strays(self, ran: Iterable[ToolCall], alone: Sequence[ToolCall]) -> list[ToolResult]:
+        """Return results left after all calls have theirs and that no tool span explains; `alone` are spans that no model requested."""
+        known, left = {call.id for call in ran if call.id}, list(alone)
+        found: list[ToolResult] = []
+        for result in (result for loose in self._loose.values() for result in loose if id(result) in self._recent):
+            own = next((call for call in left if _can_answer(result, call)), None)
+            if own is not None:
+                left.remove(own)
+            elif not result.id:
+                # Langfuse lists the definitions of tools among the messages.
+                value = dict_or_empty(result.value)
+                if value.get("type") != "function" or not isinstance(value.get("function"), dict):
+                    found.append(result)
+            elif result.id not in known:
+                found.append(result)
+        return found
+
+
+def _can_answer(result: ToolResult, call: ToolCall) -> bool:
+    return result.name is None or can_be_one_tool(result.name, call.name)

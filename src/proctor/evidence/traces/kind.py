@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import Protocol
 
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.shape import Shape, find_shape, find_value, unquote
-from proctor.evidence.values.access import find_first, text_or_none
+from proctor.evidence.values.access import text_or_none
 from proctor.model.evidence import Json
 from proctor.model.show import show
 
@@ -27,23 +27,8 @@ _TEMPLATE = "logfire.msg_template"
 _COMPONENT = "haystack.component.type"
 
 
-class KindRule(Protocol):
-    """The fields of a span that determine its kind."""
-
-    @property
-    def name(self) -> str:
-        """Return its name."""
-        ...
-
-    @property
-    def attributes(self) -> dict[str, Json]:
-        """Return its attributes."""
-        ...
-
-
-def find_kind(span: KindRule, shape: Shape | None = None) -> str | None:
+def find_kind(name: str, attributes: dict[str, Json], shape: Shape | None = None) -> str | None:
     """Return `tool`, `agent`, `model` or another kind, `unknown` for a word that is not known, or None if nothing names the kind."""
-    attributes, name = span.attributes, span.name
     if not attributes:
         return "tool" if _TOOL_SPAN.match(name) else None
     shape = shape or find_shape(attributes)
@@ -51,8 +36,10 @@ def find_kind(span: KindRule, shape: Shape | None = None) -> str | None:
         return _HAYSTACK_KINDS[name]
     if shape.names["kind"]:
         kind = _read_kind(attributes, shape.names["kind"])
+        if kind == "agent":
+            return kind
         # A general word (`chain`, `step`) next to the attributes of a tool: the attributes are more specific.
-        if kind not in ("tool", None, "model", "agent") and _is_tool(attributes, shape):
+        if kind not in ("tool", None, "model") and _is_tool(attributes, shape):
             return "tool"
         if kind == "tool" and (
             name in vocabulary.NOT_TOOLS or text_or_none(find_value(attributes, shape.names["tool_name"])) in vocabulary.NOT_TOOLS
@@ -86,24 +73,27 @@ def _read_kind(attributes: dict[str, Json], keys: tuple[str, ...]) -> str | None
     """Return the kind by the first known word, or `unknown` if no word is known."""
     unknown: str | None = None
     for key in keys:
-        word = unquote(attributes[key])
+        word = attributes[key]
         if word is None:
             continue
-        if isinstance(word, str) and (key not in vocabulary.CLOSED_KINDS or word.lower() in vocabulary.CLOSED_KINDS[key]):
-            kind = vocabulary.KINDS.get(word) or vocabulary.KINDS.get(word.lower()) or _find_open_kind(key, word)
-            if kind is not None:
-                return kind
+        kind = _find_kind_of_word(key, word) if isinstance(word, str) else None
+        if kind is not None:
+            return kind
         # The search goes on: another convention on the same span may have a known word.
         unknown = "unknown"
     return unknown
 
 
-def _find_open_kind(key: str, word: str) -> str | None:
-    """Return the kind for a word of a growing list: operations of the AI SDK and methods of MCP."""
-    if key == "ai.operationId":
+@functools.lru_cache(maxsize=1024)
+def _find_kind_of_word(key: str, word: str) -> str | None:
+    found = unquote(word)
+    if not isinstance(found, str) or (key in vocabulary.CLOSED_KINDS and found.lower() not in vocabulary.CLOSED_KINDS[key]):
+        return None
+    kind = vocabulary.KINDS.get(found) or vocabulary.KINDS.get(found.lower())
+    if kind is None and key == "ai.operationId":
         # The AI SDK names the request itself `ai.generateText.doGenerate`, and the loop around it `ai.generateText`.
-        return "model" if ".do" in word else "agent"
-    return {"mcp.method.name": "mcp", "llm.request.type": "model"}.get(key)
+        return "model" if ".do" in found else "agent"
+    return kind or {"mcp.method.name": "mcp", "llm.request.type": "model"}.get(key)
 
 
 def _is_tool(attributes: dict[str, Json], shape: Shape) -> bool:
@@ -118,11 +108,6 @@ def describe_kind(span: Span) -> str | None:
     return next((f"{key}: {show(span.attributes[key])}" for key in vocabulary.KIND if span.attributes.get(key) is not None), None)
 
 
-def find_sign_of_work(span: Span) -> str | None:
-    """Return the first attribute that describes the work of an agent."""
-    return find_shape(span.attributes).work
-
-
 def name_of_span(span: Span, kind: str | None) -> str:
     """Return the name of the node of a span: an agent's own name, n8n's name of the node, else the span's."""
     attributes = span.attributes
@@ -131,7 +116,7 @@ def name_of_span(span: Span, kind: str | None) -> str:
         return own
     if kind in ("agent", "task", "chain"):
         if kind == "agent":
-            named = unquote(find_first(attributes, *vocabulary.AGENT_NAME))
+            named = unquote(find_value(attributes, find_shape(attributes).names["agent_name"]))
             if isinstance(named, str) and named:
                 return named
         match = _AGENT_SPAN.match(span.name)

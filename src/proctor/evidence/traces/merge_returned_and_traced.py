@@ -15,33 +15,29 @@ import msgspec
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.call_identity import Pair, pair_calls
 from proctor.evidence.traces.build import build_evidence
-from proctor.evidence.traces.tree import SpanTree
+from proctor.evidence.traces.step import SpanTree
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.model.account import CALL_PARTS, PART_NAMES, Account, Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 from proctor.model.show import show
 
 _RETURNED, _TRACED = "the returned value", "the spans"
-_TOOL = frozenset(("tool",))
-_WORK = frozenset(("agent", "model", "tool"))
 
 
 class InnerWork(msgspec.Struct, frozen=True, kw_only=True):
     """The work inside tools: a tool may run an agent of its own, whose spans are below the span of the tool."""
 
     calls: tuple[ToolCall, ...] = ()
-    """The calls of the evidence that were made inside another one."""
     outer_usage: Usage | None = None
-    """The tokens of everything outside tools."""
 
 
 def find_inner_work(spans: Sequence[Span], evidence: Evidence) -> InnerWork | None:
     """Return the work inside tools in the evidence of these spans, or None if there is none."""
     tree = SpanTree(spans)
-    inside = [span for span in tree.spans if tree.find_nearest(span, _TOOL) is not None]
-    if not any(tree.find_kind(span) in _WORK for span in inside):
+    inside = [step for step in tree.steps if "tool" in step.above]
+    if not any(step.kind in ("agent", "model", "tool") for step in inside):
         return None
-    hidden = {span.id for span in inside}
+    hidden = {step.span.id for step in inside}
     # Spans of a framework and of MCP for one call nest as well, so calls are compared and not spans.
     outer = build_evidence([span for span in spans if span.id not in hidden])
     pairs = pair_calls(evidence.tool_calls or (), outer.tool_calls or ())
@@ -51,17 +47,10 @@ def find_inner_work(spans: Sequence[Span], evidence: Evidence) -> InnerWork | No
 
 def merge_returned_and_traced(returned: Evidence, traced: Evidence, inner: InnerWork | None = None) -> Evidence:
     """Return one evidence of both records; `inner` is the traced work inside tools."""
-    merged = _Merged(returned, traced, inner or InnerWork())
-    merged.join_calls()
-    merged.join_answer()
-    merged.join_usage()
-    merged.join_nodes()
-    return merged.close()
+    return _Merged(returned, traced, inner or InnerWork()).merge()
 
 
 class _Merged:
-    """Collects the fields of the merged evidence."""
-
     def __init__(self, returned: Evidence, traced: Evidence, inner: InnerWork) -> None:
         self._returned, self._traced, self._inner = returned, traced, inner
         self._own, self._seen = returned.account or Account(), traced.account or Account()
@@ -71,15 +60,17 @@ class _Merged:
         """Calls of the spans whose arguments differ from the returned ones."""
         self._sources: dict[str, list[Part]] = {_TRACED: [], _RETURNED: [], "both": []}
 
-    def close(self) -> Evidence:
+    def merge(self) -> Evidence:
         """Return the evidence with its account."""
+        self._join_calls()
+        self._join_answer()
+        self._join_usage()
+        self._join_nodes()
         returned, traced, unknowns = self._returned, self._traced, self._unknowns
         for part in ("input", "turns", "state"):
             self._copy_unknown(part, self._own)
         sources = [f"from {source}: {', '.join(PART_NAMES[part] for part in parts)}" for source, parts in self._sources.items() if parts]
-        if sources:
-            unknowns.note("; ".join(sources))
-        for note in (*self._own.notes, *self._seen.notes):
+        for note in (*(["; ".join(sources)] if sources else []), *self._own.notes, *self._seen.notes):
             unknowns.note(note)
         for name in (*self._own.ignored, *self._seen.ignored):
             unknowns.ignore(name)
@@ -92,42 +83,37 @@ class _Merged:
             metadata={**traced.metadata, **returned.metadata},
         )
 
-    def join_answer(self) -> None:
-        """Take the returned answer, else the one of the spans."""
+    def _take(self, part: Part, *, from_spans: bool, recorded: bool) -> None:
+        """Note the source of a part, and copy why it is unknown there."""
+        self._copy_unknown(part, self._seen if from_spans else self._own)
+        if recorded:
+            self._sources[_TRACED if from_spans else _RETURNED].append(part)
+
+    def _join_answer(self) -> None:
         returned, traced = self._returned, self._traced
         if returned.text is None and returned.body is None and "answer" not in self._own.unknown:
             self._fields |= {"text": traced.text, "body": traced.body}
-            self._copy_unknown("answer", self._seen)
-            if traced.text is not None or traced.body is not None:
-                self._sources[_TRACED].append("answer")
+            self._take("answer", from_spans=True, recorded=traced.text is not None or traced.body is not None)
             return
-        self._copy_unknown("answer", self._own)
-        self._sources[_RETURNED].append("answer")
+        self._take("answer", from_spans=False, recorded=True)
         if returned.text is not None and traced.text is not None and returned.text.strip() != traced.text.strip():
             self._unknowns.note(f"the answer is {_RETURNED}; the last one in {_TRACED} differs: {show(traced.text, 100)}")
 
-    def join_usage(self) -> None:
-        """Take the returned tokens, else those of the spans; they are unknown if the two differ."""
+    def _join_usage(self) -> None:
         returned, seen, outer = self._returned.usage, self._traced.usage, self._inner.outer_usage
         if returned is not None and seen is not None and outer is not None and returned.total() == outer.total():
-            # The returned tokens are those of the outer agent only.
-            returned = None
+            returned = None  # These are the tokens of the outer agent only.
         self._fields["usage"] = returned or seen
-        self._copy_unknown("usage", self._own if returned is not None else self._seen)
-        if returned is not None or seen is not None:
-            self._sources[_RETURNED if returned is not None else _TRACED].append("usage")
+        self._take("usage", from_spans=returned is None, recorded=returned is not None or seen is not None)
         # Only a whole sum is compared.
         if returned is not None and seen is not None and "usage" not in self._seen.unknown and returned.total() != seen.total():
             self._unknowns.mark("usage", f"{_RETURNED} reports {returned.total()} tokens, {_TRACED} report {seen.total()}")
 
-    def join_nodes(self) -> None:
-        """Take the returned nodes, else those of the spans."""
+    def _join_nodes(self) -> None:
         from_spans = self._returned.nodes is None
         if from_spans and self._traced.nodes is not None:
             self._fields["nodes"] = tuple(self._without_disputed(node) for node in self._traced.nodes)
-        self._copy_unknown("nodes", self._seen if from_spans else self._own)
-        if self._returned.nodes or (from_spans and self._traced.nodes):
-            self._sources[_TRACED if from_spans else _RETURNED].append("nodes")
+        self._take("nodes", from_spans=from_spans, recorded=bool(self._traced.nodes if from_spans else self._returned.nodes))
 
     def _without_disputed(self, node: Node) -> Node:
         if not any(call in self._disputed for call in node.tool_calls):
@@ -135,8 +121,7 @@ class _Merged:
         bare = (msgspec.structs.replace(call, arguments=None) if call in self._disputed else call for call in node.tool_calls)
         return msgspec.structs.replace(node, tool_calls=tuple(bare))
 
-    def join_calls(self) -> None:
-        """Take the calls of both, each once."""
+    def _join_calls(self) -> None:
         returned, seen = _list_calls(self._returned), _list_calls(self._traced)
         if returned is None or seen is None:
             self._take_calls_of_one(returned, seen)
@@ -144,14 +129,14 @@ class _Merged:
         pairs = pair_calls(returned, seen)
         self._disputed = [pair.second for pair in pairs if pair.second is not None and not pair.agrees]
         self._mark_calls(pairs)
-        self._mark_inside(pairs)
+        for pair in pairs:
+            self._mark_details(pair)
         self._sources["both" if returned and seen else _TRACED if seen else _RETURNED].append("tool_calls")
-        if "tool_calls" in self._own.unknown and "tool_calls" not in self._unknowns.unknown:
-            # The spans have all calls, so they have their order, too.
-            pairs = _order_as(seen, pairs)
-        elif self._inner.calls and all(pair.second is not None for pair in pairs):
-            # Only the spans show when the calls inside a tool were made.
-            pairs = _order_as(seen, pairs)
+        # If the spans have all calls, they have their order, too. Only they show when the calls inside a tool were made.
+        if ("tool_calls" in self._own.unknown and "tool_calls" not in self._unknowns.unknown) or (
+            self._inner.calls and all(pair.second is not None for pair in pairs)
+        ):
+            pairs = [pair for call in seen for pair in pairs if pair.second is call]
         if self._returned.tool_calls is not None or any(pair.first is None for pair in pairs):
             self._fields["tool_calls"] = tuple(pair.merge() for pair in pairs)
 
@@ -165,61 +150,59 @@ class _Merged:
             self._unknowns.mark("tool_calls", "; ".join(one for one in both if one is not None))
         elif why is not None:
             self._unknowns.note(f"{_TRACED if known is self._own else _RETURNED}: tool calls unknown: {why}")
-        for part in CALL_PARTS:
+        self._take("tool_calls", from_spans=returned is None, recorded=returned is not None or seen is not None)
+        for part in CALL_PARTS[1:]:
             self._copy_unknown(part, known)
-        if returned is not None or seen is not None:
-            self._sources[_RETURNED if returned is not None else _TRACED].append("tool_calls")
 
     def _mark_calls(self, pairs: Sequence[Pair]) -> None:
         """Mark the calls unknown if the two records have different ones, or neither has all of them."""
-        why_told, why_seen = self._own.unknown.get("tool_calls"), self._seen.unknown.get("tool_calls")
-        differ = f"{_RETURNED} and {_TRACED} have different calls"
+        reasons = {_RETURNED: self._own.unknown.get("tool_calls"), _TRACED: self._seen.unknown.get("tool_calls")}
         unpaired = [pair.second for pair in pairs if pair.first is None and pair.second is not None]
-        only_seen = next((call for call in unpaired if not self._is_inner(call)), None)
-        inside = dict.fromkeys(show(call.name, 60) for call in unpaired if self._is_inner(call))
+        inside = [call for call in unpaired if any(call is one for one in self._inner.calls)]
         if inside:
-            self._unknowns.note(f"only in {_TRACED}, inside a tool: {', '.join(inside)}")
-        only_told = next((pair.first for pair in pairs if pair.second is None), None)
+            names = dict.fromkeys(show(call.name, 60) for call in inside)
+            self._unknowns.note(f"only in {_TRACED}, inside a tool: {', '.join(names)}")
+        only = {
+            _TRACED: next((call for call in unpaired if not any(call is one for one in inside)), None),
+            _RETURNED: next((pair.first for pair in pairs if pair.second is None), None),
+        }
+        differ = f"{_RETURNED} and {_TRACED} have different calls"
         unsure = next((pair.first for pair in pairs if pair.second is not None and pair.first is not None and not pair.is_one_call), None)
         if unsure is not None:
             self._unknowns.mark("tool_calls", f"{differ}: {show(unsure.name, 60)} has other arguments in each")
-        if only_seen is not None and why_told is None:
-            self._unknowns.mark("tool_calls", f"{differ}: {show(only_seen.name, 60)} is only in {_TRACED}")
-        if only_told is not None and why_seen is None:
-            self._unknowns.mark("tool_calls", f"{differ}: {show(only_told.name, 60)} is only in {_RETURNED}")
-        if why_told is not None and why_seen is not None:
-            self._unknowns.mark("tool_calls", "; ".join(dict.fromkeys((why_told, why_seen))))
-        for why, where in ((why_told, _RETURNED), (why_seen, _TRACED)):
-            if why is not None and "tool_calls" not in self._unknowns.unknown:
-                self._unknowns.note(f"{where}: tool calls unknown: {why}")
+        for where, other in ((_TRACED, _RETURNED), (_RETURNED, _TRACED)):
+            call = only[where]
+            if call is not None and reasons[other] is None:
+                self._unknowns.mark("tool_calls", f"{differ}: {show(call.name, 60)} is only in {where}")
+        known = {where: why for where, why in reasons.items() if why is not None}
+        if len(known) == 2:
+            self._unknowns.mark("tool_calls", "; ".join(dict.fromkeys(known.values())))
+        for where, why in known.items() if "tool_calls" not in self._unknowns.unknown else ():
+            self._unknowns.note(f"{where}: tool calls unknown: {why}")
 
-    def _is_inner(self, call: ToolCall) -> bool:
-        return any(call is one for one in self._inner.calls)
-
-    def _mark_inside(self, pairs: Sequence[Pair]) -> None:
-        """Mark arguments and results that neither record has, or that differ."""
-        for pair in pairs:
-            if not pair.agrees and pair.first is not None:
-                why = f"{_RETURNED} and {_TRACED} have different arguments of {show(pair.first.name, 60)}"
-                self._unknowns.mark("tool_arguments", why)
-            if pair.has_two_results() and pair.first is not None:
-                self._unknowns.note(f"{_RETURNED} and {_TRACED} have different results of {show(pair.first.name, 60)}")
-            for part in ("tool_arguments", "tool_results"):
-                why = self._explain_inside(pair, part)
-                if why is not None:
-                    self._unknowns.mark(part, why)
+    def _mark_details(self, pair: Pair) -> None:
+        if pair.first is not None and not pair.agrees:
+            why = f"{_RETURNED} and {_TRACED} have different arguments of {show(pair.first.name, 60)}"
+            self._unknowns.mark("tool_arguments", why)
+        if pair.first is not None and pair.has_two_results():
+            self._unknowns.note(f"{_RETURNED} and {_TRACED} have different results of {show(pair.first.name, 60)}")
+        for part in ("tool_arguments", "tool_results"):
+            why = self._explain_inside(pair, part)
+            if why is not None:
+                self._unknowns.mark(part, why)
 
     def _explain_inside(self, pair: Pair, part: Part) -> str | None:
         """Explain why the arguments or results of a call are unknown, or return None if one of the records has them."""
-        reasons: list[str | None] = []
+        reasons: list[str] = []
         for call, account in ((pair.first, self._own), (pair.second, self._seen)):
             if call is None:
                 continue
             has_part = call.arguments is not None if part == "tool_arguments" else call.result is not None or call.failed()
-            if has_part and part not in account.unknown:
+            if part in account.unknown:
+                reasons.append(account.unknown[part])
+            elif has_part:
                 return None
-            reasons.append(account.unknown.get(part))
-        return next((why for why in reversed(reasons) if why is not None), None)
+        return reasons[-1] if reasons else None
 
     def _copy_unknown(self, part: Part, account: Account) -> None:
         why = account.unknown.get(part)
@@ -231,10 +214,6 @@ class _Merged:
             self._unknowns.mark_unrecognised((part,), why)
         else:
             self._unknowns.mark(part, why)
-
-
-def _order_as(calls: Sequence[ToolCall], pairs: Sequence[Pair]) -> list[Pair]:
-    return [pair for call in calls for pair in pairs if pair.second is call]
 
 
 def _list_calls(evidence: Evidence) -> tuple[ToolCall, ...] | None:

@@ -1,52 +1,40 @@
-"""Messages as spans carry them: of any provider, as a structure, as JSON text, or flattened into attributes.
+"""Messages of spans: of any provider, as a structure or as JSON text.
 
-A span does not say whose messages it holds, and one trace may mix them, so every message is read by its own shape with the reader that
-message lists use. What is not recognised and may act or speak is in `ParsedMessages.unrecognised`.
+One trace may mix the formats of several providers, so every message is read by its own shape with the reader that message lists use.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from proctor.evidence.shared.blocks import CALLS, GAPS, HOSTED_SUFFIXES, KEYED_CALLS, KEYED_RESULTS, RESULTS, SILENT, Dialect, Draft
 from proctor.evidence.shared.conversation import Message, Role, ToolResult
 from proctor.evidence.shared.message_reader import CALL_LISTS, ROLES, fill, find_role, read_role
+from proctor.evidence.traces import vocabulary
 from proctor.evidence.unknowns.account import Unknowns
-from proctor.evidence.values.access import dict_or_empty, find_first
+from proctor.evidence.values.access import dict_or_empty, find_first, split_words
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.text import as_text
 from proctor.model.account import CALL_PARTS
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 
-EVENT_ROLES = {
-    "gen_ai.system.message": "system",
-    "gen_ai.user.message": "user",
-    "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
-    "gen_ai.choice": "assistant",
-}
+_EVENT_ROLES = {**vocabulary.INPUT_EVENTS, "gen_ai.choice": "assistant"}
 SPAN = Dialect(is_span=True)
 WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "***", "REDACTED"))
 """What instrumentations write in place of a text that must not be recorded."""
-PRINTED = (
-    *("ResponseFunction", "ResponseCustomTool", "ResponseOutput", "ResponseComputer", "ResponseCode", "ResponseFile"),
-    "McpCall(",
-)
+PRINTED = ("McpCall(", *(f"Response{kind}" for kind in ("Function", "CustomTool", "Output", "Computer", "Code", "File")))
 """How items of OpenAI's Responses begin when Python prints them."""
 _LONGEST = 20_000
 """Characters of a printed object; Python's own parser reads it, which is slow."""
 _ALONE = CALLS | RESULTS | SILENT | GAPS
-"""Kinds that a block may have where it stands in place of a message."""
-_OF_ONE_MESSAGE = frozenset(
-    ("text", "output_text", "input_text", "refusal", "summary_text", "tool_call", "tool_use", "tool_result", "tool_call_response")
-)
+"""Kinds of a block that may be in the place of a message."""
+_OF_ONE_MESSAGE = split_words("text output_text input_text refusal summary_text tool_call tool_use tool_result tool_call_response")
 """Kinds of blocks that, listed without roles, belong to one message."""
 _CALL_LISTS = (*CALL_LISTS, "tool_call_chunks")
-_OPENING = ("[", "{")
 _PLAIN_FIELDS = frozenset(("role", "parts", "finish_reason"))
-"""The fields of a message by the convention of OpenTelemetry."""
 _MORE_THAN_WORDS = (*PRINTED, "[", "{")
 """How a text begins that may hold an object or a conversation."""
 
@@ -59,7 +47,7 @@ class SpanDraft(Draft):
     def __init__(self, role: Role, at: str, unknowns: Unknowns) -> None:
         super().__init__(role, at, unknowns, SPAN)
         self.bare = 0
-        """Blocks that only say that there was a call; OpenInference lists the calls themselves next to them."""
+        """Blocks with nothing but the kind of a call; OpenInference lists the calls themselves in another field."""
 
     def add_text(self, value: Json, at: str) -> None:
         """Add a text, unless it is an object as Python prints it."""
@@ -71,7 +59,7 @@ class SpanDraft(Draft):
                 self.add_block(part, at)
             return
         super().add_text(value, at)
-        # The text stays, as the answer may well be JSON. But a message inside a message may be a call that is not read.
+        # The answer may well be JSON. But a message inside a message may be a call that is not read.
         if isinstance(value, str) and value.startswith("{"):
             inner = dict_or_empty(decode_container(value))
             if inner and (_is_message(inner) or "tool_calls" in inner or isinstance(inner.get("message"), dict)):
@@ -91,7 +79,7 @@ class SpanDraft(Draft):
         self.unknowns.mark_unrecognised((*CALL_PARTS, "answer"), f"{self.at}: {what}")
 
     def build(self) -> Message:
-        """Return the message, without a text that only stands in for one."""
+        """Return the message, without a placeholder for its text."""
         if self.bare > len(self.calls):
             self.mark_unrecognised("a call of which nothing else is recorded")
         if "".join(self.texts) in WITHHELD:
@@ -102,21 +90,33 @@ class SpanDraft(Draft):
 class ParsedMessages:
     """The messages in one place of a trace, and what was not recognised of them."""
 
-    __slots__ = ("_only_messages", "ends", "has_bare_text", "messages", "unknowns")
+    __slots__ = ("ends", "has_bare_text", "messages", "unknowns")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.unknowns = Unknowns()
         self.ends: list[str] = []
-        """Why the messages of a model ended, in lower case, as far as they say; an empty word where they were cut."""
+        """Why the messages of a model ended, in lower case, as far as it is recorded; an empty word where they were cut."""
         self.has_bare_text = False
-        """Whether a text may stand where a message should."""
-        self._only_messages = False
+        """Whether there is a text in place of a message."""
 
     @property
     def unrecognised(self) -> list[str]:
         """What was not recognised and may act or speak."""
-        return list(dict.fromkeys(why for part, why in self.unknowns.unknown.items() if part in (*CALL_PARTS, "answer")))
+        unknown = self.unknowns.unknown
+        return list(dict.fromkeys(why for part, why in unknown.items() if part in (*CALL_PARTS, "answer"))) if unknown else []
+
+    def list_unrecognised(self) -> list[str]:
+        """Return what was not recognised in a place that only holds messages, where a bare text is not one."""
+        return self.unrecognised or (["a text in place of a message"] if self.has_bare_text else [])
+
+    def has_content(self) -> bool:
+        """Return whether a message has a text or calls."""
+        return any(message.text or message.calls for message in self.messages)
+
+    def find_last_question(self) -> str | None:
+        """Return the last text of a user."""
+        return next((message.text for message in reversed(self.messages) if message.role == "user" and message.text), None)
 
     def _mark(self, what: str) -> None:
         self.unknowns.mark_unrecognised((*CALL_PARTS, "answer"), what)
@@ -135,31 +135,23 @@ class ParsedMessages:
         elif value is not None:
             self._mark(f"messages that are {as_text(value)}")
 
-    def read_messages(self, value: Json, role: Role) -> None:
-        """Read a place that only holds messages, so that a bare text is not a message."""
-        self._only_messages = True
-        self.read(value, role)
-        held = decode_container(value)
-        if isinstance(held, str) or (isinstance(held, list) and any(isinstance(entry, str) for entry in held)):
-            self._mark("a text in place of a message")
-
     def _read_list(self, entries: list[Any], role: Role) -> None:
-        texts = sum(isinstance(entry, str) for entry in entries)
-        self.has_bare_text = self.has_bare_text or texts > 0
-        # LangChain's short form of a message: `["human", "..."]`.
-        if len(entries) == texts == 2 and entries[0].lower() in ROLES:
-            self.messages.append(Message(role=ROLES[entries[0].lower()], text=entries[1]))
-            return
-        # A list that begins with a message is neither of the next two, and nearly all lists do.
-        first: Any = entries[0] if entries else None
-        other = bool(entries) and not (isinstance(first, dict) and "role" in first)
-        if other and all(_is_part(entry) for entry in entries):
-            self._read_message({"role": role, "parts": entries}, role)
-            return
-        if other and all(isinstance(entry, list) for entry in entries) and not _is_pair(entries[0]):
-            self._read_list(entries[0], role)  # A batch: the first of its conversations.
-            return
-        if 0 < texts < len(entries):
+        # A list that begins with a message is none of the others, and nearly all lists do.
+        if entries and "role" not in dict_or_empty(entries[0]):
+            first = entries[0]
+            # LangChain's short form of a message: `["human", "..."]`.
+            if _is_pair(entries) and first.lower() in ROLES:
+                self.messages.append(Message(role=ROLES[first.lower()], text=entries[1]))
+                return
+            if all(_is_part(entry) for entry in entries):
+                self._read_message({"role": role, "parts": entries}, role)
+                return
+            if all(isinstance(entry, list) for entry in entries) and not _is_pair(first):
+                self._read_list(first, role)  # A batch: the first of its conversations.
+                return
+        texts = [entry for entry in entries if isinstance(entry, str)]
+        self.has_bare_text = self.has_bare_text or bool(texts)
+        if 0 < len(texts) < len(entries):
             self._mark("a list of texts and other things")
         for entry in entries:
             entry = decode_container(entry)
@@ -193,7 +185,7 @@ class ParsedMessages:
             self._read_object(value["response"], "assistant")
         elif _is_message(value):
             self._read_message(value, role)
-        elif not self._read_holder(value, role):
+        elif value and not self._read_holder(value, role):
             self._mark(f"an object with {_describe_fields(value)}")
 
     def _read_plain_message(self, value: dict[str, Any]) -> bool:
@@ -220,7 +212,6 @@ class ParsedMessages:
         return True
 
     def _read_holder(self, value: dict[str, Any], role: Role) -> bool:
-        """Read an object that holds messages under a name."""
         for key in ("messages", "contents", "replies", "all_messages"):
             if isinstance(decode_container(value.get(key)), list):
                 self.read(value[key], role)
@@ -238,10 +229,6 @@ class ParsedMessages:
             self._read_object(value["content"], role)
             return True
         if isinstance(value.get("message"), (dict, str)):
-            if isinstance(value["message"], str):
-                self.has_bare_text = True
-                if self._only_messages:
-                    self._mark("a text in place of a message")
             self.read(value["message"], role)
             return True
         if isinstance(value.get("prompt"), str):
@@ -266,7 +253,7 @@ class ParsedMessages:
             else:
                 draft.add_block(part, draft.at)
         if draft.texts or draft.calls or draft.results:
-            # Pydantic AI puts the results of tools into the request next to what the user said.
+            # Pydantic AI puts the results of tools into the request next to the text of the user.
             self.messages.append(draft.build())
 
     def _read_generations(self, generations: list[Any]) -> None:
@@ -283,7 +270,6 @@ class ParsedMessages:
         return SpanDraft(role, f"message {len(self.messages)}", self.unknowns)
 
     def _read_message(self, message: dict[str, Any], default: Role) -> None:
-        """Read one message of any provider."""
         message = dict_or_empty(message.get("message")) or message if "role" not in message else message
         kind = str(message.get("type", "")).lower()
         if kind in _ALONE or kind.endswith(HOSTED_SUFFIXES):
@@ -305,18 +291,12 @@ class ParsedMessages:
             draft.mark_unrecognised("a part that is a bare text")
         if draft.role == "user" and self._read_conversation_in(draft):
             return
-        said, before = draft.build(), self.messages[-1] if self.messages else None
-        if (
-            said.role == "user"
-            and said.text is not None
-            and not said.results
-            and before is not None
-            and before.calls
-            and not before.results
-        ):
-            # Nobody can speak between a call and its result: this is the result, written as if the user had said it.
-            said = Message(role="tool", results=(ToolResult(value=decode_container(said.text)),))
-        self.messages.append(said)
+        built, before = draft.build(), self.messages[-1] if self.messages else None
+        waits = before is not None and before.calls and not before.results
+        if waits and built.role == "user" and built.text is not None and not built.results:
+            # A user cannot write between a call and its result: this is the result in a message of the user.
+            built = Message(role="tool", results=(ToolResult(value=decode_container(built.text)),))
+        self.messages.append(built)
 
     def _read_conversation_in(self, draft: Draft) -> bool:
         """Read a whole conversation that an instrumentation wrote as the text of one message."""
@@ -330,7 +310,7 @@ class ParsedMessages:
     def _find_role(self, message: dict[str, Any], default: Role) -> Role:
         word = read_role(message)
         if not isinstance(word, str):
-            word = EVENT_ROLES.get(str(message.get("event.name"))) or message.get("type")
+            word = _EVENT_ROLES.get(str(message.get("event.name"))) or message.get("type")
         if word is None or str(word).lower() in ("message", ""):
             return "tool" if "tool_call_id" in message else default
         known = find_role(str(word))
@@ -339,7 +319,7 @@ class ParsedMessages:
         if "tool_call_id" in message:
             return "tool"
         if any(message.get(key) for key in _CALL_LISTS):
-            return "assistant"  # Traceloop writes `unknown` for the pieces of a stream; nobody else calls tools.
+            return "assistant"  # Traceloop writes `unknown` for the pieces of a stream; only a model calls tools.
         # Langfuse names the tool in place of the role. Calls of a message are read whatever its role is.
         if not any(call.name == word for before in self.messages for call in before.calls):
             self._mark(f"unrecognised role {show(shorten(str(word), 60))}")
@@ -347,36 +327,33 @@ class ParsedMessages:
 
 
 class MessageCache:
-    """Reads the messages of one trace, each text once: the spans around a request repeat what it was given and what it said.
-
-    What is returned is shared, so it must not be changed.
-    """
-
-    __slots__ = ("_known",)
+    """Reads the messages of one trace, each text once; callers must not change them."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, Role], ParsedMessages] = {}
 
     def read(self, value: Json, role: Role) -> ParsedMessages:
         """Return the messages in any known form; `role` is the speaker if they do not name one."""
-        # Only texts of structures: anything else has nothing to compare by, or is read at once.
-        text = value if isinstance(value, str) and value[:1] in _OPENING else None
-        parsed = self._known.get((text, role)) if text is not None else None
+        parsed = self._known.get((value, role)) if isinstance(value, str) else None
         if parsed is None:
             parsed = ParsedMessages()
             parsed.read(value, role)
-            if text is not None:
-                self._known[text, role] = parsed
+            if isinstance(value, str):
+                self._known[value, role] = parsed
         return parsed
 
-    def read_messages(self, value: Json, role: Role) -> ParsedMessages:
-        """Return the messages of a place that only holds messages, so that a bare text is not a message."""
-        parsed = self.read(value, role)
-        # Only a bare text is read differently here, so that nothing else is read twice.
-        if parsed.has_bare_text:
-            parsed = ParsedMessages()
-            parsed.read_messages(value, role)
-        return parsed
+
+def join_last_text(messages: Sequence[Message]) -> str | None:
+    """Return the last text of the assistant, joined if it came in pieces."""
+    texts: list[str] = []
+    for message in reversed(messages):
+        if message.role == "assistant" and message.text:
+            texts.append(message.text)
+        # Pieces of one answer follow each other: a call or a result between two texts separates them. Nothing before the last message of
+        # a user answers it.
+        if (message.role != "assistant" or message.calls or message.results) and (texts or message.role == "user"):
+            break
+    return "".join(reversed(texts)) if texts else None
 
 
 def read_result(part: dict[str, Any]) -> ToolResult:
@@ -403,7 +380,7 @@ def _is_pair(entry: Json) -> bool:
 
 
 def _is_message(value: dict[str, Any]) -> bool:
-    if "role" in value or str(value.get("event.name")) in EVENT_ROLES:
+    if "role" in value or str(value.get("event.name")) in _EVENT_ROLES:
         return True
     kind = str(value.get("type", "")).lower()
     if kind in ROLES or kind == "message":
@@ -429,7 +406,7 @@ def parse_printed_object(text: str) -> dict[str, Any] | None:
     """Return the fields of an object that Python printed (None for fields that are objects), or None if it cannot be read."""
     if len(text) > _LONGEST:
         return None
-    # Parsed, never run: a trace is somebody else's text. Python's parser answers too deep a nesting with a `MemoryError`.
+    # Parsed, never run: the text comes from others. Python's parser raises a `MemoryError` if it nests too deep.
     try:
         call = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):

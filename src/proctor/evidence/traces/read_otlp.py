@@ -1,7 +1,4 @@
-"""OTLP: traces as OpenTelemetry exports them, in JSON and in protobuf.
-
-A document may contain several traces; each is one evidence. `merge_spans` joins the spans of a trace from several documents.
-"""
+"""OTLP: traces as OpenTelemetry exports them, in JSON and in protobuf. A document may contain several traces; each is one evidence."""
 
 from __future__ import annotations
 
@@ -9,12 +6,11 @@ from collections.abc import Collection, Iterable
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp import logs as otlp_logs
-from proctor.evidence.otlp.logs import read_logs
 from proctor.evidence.otlp.merging import merge_spans
 from proctor.evidence.otlp.protobuf import read_traces_or_logs
 from proctor.evidence.otlp.spans import Span, is_event_only, read_request_spans
 from proctor.evidence.traces.build import build_evidence
-from proctor.evidence.values.access import dict_or_empty
+from proctor.evidence.values.access import dict_or_empty, list_of
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 
@@ -25,12 +21,9 @@ def sniff(document: Json) -> bool:
     """Return whether this is an OTLP request (or a trace as Tempo stores it, with `batches`)."""
     if not isinstance(document, dict):
         return False
-    if any(isinstance(document.get(key), list) for key in _KEYS):
+    if any(isinstance(document.get(key), list) for key in _KEYS) or otlp_logs.sniff(document):
         return True
-    if otlp_logs.sniff(document):
-        return True
-    batches = document.get("batches")
-    return isinstance(batches, list) and any("scopeSpans" in dict_or_empty(batch) for batch in batches)
+    return any("scopeSpans" in dict_or_empty(batch) for batch in list_of(document.get("batches")))
 
 
 def read(document: Json) -> list[Evidence]:
@@ -40,8 +33,8 @@ def read(document: Json) -> list[Evidence]:
 
 def read_request(document: Json, path: str = "$") -> list[Span]:
     """Return the spans of one request, and the events of spans in its logs."""
-    found = read_logs(document, path) if otlp_logs.sniff(document) else []
-    if isinstance(document, dict) and any(key in document for key in (*_KEYS, "batches")):
+    found = otlp_logs.read_logs(document, path) if otlp_logs.sniff(document) else []
+    if not {*_KEYS, "batches"}.isdisjoint(dict_or_empty(document)):
         found = [*read_request_spans(document, path), *found]
     return found
 
@@ -56,6 +49,6 @@ def read_protobuf(data: bytes) -> list[Evidence]:
 
 def read_batches(batches: Iterable[Iterable[Span]], parts: Collection[Part] | None = None) -> list[Evidence]:
     """Return the traces of several requests, spans of the same trace merged; `parts` are the parts that are read."""
-    # Only log records came for such a trace: its spans may be in another request, or were sampled away.
+    # If only log records came for a trace, its spans may be in another request, or were sampled away.
     traces = merge_spans(batches).values()
     return [build_evidence(spans, parts=parts) for spans in traces if not all(is_event_only(span) for span in spans)]

@@ -14,36 +14,34 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.model_span import Step, find_response_id, has_schema, list_offered_tools
-from proctor.evidence.traces.tree import SpanTree
-from proctor.model.evidence import Usage
+from proctor.evidence.traces.step import SpanTree, Step
+from proctor.evidence.values.access import dict_or_empty
+from proctor.model.evidence import ToolCall, Usage
 
 MAX_PARALLEL = 32
 """How many calls of one tool, or requests, may run at once and still be recognised if two instrumentations record each of them."""
-_TOOL = frozenset(("tool",))
-_MODEL = frozenset(("model",))
 
 
 class Exchange:
     """One request to a model and its answer, recorded by one or more spans."""
 
-    __slots__ = ("_questions", "calls", "inputs", "nested", "outputs", "span", "steps", "text")
+    __slots__ = ("_questions", "calls", "inputs", "outputs", "step", "steps", "text")
 
-    def __init__(self, step: Step, *, nested: bool) -> None:
+    def __init__(self, step: Step) -> None:
         self._questions: list[str] | None = None
         self.steps = [step]
-        self.span = step.span
+        self.step = step
         """The outermost span of it."""
-        self.nested = nested
-        """Whether it happened inside a tool: another agent's conversation."""
         self.inputs = step.inputs
         """The messages that the model received, from the span that records most of them."""
         self.outputs = step.outputs
-        """The messages that the model returned, from the span that records most."""
         self.calls = step.calls
-        """The calls that the model requested."""
         self.text = step.text
-        """The model's text for the user."""
+
+    @property
+    def nested(self) -> bool:
+        """Whether it happened inside a tool: another agent's conversation."""
+        return "tool" in self.step.above
 
     def add(self, steps: Iterable[Step]) -> None:
         """Add spans of the same request."""
@@ -51,10 +49,9 @@ class Exchange:
         self.steps.extend(steps)
         self.inputs = max((step.inputs for step in self.steps if step.inputs is not None), key=_count_content, default=None)
         known = [step for step in self.steps if step.outputs is not None]
-        # Calls before text: a record without calls may have lost them, and one with calls has not invented them.
-        best = next((step for step in known if step.calls), None) or next((step for step in known if step.text), None)
-        best = best or next(iter(known), None)
-        if best is not None:
+        if known:
+            # Calls before text: a record without calls may have lost them, and one with calls has not invented them.
+            best = next((step for step in known if step.calls), None) or next((step for step in known if step.text), known[0])
             self.outputs, self.calls, self.text = best.outputs, best.calls, best.text
 
     def list_questions(self) -> list[str]:
@@ -67,25 +64,22 @@ class Exchange:
     def hides_hosted_tools(self) -> bool:
         """Return whether the provider may have run tools of its own that no span of the request shows."""
         hiding = [step for step in self.steps if step.hides_hosted_tools()]
-        if not hiding:
+        if not hiding or any(step.is_whole for step in self.steps):
             return False
-        return not any(step.is_whole for step in self.steps) and not all(self._shows_offers(step) for step in hiding)
+        return not all(self._shows_offers(step) for step in hiding)
 
     def _shows_offers(self, step: Step) -> bool:
         """Return whether the span of a request, or the client's span below it, shows that only the application's tools were offered."""
         client = vocabulary.NAMES_SERVERS.get(step.span.scope)
-        clients = [other.span.attributes for other in self.steps if client is not None and other.span.scope == client]
+        clients = [other.attributes for other in self.steps if client is not None and other.span.scope == client]
         if not clients or any("mcp" in str(attributes.get(vocabulary.BETA)) for attributes in clients):
             return False
-        return all(has_schema(tool) for tool in list_offered_tools(step))
+        offered = map(dict_or_empty, step.list_offered_tools())
+        return all(isinstance(tool.get("input_schema"), dict) or isinstance(tool.get("parameters"), dict) for tool in offered)
 
     def explain_cut(self) -> str | None:
         """Explain why the answer is incomplete, or return None if the model finished."""
-        for step in self.steps if self.outputs else ():
-            why = step.explain_cut()
-            if why is not None:
-                return why
-        return None
+        return next((why for step in self.steps if (why := step.explain_cut()) is not None), None) if self.outputs else None
 
     def breaks_off(self) -> bool:
         """Return whether the answer ended before the model finished."""
@@ -93,23 +87,24 @@ class Exchange:
 
     def asks_application(self) -> bool:
         """Return whether the answer requests a tool that the application must run, so that it is not the last one."""
+        if not self.calls:
+            return False
         outputs = self.outputs or []
         # A text in a message of its own after the calls was written when they had been answered.
         last = max((place for place, message in enumerate(outputs) if message.text and message.text.strip()), default=0)
-        results = sum(len(message.results) for message in outputs)
-        own = [call for message in outputs[last:] for call in message.calls if call.server is None and f"{call.name}_call" not in HOSTED]
-        return len(own) > results
+        own = [call for message in outputs[last:] for call in message.calls if not is_hosted_call(call)]
+        return len(own) > sum(len(message.results) for message in outputs)
 
     def knows_own_calls(self) -> bool:
         """Return whether it is known which tools of the application the model requested."""
         for step in self.steps:
-            if step.unrecognised or step.span.scope in vocabulary.DROPS_CALLS or step.loses_calls():
+            if step.unrecognised or step.loses_calls():
                 return False
         # Calls that were recorded are known, unless their instrumentation is one that loses some.
         if self.calls:
             return True
         if len(self.steps) == 1:
-            return self.steps[0].knows_calls()
+            return self.step.knows_calls()
         return not self.stopped_for_tools() and any(step.knows_calls() for step in self.steps)
 
     def has_content(self) -> bool:
@@ -120,10 +115,10 @@ class Exchange:
         """Return whether the finish reason is a request for tools."""
         return any(step.stopped_for_tools() for step in self.steps)
 
-    def find_usage(self, tree: SpanTree) -> Usage | None:
+    def find_usage(self) -> Usage | None:
         """Return the tokens of the request once, from the span nearest to the provider."""
         for step in reversed(self.steps):
-            usage = tree.find_usage(step.span)
+            usage = step.find_usage()
             if usage is not None:
                 return usage
         return None
@@ -135,6 +130,11 @@ class Exchange:
         return inputs[last + 1 :]
 
 
+def is_hosted_call(call: ToolCall) -> bool:
+    """Return whether a provider runs a tool itself."""
+    return call.server is not None or f"{call.name}_call" in HOSTED
+
+
 def _count_content(messages: list[Message]) -> tuple[int, int]:
     """Return how many messages have content; a text that must not be recorded leaves an empty one."""
     return sum(bool(message.text or message.calls or message.results) for message in messages), len(messages)
@@ -143,67 +143,67 @@ def _count_content(messages: list[Message]) -> tuple[int, int]:
 def find_exchanges(tree: SpanTree) -> list[Exchange]:
     """Return the requests to models, each once, in order of their start."""
     found: list[Exchange] = []
-    of_span: dict[str, Exchange] = {}
+    of_step: dict[Step, Exchange] = {}
     by_response: dict[str, Exchange] = {}
-    for span in tree.list_kind("model"):
-        step = tree.steps[span.id]
+    for step in tree.list_kind("model"):
         # Spans of one request nest: framework, SDK, HTTP client. The outermost represents all of them.
-        *_, top = (span, *tree.iterate_above(span, _MODEL)) if tree.find_nearest(span, _MODEL) is not None else (span,)
-        response = find_response_id(step)
-        same = of_span.get(top.id) or (by_response.get(response) if response else None)
+        top = step
+        while "model" in top.above:
+            top = top.above["model"]
+        response = step.find_response_id()
         # Nesting is proof enough; the id of an answer alone is compared with times and contents.
-        if same is not None and same is not of_span.get(top.id) and not _is_one_answer(same, step):
-            same = None
+        same = of_step.get(top)
+        if same is None and response and response in by_response and _is_one_answer(by_response[response].steps[-1], step):
+            same = by_response[response]
         # Only the request right before: the two halves of a stream follow each other.
-        if same is None and found and _continues(found[-1], step):
+        if same is None and step.inputs is not None and found and _continues(found[-1], step):
             same = found[-1]
         if same is None:
-            same = Exchange(step, nested=tree.find_nearest(span, _TOOL) is not None)
+            same = Exchange(step)
             found.append(same)
         else:
             same.add([step])
-        of_span[top.id] = same
+        of_step[top] = same
         if response:
             by_response[response] = same
     return _merge_echoes(found)
 
 
-def _is_one_answer(exchange: Exchange, step: Step) -> bool:
+def _is_one_answer(before: Step, step: Step) -> bool:
     """Return whether spans with the id of one answer record one request: some servers give all their answers the same id."""
-    before, span = exchange.steps[-1], step.span
-    if span.start_ns and before.span.end_ns and span.start_ns < before.span.end_ns:
+    start, end = step.span.start_ns, before.span.end_ns
+    if start and end and start < end:
         return True
     # One after the other: they can still be two records of one request, as long as they do not contradict each other.
-    if (before.inputs is not None and step.inputs is not None and before.inputs != step.inputs) or (
-        before.outputs is not None and step.outputs is not None and before.outputs != step.outputs
-    ):
-        return False
+    for one, other in ((before.inputs, step.inputs), (before.outputs, step.outputs)):
+        if one is not None and other is not None and one != other:
+            return False
     # With times one of them must have the answer: two without content may be two requests.
-    return not (span.start_ns and before.span.end_ns) or before.outputs is not None or step.outputs is not None
+    return not (start and end) or before.outputs is not None or step.outputs is not None
+
+
+def _continues(before: Exchange, step: Step) -> bool:
+    """Return whether a span records the end of a stream that another one began: the same request, and only one has the answer."""
+    return before.inputs == step.inputs and (before.outputs is None) != (step.outputs is None)
 
 
 def _merge_echoes(exchanges: list[Exchange]) -> list[Exchange]:
     """Merge requests that one instrumentation records with content and another, nearer to the provider, without."""
+    # Only the latest few: a request cannot be inside one that ended long before, and traces can have thousands.
     recent: deque[Exchange] = deque(maxlen=MAX_PARALLEL)
     found: list[Exchange] = []
     for exchange in exchanges:
-        silent = exchange.inputs is None and exchange.outputs is None
-        # Only the latest few: a request cannot be inside one that ended long before, and traces can have thousands.
-        around = next((other for other in reversed(recent) if is_within(exchange.span, other.span)), None) if silent else None
-        if around is not None:
-            around.add(exchange.steps)
-            continue
-        found.append(exchange)
-        if not silent:
+        if exchange.inputs is None and exchange.outputs is None:
+            around = next((other for other in reversed(recent) if is_within(exchange.step.span, other.step.span)), None) if recent else None
+            if around is not None:
+                around.add(exchange.steps)
+                continue
+        else:
             recent.append(exchange)
+        found.append(exchange)
     return found
 
 
 def is_within(inner: Span, outer: Span) -> bool:
     """Return whether a span is within the time of one of another instrumentation; two of the same one are two calls made at once."""
     return inner.scope != outer.scope and 0 < outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns
-
-
-def _continues(before: Exchange, step: Step) -> bool:
-    """Return whether a span records the end of a stream that another one began: the same request, and only one has the answer."""
-    return step.inputs is not None and before.inputs == step.inputs and (before.outputs is None) != (step.outputs is None)

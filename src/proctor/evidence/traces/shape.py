@@ -1,15 +1,12 @@
-"""What the names of a span's attributes determine, computed once for each set of names, and the decoding of their values.
-
-The traces of one agent have few different sets of names, so a `Shape` is shared by nearly all spans that have the same ones. Readers take
-the names that are present from it instead of searching for every known name in every span.
-"""
+"""What the names of a span's attributes determine, computed once for each set of names, and the decoding of their values."""
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 
-from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span
+from proctor.evidence.otlp.spans import NOT_UNDERSTOOD
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.values.access import list_of
 from proctor.evidence.values.json_bytes import decode_container, decode_embedded
@@ -18,6 +15,7 @@ from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
 
+Names = dict[str, tuple[str, ...]]
 _MAX_CACHED_NAMES = 200
 """Attributes of a span whose shape is cached; a sender who invents names must not fill the memory."""
 _ALL: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "usage", "nodes", "turns")
@@ -42,7 +40,7 @@ _TABLES: dict[str, tuple[tuple[str, ...], tuple[Part, ...]]] = {
     "response_id": (vocabulary.RESPONSE_ID, ()),
     "finish": (vocabulary.FINISH_REASONS, _CONTENT),
     "parameters": (vocabulary.PARAMETERS, ()),
-    "offered": ((*vocabulary.OFFERED, *vocabulary.OUTPUT_LISTS), ()),
+    "offered": ((*vocabulary.OFFERED, vocabulary.OUTPUT_LISTS), ()),
     "agent_name": (vocabulary.AGENT_NAME, ()),
     "input_messages": (vocabulary.INPUT_MESSAGES, _CONTENT),
     "output_messages": (vocabulary.OUTPUT_MESSAGES, _CONTENT),
@@ -52,20 +50,14 @@ _TABLES: dict[str, tuple[tuple[str, ...], tuple[Part, ...]]] = {
     "input_value": (vocabulary.INPUT_VALUE, ("input", "turns")),
     "output_value": (vocabulary.OUTPUT_VALUE, ("answer", "nodes", "turns")),
     "http_status": (vocabulary.HTTP_STATUS, ()),
-    "n8n": (
-        (
-            *(vocabulary.N8N_NAME, vocabulary.N8N_TYPE, vocabulary.N8N_STATUS),
-            *(vocabulary.N8N_PARAMETERS, vocabulary.N8N_OUTPUT, vocabulary.N8N_ITEMS),
-        ),
-        _CONTENT,
-    ),
+    "n8n": (vocabulary.N8N, _CONTENT),
 }
 """The attributes that are read, with the parts that they carry."""
 _INDEX: dict[str, list[tuple[str, int]]] = {}
 for _table, (_names, _) in _TABLES.items():
     for _rank, _name in enumerate(_names):
         _INDEX.setdefault(_name, []).append((_table, _rank))
-_NONE: dict[str, tuple[str, ...]] = dict.fromkeys(_TABLES, ())
+_NONE: Names = dict.fromkeys(_TABLES, ())
 _MESSAGES = ("input_messages", "output_messages", "output_text", "output_calls", "conversations")
 _PASSED = frozenset(("arguments", "args", "parameters", "tool_input"))
 _BY_LENGTH: dict[int, list[str]] = {}
@@ -100,9 +92,7 @@ _NOT_WORK = vocabulary.list_names("""
     """)
 """Prefixes of attributes that name an agent, a conversation or a model and may be on any span."""
 _SPEAKING = frozenset((*vocabulary.OUTPUT_TEXT, "all_messages_events", "gen_ai.output.messages", "gen_ai.input.messages"))
-_TEXTS = frozenset(
-    (*vocabulary.KIND, *vocabulary.TOOL_MARKS, *vocabulary.OUTPUT_TEXT, vocabulary.N8N_NAME, vocabulary.N8N_TYPE, vocabulary.N8N_STATUS)
-)
+_TEXTS = frozenset((*vocabulary.KIND, *vocabulary.TOOL_MARKS, *vocabulary.OUTPUT_TEXT, *vocabulary.N8N[:3], NOT_UNDERSTOOD))
 _COUNTS = frozenset((*vocabulary.INPUT_TOKENS, *vocabulary.OUTPUT_TOKENS, *vocabulary.TOTAL_TOKENS))
 
 
@@ -115,7 +105,7 @@ class Shape:
         for key in keys:
             for table, rank in _INDEX.get(key, ()):
                 found.setdefault(table, []).append((rank, key))
-        self.names = {**_NONE, **{table: tuple(key for _, key in sorted(ranked)) for table, ranked in found.items()}}
+        self.names: Names = {**_NONE, **{table: tuple(key for _, key in sorted(ranked)) for table, ranked in found.items()}}
         self.indexed_input = any(key.startswith(_INDEXED_INPUT) for key in keys)
         self.indexed_output = any(key.startswith(_INDEXED_OUTPUT) for key in keys)
         self.indexed_tools = any(key.startswith("llm.tools.") for key in keys)
@@ -123,15 +113,15 @@ class Shape:
         self.has_model_mark = not vocabulary.MODEL_MARKS.isdisjoint(keys)
         self.has_agent_mark = not _SPEAKING.isdisjoint(keys)
         self.only_messages = tuple(key for key in keys if key in vocabulary.ONLY_MESSAGES)
-        self.texts = tuple(key for key in keys if key in _TEXTS)
         self.counts = tuple(key for key in keys if key in _COUNTS)
+        self.typed = tuple((key, key in _COUNTS) for key in keys if key in _TEXTS or key in _COUNTS)
+        """Attributes that must be texts or counts, and whether each is a count."""
         self.unrecognised = tuple(key for key in keys if not is_recognised(key))
         """Attributes that are not read, for rule b; those of machinery and settings are left out."""
         self.near_misses = tuple((key, parts) for key in keys if key not in _RECOGNISED and (parts := find_near_parts(key)))
         """Attributes that are one letter away from one that is read, and the parts which that carries."""
         self.work = NOT_UNDERSTOOD if NOT_UNDERSTOOD in keys else next((key for key in keys if is_work(key)), None)
         """The first attribute that describes the work of an agent."""
-        self.is_recognised = not self.unrecognised and not self.near_misses
         self.passes_arguments = any(key.rpartition(".")[2] in _PASSED for key in keys)
         self.has_content = "output.value" in keys or self.indexed_input or self.indexed_output or any(map(self.names.get, _MESSAGES))
 
@@ -173,19 +163,16 @@ def find_shape(attributes: dict[str, Json]) -> Shape:
     return _recall_shape(keys) if len(keys) <= _MAX_CACHED_NAMES else Shape(keys)
 
 
-def find_convention(span: Span, convention: vocabulary.Convention) -> bool:
-    """Return whether a span is written in a convention."""
-    return uses_convention(convention, span.attributes, (span.scope,) if span.scope else ())
+_CONVENTIONS = {name: (tuple(marks.split()), tuple(scopes.split())) for name, (marks, scopes) in vocabulary.CONVENTIONS.items()}
 
 
-def uses_convention(
-    convention: vocabulary.Convention, keys: dict[str, Json] | frozenset[str], scopes: tuple[str, ...] | frozenset[str]
-) -> bool:
-    """Return whether attributes or scopes are those of a convention."""
-    # The scopes of the GenAI convention begin like those of others (`opentelemetry.instrumentation.*`), so only its attributes count.
-    if convention.scopes and convention.name != "OpenTelemetry GenAI" and any(scope.startswith(convention.scopes) for scope in scopes):
-        return True
-    return any(key.startswith(convention.marks) for key in keys)
+def list_conventions(keys: Iterable[str], scopes: Iterable[str]) -> list[str]:
+    """Return the conventions that attributes or scopes belong to."""
+    return [
+        name
+        for name, (marks, prefixes) in _CONVENTIONS.items()
+        if any(scope.startswith(prefixes) for scope in scopes) or any(key.startswith(marks) for key in keys)
+    ]
 
 
 # --- values

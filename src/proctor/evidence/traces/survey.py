@@ -10,11 +10,10 @@ import msgspec
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.kind import describe_kind
-from proctor.evidence.traces.model_span import Step
 from proctor.evidence.traces.request import find_exchanges
-from proctor.evidence.traces.shape import find_convention, is_recognised, is_work
+from proctor.evidence.traces.shape import is_recognised, is_work, list_conventions
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import find_tool_name
-from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import find_losses, without_broken
 from proctor.evidence.traces.unknown_parts import is_unread_call
 from proctor.evidence.values.access import text_or_none
@@ -23,7 +22,6 @@ from proctor.model.show import shorten, show
 MOST_NAMED = 100
 """How many attributes, scopes, tools and other names a survey lists at most."""
 _LONGEST = 120
-"""Characters of a name in a survey."""
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -40,19 +38,14 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
     conventions: list[Counted]
     """The conventions found, with the number of spans that use each."""
     scopes: list[Counted]
-    """The instrumentations that wrote the spans."""
     kinds: list[Counted]
     """Spans by kind; `other` has no work of an agent, `not understood` has some and its kind is not recognised."""
     requests: int
     """Requests to models, each once although several spans may record it."""
     requests_with_content: int
-    """Those whose answer was captured."""
     tools: list[Counted]
-    """Spans of tools, by the name of the tool."""
     conversations: list[str]
-    """The ids of the conversations that the spans belong to."""
     strange: list[str]
-    """Parts of messages that are not recognised."""
     not_understood: list[Counted]
     """Unrecognised kinds of spans, events that may be calls, and attributes that are not read, those of an agent's work first."""
     vocabularies: list[Counted]
@@ -60,16 +53,15 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
     lost: list[str] = []
     """Lost data: attributes beyond a limit, values that are truncated."""
     left_out: int = 0
-    """How many names are not listed."""
 
 
 def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     """Return what a trace consists of."""
     losses = find_losses(spans)
     tree = SpanTree(without_broken(spans, losses))
-    steps = list(tree.steps.values())
+    steps, spans = tree.steps, [step.span for step in tree.steps]
     exchanges = find_exchanges(tree)
-    attributes = Counter(key for span in tree.spans for key in span.attributes if not is_recognised(key))
+    attributes = Counter(key for span in spans for key in span.attributes if not is_recognised(key))
     events = Counter(
         f"event {show(event.name)}"
         for step in steps
@@ -82,14 +74,14 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     unrecognised += sorted(attributes.items(), key=lambda entry: (not is_work(entry[0]), -entry[1], entry[0]))
     foreign = Counter(key.partition(".")[0] for key, count in attributes.items() for _ in range(count) if "." in key and not is_work(key))
     tools = Counter(find_tool_name(step) for step in steps if step.kind == "tool")
-    scopes = Counter(span.scope or "(not named)" for span in tree.spans)
+    scopes = Counter(span.scope or "(not named)" for span in spans)
     strange = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.unrecognised))
-    conversations = list(dict.fromkeys(id for span in tree.spans for id in _list_conversations(span)))
+    conversations = list(dict.fromkeys(id for span in spans for id in _list_conversations(span)))
     lost = list(dict.fromkeys(loss.what for loss in losses))
-    conventions = ((one.name, sum(find_convention(span, one) for span in tree.spans)) for one in vocabulary.CONVENTIONS)
+    used = Counter(name for span in spans for name in list_conventions(span.attributes, (span.scope,)))
     return TraceSurvey(
-        spans=len(tree.spans),
-        conventions=_count_entries((name, count) for name, count in conventions if count),
+        spans=len(spans),
+        conventions=_count_entries((name, used[name]) for name in vocabulary.CONVENTIONS if name in used),
         scopes=_count_entries(scopes.most_common()),
         kinds=_count_entries(Counter(_name_kind(step) for step in steps).most_common()),
         requests=len(exchanges),

@@ -11,16 +11,14 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.kind import name_of_span
 from proctor.evidence.traces.message_reader import read_result
-from proctor.evidence.traces.model_span import Step, find_duration_ms
 from proctor.evidence.traces.request import MAX_PARALLEL, is_within
-from proctor.evidence.traces.shape import decode_attribute, find_value
-from proctor.evidence.traces.tree import SpanTree
+from proctor.evidence.traces.shape import decode_attribute, find_value, unquote
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.unknowns.endings import read_status
 from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
@@ -31,12 +29,10 @@ from proctor.model.evidence import Json, ToolCall
 
 _SPAN_NAME = re.compile(r"^(?:Tool\.|(?:execute_tool|MCP send tools/call|tools/call|running tool|Function|tool)[ :]+(?=\S))", re.IGNORECASE)
 _SPAN_SUFFIX = re.compile(r"\.(?:__call__|run|_run|call|acall|tool|task)$")
-_ANY_TOOL = frozenset(
-    (
-        *("", "ai.toolcall", "execute_tool", "running tool", "running tools", "tool", "tools/call", "mcp send tools/call", "function"),
-        *("tool_call", "mcp_tool_call", "toolinvoker", "haystack.agent.step.tool", "haystack.tool.invoke", "call_tool", "tool.call"),
-    )
-)
+_ANY_TOOL = {"", "running tool", "running tools", "mcp send tools/call"} | split_words("""
+    ai.toolcall execute_tool tool tools/call function tool_call mcp_tool_call toolinvoker haystack.agent.step.tool haystack.tool.invoke
+    call_tool tool.call
+    """)
 """Names of spans that conventions give to the call of any tool."""
 _CLASSES = split_words("DynamicStructuredTool DynamicTool StructuredTool FunctionTool BaseTool Tool SimpleTool")
 """Classes of frameworks that an instrumentation may name in place of the tool."""
@@ -47,61 +43,59 @@ _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Sc
 _MESSAGE_MARKS = frozenset(("tool_call_id", "status", "type", "additional_kwargs"))
 _WRAPPERS = split_words("data response kwargs output outputs tool_output raw_output blocks error content")
 _STRUCTURED = ("[", "{", '"', "<")
-_TOOL = frozenset(("tool",))
-_ACTORS = frozenset(("tool", "model", "agent"))
 
 
-class ExecutedTool(msgspec.Struct, frozen=True):
-    """A tool that ran."""
+class ExecutedTool:
+    """A tool that ran, and the first span that records it."""
 
-    call: ToolCall
-    holder: str | None
-    """The id of the span that it is nested in."""
-    start_ns: int
+    __slots__ = ("call", "step")
+
+    def __init__(self, call: ToolCall, step: Step) -> None:
+        self.call = call
+        self.step = step
 
 
 def find_tools(tree: SpanTree) -> list[ExecutedTool]:
     """Return the tools that ran, each once although several spans may record it."""
-    found: dict[str, ExecutedTool] = {}
-    same: dict[str, str] = {}
-    by_name: dict[str, deque[str]] = {}
-    for span in tree.list_kind("tool"):
-        holder = tree.find_holder(span)
-        call = read_tool_call(tree.steps[span.id], name_of_span(holder, tree.find_kind(holder)) if holder is not None else None)
-        outer = tree.find_nearest(span, _TOOL)
-        first = same.get(outer.id) if outer is not None else None
-        # An agent between two tool spans means that the outer tool ran it, and the inner call is the inner agent's own.
-        if (
-            first is None
-            or tree.find_nearest(span, _ACTORS) is not outer
-            or not _is_recorded_again(found[first].call, call, span, tree.steps[first].span)
-        ):
-            first = None
-            for id in reversed(by_name.get(strip_framework_prefix(call.name), ())):
-                other = tree.steps[id].span
-                if (is_within(other, span) or is_within(span, other)) and can_be_one_tool(found[id].call.name, call.name):
-                    first = id
-                    break
-        if first is not None:
-            found[first] = msgspec.structs.replace(found[first], call=_merge_call(found[first].call, call))
-            same[span.id] = first
-            continue
+    found: list[ExecutedTool] = []
+    of_step: dict[Step, ExecutedTool] = {}
+    by_name: dict[str, deque[ExecutedTool]] = {}
+    for step in tree.list_kind("tool"):
+        call = read_tool_call(step)
         # Only the latest few are compared: all of them would cost the square of the calls of one tool.
-        by_name.setdefault(strip_framework_prefix(call.name), deque(maxlen=MAX_PARALLEL)).append(span.id)
-        found[span.id] = ExecutedTool(call, holder.id if holder is not None else None, span.start_ns)
-        same[span.id] = span.id
-    return list(found.values())
+        recent = by_name.setdefault(strip_framework_prefix(call.name), deque(maxlen=MAX_PARALLEL))
+        same = _find_outer_record(step, call, of_step) if "tool" in step.above else None
+        if same is None and recent:
+            same = next(
+                (tool for tool in reversed(recent) if _is_at_once(tool.step, step) and can_be_one_tool(tool.call.name, call.name)), None
+            )
+        if same is None:
+            same = ExecutedTool(call, step)
+            found.append(same)
+            recent.append(same)
+        else:
+            same.call = _merge_call(same.call, call)
+        of_step[step] = same
+    return found
 
 
-def _is_recorded_again(outer: ToolCall, inner: ToolCall, span: Span, around: Span) -> bool:
-    """Return whether a tool span inside another records the same call, seen again by MCP or another instrumentation."""
+def _is_at_once(one: Step, other: Step) -> bool:
+    return is_within(one.span, other.span) or is_within(other.span, one.span)
+
+
+def _find_outer_record(step: Step, inner: ToolCall, of_step: dict[Step, ExecutedTool]) -> ExecutedTool | None:
+    """Return the tool of the span around a tool span if it records the same call, seen again by MCP or another instrumentation."""
+    around = step.above["tool"]
+    same = of_step.get(around)
+    # An agent between two tool spans means that the outer tool ran it, and the inner call is the inner agent's own.
+    if same is None or step.find_above("tool", "model", "agent") is not around:
+        return None
+    outer = same.call
     if not can_agree(outer.arguments, inner.arguments) and not can_agree(inner.arguments, outer.arguments):
-        return False
-    if outer.name == inner.name:
-        return True
-    if "mcp.method.name" in span.attributes and is_name_at_server(outer.name, inner.name):
-        return True
-    return span.scope != around.scope and can_be_one_tool(outer.name, inner.name)
+        return None
+    if outer.name == inner.name or ("mcp.method.name" in step.attributes and is_name_at_server(outer.name, inner.name)):
+        return same
+    return same if step.span.scope != same.step.span.scope and can_be_one_tool(outer.name, inner.name) else None
 
 
 def _merge_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
@@ -120,27 +114,33 @@ def _merge_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
 
 def find_output_tools(tree: SpanTree) -> tuple[set[str], set[str]]:
     """Return the tools that only return the answer: by the name of their spans, and as models list them."""
-    spans = {find_tool_name(tree.steps[span.id]) for span in tree.list_kind("tool") if span.name in vocabulary.OUTPUT_TOOLS}
+    spans = {find_tool_name(step) for step in tree.list_kind("tool") if step.span.name in vocabulary.OUTPUT_TOOLS}
     listed = {
         str(dict_or_empty(tool).get("name"))
-        for span in tree.list_kind("model")
-        for key, field in vocabulary.OUTPUT_LISTS.items()
-        if key in span.attributes
-        for tool in list_of(dict_or_empty(decode_attribute(span.attributes, key)).get(field))
+        for step in tree.list_kind("model")
+        if vocabulary.OUTPUT_LISTS in step.attributes
+        for tool in list_of(dict_or_empty(decode_attribute(step.attributes, vocabulary.OUTPUT_LISTS)).get("output_tools"))
     }
     return spans, listed
 
 
-def read_tool_call(step: Step, node: str | None) -> ToolCall:
+def read_tool_call(step: Step) -> ToolCall:
     """Return the call of a tool span; its arguments are None if they were not captured."""
-    span, names = step.span, step.shape.names
-    attributes = span.attributes
+    span, names, attributes, holder = step.span, step.names, step.attributes, step.holder
     result, error = _read_result(step)
     message = _find_message(step)
     error, kind = (error if error is not None else mcp_error(result)), CONTENT_ERROR
-    # The failure that the span itself reports comes before that of its result.
-    if _has_failed(step):
-        error = span.message or _find_exception(span) or as_text(find_value(attributes, names["tool_errors"])) or error
+    raised = [event.attributes for event in span.events if event.name == "exception"]
+    status = attributes.get(vocabulary.TOOL_STATUS)
+    # The failure that the span itself reports comes before that of its result. LangSmith leaves the status of a tool that raised as it was.
+    if (
+        span.failed
+        or raised
+        or (status is not None and read_status(status) == "failed")
+        or attributes.get("langfuse.observation.level") == "ERROR"
+    ):
+        thrown = text_or_none(find_first(raised[0], "exception.message", "exception.type")) if raised else None
+        error = span.message or thrown or as_text(find_value(attributes, names["tool_errors"])) or error
         error = error or as_text(result) or "the call failed"
         kind = CONTENT_ERROR if attributes.get(vocabulary.ERROR_TYPE) == vocabulary.TOOL_ERROR else PROTOCOL_ERROR
     return ToolCall(
@@ -149,21 +149,21 @@ def read_tool_call(step: Step, node: str | None) -> ToolCall:
         result=result,
         error=error,
         error_kind=kind if error is not None else None,
-        duration_ms=find_duration_ms(span),
-        node=node,
-        server=text_or_none(find_value(attributes, names["tool_server"])) if names["tool_server"] else None,
+        duration_ms=step.find_duration_ms(),
+        node=name_of_span(holder.span, holder.kind) if holder is not None else None,
+        server=text_or_none(find_value(attributes, names["tool_server"])),
         id=text_or_none(find_value(attributes, names["tool_call_id"]) or message.get("tool_call_id")),
     )
 
 
 def _find_message(step: Step) -> dict[str, Any]:
     """Return the message that LangChain's tools return; it names the tool and the call better than the span around it."""
-    for key in step.shape.names["tool_result"]:
-        written = step.span.attributes[key]
+    for key in step.names["tool_result"]:
+        written = step.attributes[key]
         # The text of such a message names the call; an escape could hide the name. A search is far cheaper than decoding.
         if isinstance(written, str) and "tool_call_id" not in written and "\\" not in written:
             return {}
-        value = decode_attribute(step.span.attributes, key)
+        value = decode_attribute(step.attributes, key)
         if value is None:
             continue
         for _ in range(3):
@@ -182,12 +182,11 @@ def find_tool_name(step: Step) -> str:
 
 
 def _find_recorded_name(step: Step) -> str | None:
-    attributes, name = step.span.attributes, step.span.name
-    for key in step.shape.names["tool_name"]:
-        value = decode_attribute(attributes, key)
+    for key in step.names["tool_name"]:
+        value = unquote(step.attributes[key])
         if isinstance(value, str) and value and key != "fastmcp.component.key":
             return _SPAN_SUFFIX.sub("", value) if key == vocabulary.TOOL_ENTITY else value
-    return text_or_none(attributes.get("name")) if "{name}" in name else None
+    return text_or_none(step.attributes.get("name")) if "{name}" in step.span.name else None
 
 
 def is_named_tool(step: Step) -> bool:
@@ -204,32 +203,23 @@ def is_named_tool(step: Step) -> bool:
     return span.name.strip().lower() not in _ANY_TOOL and not is_class
 
 
-def _has_failed(step: Step) -> bool:
-    span = step.span
-    if span.failed or (span.events and any(event.name == "exception" for event in span.events)):
-        return True  # LangSmith leaves the status of a tool that raised as it was.
-    status = span.attributes.get(vocabulary.TOOL_STATUS)
-    return (status is not None and read_status(status) == "failed") or span.attributes.get("langfuse.observation.level") == "ERROR"
-
-
 def _read_arguments(step: Step) -> Json:
-    span = step.span
-    for key in step.shape.names["tool_arguments"]:
-        value = decode_attribute(span.attributes, key)
+    for key in step.names["tool_arguments"]:
+        value = decode_attribute(step.attributes, key)
         # `tool.parameters` is what a tool declares by OpenInference; only if it is no schema can it be what was passed.
         if value is None or _is_placeholder(value) or (key == "tool.parameters" and _is_schema(value)):
             continue
         return read_arguments(_unwrap_arguments(value))
-    for event in span.events:
+    for event in step.span.events:
         if event.name == "gen_ai.tool.message":
             value = decode_container(find_first(event.attributes, "content", "body"))
             return read_arguments(value) if value is not None else None
     return None
 
 
-def has_damaged_arguments(span: Span) -> bool:
+def has_damaged_arguments(step: Step) -> bool:
     """Return whether the wrapper that Traceloop puts around arguments is there in part, next to fields that it never has."""
-    value = dict_or_empty(decode_attribute(span.attributes, "traceloop.entity.input"))
+    value = dict_or_empty(decode_attribute(step.attributes, "traceloop.entity.input"))
     if _ENTITY_INPUT.issuperset(value):
         return False
     return not _ENTITY_INPUT.isdisjoint(value) or any(is_misspelt(key, ("kwargs", "input_str")) for key in value)
@@ -254,12 +244,11 @@ def _unwrap_arguments(value: Json) -> Json:
 
 
 def _read_result(step: Step) -> tuple[Json, str | None]:
-    span = step.span
-    for key in step.shape.names["tool_result"]:
-        value = decode_attribute(span.attributes, key)
+    for key in step.names["tool_result"]:
+        value = decode_attribute(step.attributes, key)
         if value is not None and not _is_placeholder(value):
             return _unwrap_result(value)
-    for event in span.events:
+    for event in step.span.events:
         if event.name == "gen_ai.choice":
             value = decode_container(find_first(event.attributes, "message", "body", "content"))
             if value is not None:
@@ -311,10 +300,3 @@ def _is_schema(value: Json) -> bool:
 
 def _is_placeholder(value: Json) -> bool:
     return isinstance(value, str) and (value.startswith(_PLACEHOLDERS) or is_redacted(value))
-
-
-def _find_exception(span: Span) -> str | None:
-    for event in span.events:
-        if event.name == "exception":
-            return text_or_none(find_first(event.attributes, "exception.message", "exception.type"))
-    return None

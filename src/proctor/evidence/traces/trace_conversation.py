@@ -9,42 +9,39 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import ObservedCall
-from proctor.evidence.traces.model_span import find_duration_ms
-from proctor.evidence.traces.nodes import build_node_output
 from proctor.evidence.traces.request import Exchange
-from proctor.evidence.traces.tree import SpanTree
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.values import decode_output, find_forwarded_text
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.values.text import parse_json
 from proctor.model.evidence import EvidenceTurn, Json, ToolCall
 from proctor.model.show import show
 
+_ENTRY_KINDS = (("agent",), ("workflow",), ("chain", "task", "step", "unknown"))
+"""The input of an agent is nearest to the user's text; a workflow around agents comes next, mere steps last."""
 
-def find_entries(tree: SpanTree) -> list[Span]:
+
+def find_entries(tree: SpanTree) -> list[Step]:
     """Return the outermost spans with the agent's input or output, one for each time it was called."""
-    found: list[Span] = []
-    inside = tree.list_ids_below(tree.list_kind("tool"))
-    covered: set[str] = set()
-    # The input of an agent is nearest to the user's text; a workflow around agents comes next, mere steps last.
-    groups = (("agent",), ("workflow",), ("chain", "task", "step", "unknown"))
+    groups = [tree.list_kind(*kinds) for kinds in _ENTRY_KINDS if tree.has_kind(kinds)]
     # First those with an input; if there are none, those with an output.
     for is_input in (True, False):
-        for kinds in groups if tree.has_kind(("agent", "workflow", "chain", "task", "step", "unknown")) else ():
-            for span in tree.list_kind(*kinds):
-                if span.id in inside or span.id in covered:
+        for group in groups:
+            found: list[Step] = []
+            covered: set[Step] = set()
+            for step in group:
+                if "tool" in step.above or step in covered:
                     continue
-                if (tree.find_input_text(span) if is_input else tree.find_output_text(span)) is not None:
-                    found.append(span)
-                    # Only the outermost counts: it called what is below it.
-                    covered |= tree.list_ids_below([span])
+                if (step.find_input_text() if is_input else step.read_output()[0]) is not None:
+                    found.append(step)
+                    if len(group) > 1:
+                        covered.update(step.list_below())  # Only the outermost counts: it called what is below it.
             if found:
-                found.sort(key=lambda span: span.start_ns)
-                return found
-    return found
+                return sorted(found, key=lambda step: step.span.start_ns)
+    return []
 
 
 def find_agent_requests(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[Exchange]:
@@ -52,24 +49,25 @@ def find_agent_requests(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[E
     outside = [exchange for exchange in exchanges if not exchange.nested]
     if len(tree.list_kind("agent")) < 2:
         return outside
-    talking = {agent.id for exchange in outside if (agent := tree.find_nearest(exchange.span, _AGENT)) is not None}
-    if len(talking) < 2:
-        return outside
+    talking = {exchange.step.above["agent"] for exchange in outside if "agent" in exchange.step.above}
     # An agent that another agent runs answers that agent and not the user.
-    inner = {id for id in talking if _has_above(tree, id, talking)}
-    return [exchange for exchange in outside if (agent := tree.find_nearest(exchange.span, _AGENT)) is None or agent.id not in inner]
+    inner = {agent for agent in talking if len(talking) > 1 and not talking.isdisjoint(_list_agents_above(agent))}
+    return [exchange for exchange in outside if exchange.step.above.get("agent") not in inner]
 
 
-def _has_above(tree: SpanTree, id: str, talking: set[str]) -> bool:
-    return any(above.id in talking for above in tree.iterate_above(tree.steps[id].span, _AGENT))
+def _list_agents_above(step: Step) -> list[Step]:
+    found: list[Step] = []
+    while "agent" in step.above:
+        step = step.above["agent"]
+        found.append(step)
+    return found
 
 
-_AGENT = frozenset(("agent",))
-
-
-def find_input(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
+def find_input(talk: Sequence[Exchange], entries: Sequence[Step]) -> Json:
     """Return the input: the last text of a user before the first request."""
-    outer = _find_outer_text(tree, entries) or next((text for span in entries if (text := _find_question(tree, span)) is not None), None)
+    outer = _find_outer_text(entries)
+    if outer is None:
+        outer = next((text for step in entries if (text := _find_question(step)) is not None), None)
     asked = next((exchange.list_questions() for exchange in talk if exchange.list_questions()), None)
     if asked is None or any(outer == text for exchange in talk for text in exchange.list_questions()[-1:]):
         return outer
@@ -77,61 +75,54 @@ def find_input(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span]
     return outer if outer is not None and outer != asked[-1] and outer in asked[-1] else asked[-1]
 
 
-def _find_question(tree: SpanTree, entry: Span) -> str | None:
+def _find_question(entry: Step) -> str | None:
     """Return the input of an agent, from its span or from the messages that its first steps pass on."""
-    own = tree.find_input_text(entry)
+    own = entry.find_input_text()
     if own is not None:
         return own
-    steps = (step for step in tree.children.get(entry.id, ()) if tree.find_kind(step) in _STEPS)
-    return next((text for step in steps if (text := find_forwarded_text(step, tree.steps[step.id].shape, tree.hearings)) is not None), None)
-
-
-_STEPS = ("task", "chain", "step")
+    steps = (step for step in entry.children if step.kind in ("task", "chain", "step"))
+    return next((text for step in steps if (text := find_forwarded_text(step.attributes, step.names, step.cache)) is not None), None)
 
 
 def find_answer(
-    tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span], unknowns: Unknowns, *, root_first: bool
+    tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Step], unknowns: Unknowns, *, root_first: bool
 ) -> tuple[str | None, Json]:
     """Return the text of the answer and its body: the last text of the model, else the output of the outermost span."""
-    root = tree.root if tree.root is not None and tree.find_kind(tree.root) not in ("tool", "mcp") else None
-    own = tree.find_output_text(root) if root is not None and vocabulary.N8N_TYPE not in root.attributes else None
     # By Mibo's contract the root has the answer.
-    if root_first and root is not None and own is not None and own.strip():
-        return own, _find_body(own, root, tree)
+    if root_first and (answer := _read_root_answer(tree.root)) is not None:
+        return answer
     # The model's own text first: an outer span may have a draft, a summary or a wrapping object. The outer output is better only if it is
     # part of the model's text, or if the last answer still calls a tool.
     inner = _find_last_text(talk)
-    giving = next((span for span in reversed(entries) if (text := tree.find_output_text(span)) is not None and text.strip()), None)
-    outer = tree.find_output_text(giving) if giving is not None else None
-    if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].calls):
+    given = ((step, text) for step in reversed(entries) if (text := step.read_output()[0]) is not None and text.strip())
+    giving, outer = next(given, (None, None))
+    if inner is not None and (outer is None or (not talk[-1].calls and (outer not in inner or outer == inner))):
         if talk[-1].asks_application() and not root_first:
             unknowns.mark("answer", "the last answer of a model in the trace requests a tool, and no answer after it is recorded")
         return inner, _parse(inner, {"text": inner})
-    if outer is not None and giving is not None:
-        _mark_inner_answer(tree, giving, unknowns)
-        return outer, _find_body(outer, giving, tree)
-    if root is not None and own is not None and own.strip():
-        return own, _find_body(own, root, tree)
-    if talk and all(exchange.outputs is None for exchange in talk):
+    if giving is not None and outer is not None:
+        _mark_inner_answer(giving, unknowns)
+        return outer, _parse(outer, giving.build_output())
+    answer = _read_root_answer(tree.root)
+    if answer is None and talk and all(exchange.outputs is None for exchange in talk):
         unknowns.mark("answer", "no answer of a model was captured in the trace")
-    return None, None
+    return answer or (None, None)
 
 
-def _mark_inner_answer(tree: SpanTree, giving: Span, unknowns: Unknowns) -> None:
-    """Mark the answer of a step unknown if a step around it returned something without a recognised answer."""
-    # From the step with the answer outwards: any step around it may have replaced the answer.
-    for above in tree.iterate_above(giving, _AROUND):
-        if "answer" in unknowns.unknown:
-            return
-        if decode_output(above.attributes, tree.steps[above.id].shape)[0] is not None and tree.find_output_text(above) is None:
-            unknowns.mark("answer", f"the output of the span {show(above.name)} is not recognised")
+def _read_root_answer(root: Step | None) -> tuple[str, Json] | None:
+    if root is None or root.kind in ("tool", "mcp") or vocabulary.N8N_TYPE in root.attributes:
+        return None
+    text, _ = root.read_output()
+    return (text, _parse(text, root.build_output())) if text is not None and text.strip() else None
 
 
-_AROUND = frozenset(("agent", "workflow"))
-
-
-def _find_body(text: str, span: Span, tree: SpanTree) -> Json:
-    return _parse(text, build_node_output(tree, span))
+def _mark_inner_answer(giving: Step, unknowns: Unknowns) -> None:
+    """Mark the answer of a step unknown if a step around it, which may have replaced it, returned something without a recognised answer."""
+    above = giving.find_above("agent", "workflow")
+    while above is not None and "answer" not in unknowns.unknown:
+        if above.read_output()[0] is None and decode_output(above.attributes, above.names)[0] is not None:
+            unknowns.mark("answer", f"the output of the span {show(above.span.name)} is not recognised")
+        above = above.find_above("agent", "workflow")
 
 
 def _parse(text: str, otherwise: Json) -> Json:
@@ -141,55 +132,58 @@ def _parse(text: str, otherwise: Json) -> Json:
 
 def _find_last_text(talk: Sequence[Exchange]) -> str | None:
     for exchange in reversed(talk):
-        if exchange.outputs is None:
-            # A request whose answer was not captured is still the last one: an older answer must not replace it.
-            if not exchange.has_content():
-                continue
+        # A request whose answer was not captured is still the last one: an older answer must not replace it.
+        if exchange.outputs is None and exchange.has_content():
             return None
-        text = exchange.text
-        if text and text.strip():
-            return text
+        if exchange.text and exchange.text.strip():
+            return exchange.text
     return None
 
 
 def find_turns(
-    tree: SpanTree, talk: Sequence[Exchange], exchanges: Sequence[Exchange], made: Sequence[ObservedCall], entries: Sequence[Span]
+    talk: Sequence[Exchange], exchanges: Sequence[Exchange], made: Sequence[ObservedCall], entries: Sequence[Step]
 ) -> tuple[EvidenceTurn, ...] | None:
     """Return one turn for each text of a user, if there is more than one."""
     if len(entries) < 2 and not any(exchange.list_questions() for exchange in talk):
         return None
-    groups = _merge_side_requests(_group_talk(talk), tree, entries)
-    outer = _find_outer_text(tree, entries)
-    wrapped = len(entries) == 1 and tree.find_kind(entries[0]) == "agent" and _is_wrapped(groups, outer)
+    groups = _merge_side_requests(_group_talk(talk), entries)
+    outer = _find_outer_text(entries)
+    wrapped = len(entries) == 1 and entries[0].kind == "agent" and _is_wrapped(groups, outer)
     if len(groups) > 1 and not wrapped and not _are_prompts([asked for asked, _ in groups], outer):
-        numbers = {id(exchange): index for index, (_, group) in enumerate(groups) for exchange in group}
-        owner = [numbers.get(id(exchange), -1) for exchange in exchanges]
-        # If the agent was called once for each turn, the span of that call determines the turn of a tool.
-        inside = _map_spans_to_entries(tree, entries) if len(entries) == len(groups) else {}
-        said = [_find_last_text(group) for _, group in groups]
-        calls: dict[int, list[ToolCall]] = {}
-        for entry in made:
-            calls.setdefault(_turn_of(entry, owner, inside), []).append(entry.call)
-        if inside:
-            # The agent's own input and output separate the texts of the user from the prompts and drafts of a framework.
-            outer = [(tree.find_input_text(span), tree.find_output_text(span)) for span in entries]
-            groups = [(_choose_inner_or_outer(asked, given), group) for (asked, group), (given, _) in zip(groups, outer, strict=True)]
-            said = [_choose_inner_or_outer(text, given) for text, (_, given) in zip(said, outer, strict=True)]
-        return tuple(
-            EvidenceTurn(
-                input=asked,
-                text=said[index],
-                body=parse_json(said[index]),
-                tool_calls=tuple(calls.get(index, ())),
-                usage=add_usage(exchange.find_usage(tree) for exchange in group),
-            )
-            for index, (asked, group) in enumerate(groups)
-        )
-    asked = [_find_question(tree, span) for span in entries]
+        return _build_message_turns(groups, exchanges, made, entries)
+    asked = [_find_question(step) for step in entries]
     # Steps of one run pass the same question on to each other.
     if len(set(asked)) > 1 and None not in asked and not _are_prompts(asked, outer):
-        return _build_entry_turns(tree, entries, made)
+        return _build_entry_turns(entries, made)
     return None
+
+
+def _build_message_turns(
+    groups: Sequence[tuple[str | None, list[Exchange]]],
+    exchanges: Sequence[Exchange],
+    made: Sequence[ObservedCall],
+    entries: Sequence[Step],
+) -> tuple[EvidenceTurn, ...]:
+    numbers = {id(exchange): index for index, (_, group) in enumerate(groups) for exchange in group}
+    # Requests inside tools belong to no turn; the last request outside determines it.
+    owner = [0]
+    for exchange in exchanges:
+        owner.append(numbers.get(id(exchange), owner[-1]))
+    # If the agent was called once for each turn, the span of that call determines the turn of a tool.
+    inside = _map_spans_to_entries(entries) if len(entries) == len(groups) else {}
+    calls: dict[int, list[ToolCall]] = {}
+    for entry in made:
+        calls.setdefault(inside.get(entry.holder, owner[entry.exchange + 1]), []).append(entry.call)
+    turns: list[EvidenceTurn] = []
+    for index, (asked, group) in enumerate(groups):
+        text = _find_last_text(group)
+        if inside:
+            # The agent's own input and output separate the texts of the user from the prompts and drafts of a framework.
+            asked = _choose_inner_or_outer(asked, entries[index].find_input_text())
+            text = _choose_inner_or_outer(text, entries[index].read_output()[0])
+        usage = add_usage(exchange.find_usage() for exchange in group)
+        turns.append(EvidenceTurn(input=asked, text=text, body=parse_json(text), tool_calls=tuple(calls.get(index, ())), usage=usage))
+    return tuple(turns)
 
 
 def _choose_inner_or_outer(inner: str | None, outer: str | None) -> str | None:
@@ -199,23 +193,8 @@ def _choose_inner_or_outer(inner: str | None, outer: str | None) -> str | None:
     return inner
 
 
-def _map_spans_to_entries(tree: SpanTree, entries: Sequence[Span]) -> dict[str | None, int]:
-    """Return for each span the index of the agent call that it is part of."""
-    found: dict[str | None, int] = {}
-    for index, span in enumerate(entries):
-        found.update(dict.fromkeys((span.id, *tree.list_ids_below([span])), index))
-    return found
-
-
-def _turn_of(entry: ObservedCall, owner: Sequence[int], inside: dict[str | None, int]) -> int:
-    """Return the turn of a call: that of the request that asked for it, or of the last request before it."""
-    if entry.holder in inside:
-        return inside[entry.holder]
-    number = entry.exchange
-    # Requests inside tools belong to no turn; the last request outside determines it.
-    while number >= 0 and owner[number] < 0:
-        number -= 1
-    return owner[number] if number >= 0 else 0
+def _map_spans_to_entries(entries: Sequence[Step]) -> dict[Step | None, int]:
+    return {step: index for index, entry in enumerate(entries) for step in (entry, *entry.list_below())}
 
 
 def _group_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchange]]]:
@@ -238,7 +217,7 @@ def _group_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchang
 
 
 def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
-    """Return whether a user cannot have spoken before a request: a tool was called, and its result is still missing.
+    """Return whether a user cannot have written before a request: a tool was called, and its result is still missing.
 
     A guardrail, or an agent that takes over, gets instructions from the framework that look like a user's text.
     """
@@ -254,14 +233,16 @@ def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
 
 
 def _merge_side_requests(
-    groups: list[tuple[str | None, list[Exchange]]], tree: SpanTree, entries: Sequence[Span]
+    groups: list[tuple[str | None, list[Exchange]]], entries: Sequence[Step]
 ) -> list[tuple[str | None, list[Exchange]]]:
     """Move requests before the agent's own question into the turn of that question."""
-    outer = _find_question(tree, entries[0]) if len(entries) == 1 else None
+    outer = _find_question(entries[0]) if len(entries) == 1 and len(groups) > 1 else None
     first = next((index for index, (asked, _) in enumerate(groups) if asked == outer), 0) if outer is not None else 0
-    if not first:
-        return groups
-    return [(groups[first][0], [exchange for _, group in groups[: first + 1] for exchange in group]), *groups[first + 1 :]]
+    return (
+        [(groups[first][0], [exchange for _, group in groups[: first + 1] for exchange in group]), *groups[first + 1 :]]
+        if first
+        else groups
+    )
 
 
 def _are_prompts(texts: Sequence[str | None], outer: str | None) -> bool:
@@ -275,30 +256,26 @@ def _is_wrapped(groups: Sequence[tuple[str | None, list[Exchange]]], outer: str 
     return outer is not None and first is not None and outer != first and outer in first
 
 
-def _find_outer_text(tree: SpanTree, entries: Sequence[Span]) -> str | None:
+def _find_outer_text(entries: Sequence[Step]) -> str | None:
     """Return the input of the workflow around the agents if it has one, else of the first agent."""
-    around = [tree.find_nearest(span, _WORKFLOW) for span in entries[:1]]
-    return next((text for span in (*around, *entries) if span is not None and (text := tree.find_input_text(span)) is not None), None)
+    around = [step.above["workflow"] for step in entries[:1] if "workflow" in step.above]
+    return next((text for step in (*around, *entries) if (text := step.find_input_text()) is not None), None)
 
 
-_WORKFLOW = frozenset(("workflow",))
-
-
-def _build_entry_turns(tree: SpanTree, entries: Sequence[Span], made: Sequence[ObservedCall]) -> tuple[EvidenceTurn, ...]:
+def _build_entry_turns(entries: Sequence[Step], made: Sequence[ObservedCall]) -> tuple[EvidenceTurn, ...]:
     """Return one turn for each time the agent was called, if the messages were not captured."""
-    inside = _map_spans_to_entries(tree, entries)
-    starts = [span.start_ns for span in entries]
+    inside = _map_spans_to_entries(entries)
+    starts = [step.span.start_ns for step in entries]
     calls: dict[int, list[ToolCall]] = {}
     for entry in made:
-        index = inside[entry.holder] if entry.holder in inside else max(0, bisect_right(starts, entry.start_ns) - 1)
-        calls.setdefault(index, []).append(entry.call)
+        calls.setdefault(inside.get(entry.holder, max(0, bisect_right(starts, entry.start_ns) - 1)), []).append(entry.call)
     return tuple(
         EvidenceTurn(
-            input=_find_question(tree, span),
-            text=(text := tree.find_output_text(span)),
+            input=_find_question(step),
+            text=(text := step.read_output()[0]),
             body=parse_json(text),
             tool_calls=tuple(calls.get(index, ())),
-            duration_ms=find_duration_ms(span),
+            duration_ms=step.find_duration_ms(),
         )
-        for index, span in enumerate(entries)
+        for index, step in enumerate(entries)
     )

@@ -1,8 +1,8 @@
 """Data that a trace lost: attributes and events beyond an SDK's limit, and values that were truncated.
 
 SDKs keep 128 attributes and events of a span and count the rest; a limit on the length of values truncates each of them silently. JSON that
-breaks off is truncated, and so may be a value of the same length. If none breaks off, two different values of one round length, with none
-longer, show the limit. JSON that can be read to its end is not truncated.
+breaks off is truncated, and so may be a text of the same length. If none breaks off, two different texts of one round length, with no value
+longer, show the limit.
 """
 
 from __future__ import annotations
@@ -27,40 +27,32 @@ class Loss(msgspec.Struct, frozen=True):
 
     span_id: str
     what: str
-    """What was lost, for messages."""
     key: str | None = None
     """The attribute that is truncated; None if attributes or events were dropped."""
     is_text: bool = False
-    """Whether the rest of it is the beginning of a text."""
 
 
 def find_losses(spans: Sequence[Span]) -> list[Loss]:
     """Return what the spans of a trace lost by limits of the SDK."""
-    found = [
-        Loss(span.id, f"{span.dropped} attributes or events of the span {show(span.name)} were dropped") for span in spans if span.dropped
-    ]
-    longest, broken = 0, 0
-    texts: list[tuple[Span, str, str]] = []
-    held = [(span, span.attributes) for span in spans] + [(span, event.attributes) for span in spans for event in span.events]
-    for span, key, value in [
-        (span, key, value)
-        for span, attributes in held
-        for key, value in attributes.items()
-        if type(value) is str and len(value) >= _SHORTEST_LIMIT
-    ]:
-        if value.startswith(_BEGINNINGS) and _breaks_off(value):
-            found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
-            broken = max(broken, len(value))
-        # Only the longest values can have reached a limit.
-        elif len(value) >= longest:
-            if len(value) > longest:
-                longest, texts = len(value), []
-            texts.append((span, key, value))
-    # Only the longest values are parsed, as parsing is expensive.
-    texts = [entry for entry in texts if not entry[2].startswith(_BEGINNINGS) or decode_embedded(entry[2]) is MISSING]
-    if longest == broken or (not broken and _is_limit(longest) and len({value for _, _, value in texts}) > 1):
-        for span, key, _ in texts:
-            found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is truncated after {longest} characters", key, True))
+    found: list[Loss] = []
+    values: list[tuple[Span, str, str]] = []
+    for span in spans:
+        if span.dropped:
+            found.append(Loss(span.id, f"{span.dropped} attributes or events of the span {show(span.name)} were dropped"))
+        for attributes in (span.attributes, *[event.attributes for event in span.events]) if span.events else (span.attributes,):
+            for key, value in attributes.items():
+                if type(value) is str and len(value) >= _SHORTEST_LIMIT:
+                    values.append((span, key, value))
+    broken = [entry for entry in values if _is_broken(entry[2])]
+    for span, key, value in broken:
+        found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
+    longest = max([len(value) for _, _, value in values], default=0)
+    # Only the longest values can have reached a limit.
+    if longest and (longest == max([len(value) for _, _, value in broken], default=0) or (not broken and _is_limit(longest))):
+        texts = [entry for entry in values if len(entry[2]) == longest and entry not in broken and _is_text(entry[2])]
+        if broken or len({value for _, _, value in texts}) > 1:
+            for span, key, _ in texts:
+                found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is truncated after {longest} characters", key, True))
     return found
 
 
@@ -76,20 +68,25 @@ def _drop_broken(span: Span) -> Span:
 
 
 def _without_broken(attributes: dict[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in attributes.items() if not (isinstance(value, str) and _is_broken(value))}
+    return {
+        key: value
+        for key, value in attributes.items()
+        if not (isinstance(value, str) and len(value) >= _SHORTEST_LIMIT and _is_broken(value))
+    }
 
 
 def _is_broken(text: str) -> bool:
-    return len(text) >= _SHORTEST_LIMIT and text.startswith(_BEGINNINGS) and _breaks_off(text)
-
-
-def _breaks_off(text: str) -> bool:
     """Return whether a text begins as JSON and is not; counting brackets is many times as fast as parsing."""
+    if not text.startswith(_BEGINNINGS):
+        return False
     if text.count("{") == text.count("}") and text.count("[") == text.count("]") and text.rstrip()[-1:] in ("}", "]"):
         return False
     return decode_embedded(text) is MISSING
 
 
+def _is_text(value: str) -> bool:
+    return not value.startswith(_BEGINNINGS) or decode_embedded(value) is MISSING
+
+
 def _is_limit(length: int) -> bool:
-    """Return whether a number looks like a chosen limit."""
-    return length > 0 and (length % 10 == 0 or length % 64 in (0, 63))
+    return length % 10 == 0 or length % 64 in (0, 63)

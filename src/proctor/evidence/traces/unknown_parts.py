@@ -13,18 +13,16 @@ import re
 from collections.abc import Sequence
 
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, is_event_only
-from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.conversation import compare_choices
 from proctor.evidence.shared.spoken_calls import call_in_words
-from proctor.evidence.shared.usage import read_count
+from proctor.evidence.shared.usage import find_count, read_count
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall
 from proctor.evidence.traces.kind import describe_kind
-from proctor.evidence.traces.model_span import Step
-from proctor.evidence.traces.request import Exchange
+from proctor.evidence.traces.request import Exchange, is_hosted_call
 from proctor.evidence.traces.shape import may_hold_content
+from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import has_damaged_arguments, is_named_tool
-from proctor.evidence.traces.tree import SpanTree
 from proctor.evidence.traces.truncation import Loss
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import check_field, mark_kind
@@ -35,116 +33,11 @@ from proctor.model.show import show
 
 _ANSWER: tuple[Part, ...] = ("answer", "nodes", "turns")
 _EVERYTHING: tuple[Part, ...] = (*CALL_PARTS, "answer", "usage", "nodes", "turns")
-_INSIDE = frozenset(("model", "tool"))
-_WORKING = frozenset(("model", "tool", "agent"))
+_INSIDE = ("model", "tool")
 _AROUND = ("agent", "workflow", "chain", "task")
-_AGENT, _STEPS = frozenset(("agent",)), frozenset(_AROUND)
 _ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
 """DSPy's word for no further tool."""
 _OF_CALLS = re.compile(r"tool|function|handoff|invo[ck]|\baction", re.IGNORECASE)
-
-
-# --- rules a and b: what is not recognised
-
-
-def mark_spans(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
-    """Mark what spans may hold in a form that is not read."""
-    listed = {entry.call.name for entry in calls}
-    for step in tree.steps.values():
-        span, shape, kind = step.span, step.shape, step.kind
-        unreadable = find_unreadable(step)
-        if unreadable is not None:
-            unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {show(span.name)} cannot be read")
-        if not shape.is_recognised:
-            _mark_attributes(step, listed, unknowns)
-        if shape.only_messages and kind != "model":
-            _mark_step_messages(tree, step, unknowns)
-        if kind == "tool":
-            if not is_named_tool(step):
-                unknowns.mark("tool_calls", f"the span {show(span.name)} is a tool without a name")
-            if "traceloop.entity.input" in span.attributes and has_damaged_arguments(span):
-                unknowns.mark("tool_arguments", f"the arguments in the span {show(span.name)} cannot be read")
-        elif kind is None or kind == "unknown":
-            _mark_kind(tree, step, unknowns)
-        if span.events:
-            _mark_events(step, unknowns)
-
-
-def _mark_attributes(step: Step, listed: set[str], unknowns: Unknowns) -> None:
-    name = show(step.span.name)
-    for key, parts in step.shape.near_misses:
-        unknowns.mark_unrecognised(parts, f"{show(key)} of the span {name} is not read; is it misspelt?")
-    for key in step.shape.unrecognised:
-        check_field(key, step.span.attributes[key], f"the span {name}", unknowns, listed=listed, has_answer=True)
-
-
-def find_unreadable(step: Step) -> str | None:
-    """Return the first attribute of a span that cannot be read: not the text or the count that its name requires."""
-    attributes, shape = step.span.attributes, step.shape
-    if NOT_UNDERSTOOD in attributes:
-        return str(attributes[NOT_UNDERSTOOD])
-    for key in shape.texts:
-        if attributes[key] is not None and not isinstance(attributes[key], str):
-            return key
-    for key in shape.counts:
-        if attributes[key] is not None and read_count(attributes[key]) is None:
-            return key
-    for event in step.span.events:
-        if NOT_UNDERSTOOD in event.attributes:
-            return str(event.attributes[NOT_UNDERSTOOD])
-    return None
-
-
-def _mark_kind(tree: SpanTree, step: Step, unknowns: Unknowns) -> None:
-    """Apply rule a to a span whose kind is not recognised."""
-    span, shape = step.span, step.shape
-    word = describe_kind(span)
-    # A span without a kind inside a request to a model is no act of the agent.
-    if shape.work is None or (word is None and tree.find_nearest(span, frozenset(("model",))) is not None):
-        return
-    shown = f"the span {show(span.name)} has an unrecognised kind ({word})" if word else f"the span {show(span.name)} has no kind"
-    named = [str(span.attributes[key]) for key in shape.names["kind"]]
-    if shape.passes_arguments or any(is_misspelt(name.lower(), vocabulary.KINDS) for name in named):
-        unknowns.mark_unrecognised(CALL_PARTS, f"{shown} and may be a tool call")
-    for name in named:
-        mark_kind(None, name, f"the span {show(span.name)}", unknowns, speaks=None)
-    if tree.find_nearest(span, _INSIDE) is None and tree.find_output_text(span) is not None:
-        unknowns.mark_unrecognised(_ANSWER, f"{shown} and contains text")
-
-
-def _mark_step_messages(tree: SpanTree, step: Step, unknowns: Unknowns) -> None:
-    """Mark what unrecognised parts of the messages of an agent, or of a step around it, may hold."""
-    for key in step.shape.only_messages:
-        value = step.span.attributes[key]
-        heard = tree.hearings.read_messages(value, "assistant" if "output" in key else "user") if value is not None else None
-        what = next(iter(heard.unrecognised), None) if heard is not None else None
-        # A span without a kind may be a request to a model.
-        is_request = not step.shape.names["kind"]
-        if what is None and is_request and heard is not None and any(message.calls for message in heard.messages):
-            what = "a call"
-        if what is not None:
-            why = f"{what} in the span {show(step.span.name)} is not recognised"
-            # An agent's own messages repeat those of its requests; a step may be the only record of one.
-            unknowns.mark_unrecognised(_ANSWER if step.kind == "agent" and not is_request else ("tool_calls", *_ANSWER), why)
-
-
-def _mark_events(step: Step, unknowns: Unknowns) -> None:
-    """Apply rules a and b to the events of a span."""
-    span = step.span
-    for event in span.events:
-        if not event.name.startswith(vocabulary.READ_EVENTS) and step.kind != "tool":
-            if is_unread_call(event.name, event.attributes):
-                unknowns.mark_unrecognised(CALL_PARTS, f"the event {show(event.name)} of the span {show(span.name)} may be a tool call")
-        elif event.name.startswith("gen_ai."):
-            for key in event.attributes:
-                if key not in _EVENT_KEYS:
-                    if is_misspelt(key, _EVENT_KEYS):
-                        why = f"{show(key)} of an event of the span {show(span.name)} is not read; is it misspelt?"
-                        unknowns.mark_unrecognised((*CALL_PARTS, *_ANSWER), why)
-                    else:
-                        check_field(key, event.attributes[key], f"an event of the span {show(span.name)}", unknowns, has_answer=True)
-
-
 _EVENT_KEYS = frozenset(
     (
         *(*vocabulary.EVENT_CONTENT, *vocabulary.INPUT_MESSAGES, *vocabulary.OUTPUT_MESSAGES),
@@ -154,11 +47,100 @@ _EVENT_KEYS = frozenset(
 )
 
 
+# --- rules a and b: what is not recognised
+
+
+def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
+    """Mark what spans may hold in a form that is not read."""
+    listed = {entry.call.name for entry in calls}
+    for step in tree.steps:
+        shape, kind = step.shape, step.kind
+        name = step.span.name
+        if shape.typed or step.span.events:
+            unreadable = _find_unreadable(step)
+            if unreadable is not None:
+                unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {show(name)} cannot be read")
+        for key, parts in shape.near_misses:
+            unknowns.mark_unrecognised(parts, f"{show(key)} of the span {show(name)} is not read; is it misspelt?")
+        for key in shape.unrecognised:
+            check_field(key, step.attributes[key], f"the span {show(name)}", unknowns, listed=listed, has_answer=True)
+        if shape.only_messages and kind != "model":
+            _mark_step_messages(step, unknowns)
+        if kind == "tool":
+            if not is_named_tool(step):
+                unknowns.mark("tool_calls", f"the span {show(name)} is a tool without a name")
+            if "traceloop.entity.input" in step.attributes and has_damaged_arguments(step):
+                unknowns.mark("tool_arguments", f"the arguments in the span {show(name)} cannot be read")
+        elif (kind is None or kind == "unknown") and shape.work is not None:
+            _mark_kind(step, unknowns)
+        if step.span.events:
+            _mark_events(step, unknowns)
+
+
+def _find_unreadable(step: Step) -> str | None:
+    """Return the first attribute of a span that cannot be read: not the text or the count that its name requires."""
+    attributes = step.attributes
+    if NOT_UNDERSTOOD in attributes:
+        return str(attributes[NOT_UNDERSTOOD])
+    for key, is_count in step.shape.typed:
+        value = attributes[key]
+        if value is not None and (read_count(value) is None if is_count else not isinstance(value, str)):
+            return key
+    return next((str(event.attributes[NOT_UNDERSTOOD]) for event in step.span.events if NOT_UNDERSTOOD in event.attributes), None)
+
+
+def _mark_kind(step: Step, unknowns: Unknowns) -> None:
+    """Apply rule a to a span whose kind is not recognised."""
+    name, shape = show(step.span.name), step.shape
+    word = describe_kind(step.span)
+    # A span without a kind inside a request to a model is no act of the agent.
+    if word is None and "model" in step.above:
+        return
+    shown = f"the span {name} has an unrecognised kind ({word})" if word else f"the span {name} has no kind"
+    named = [str(step.attributes[key]) for key in shape.names["kind"]]
+    if shape.passes_arguments or any(is_misspelt(kind.lower(), vocabulary.KINDS) for kind in named):
+        unknowns.mark_unrecognised(CALL_PARTS, f"{shown} and may be a tool call")
+    for kind in named:
+        mark_kind(None, kind, f"the span {name}", unknowns, speaks=None)
+    if step.find_above(*_INSIDE) is None and step.read_output()[0] is not None:
+        unknowns.mark_unrecognised(_ANSWER, f"{shown} and contains text")
+
+
+def _mark_step_messages(step: Step, unknowns: Unknowns) -> None:
+    """Mark what unrecognised parts of the messages of an agent, or of a step around it, may hold."""
+    for key in step.shape.only_messages:
+        if step.attributes[key] is None:
+            continue
+        heard = step.cache.read(step.attributes[key], "assistant" if "output" in key else "user")
+        what = next(iter(heard.list_unrecognised()), None)
+        # A span without a kind may be a request to a model.
+        is_request = not step.names["kind"]
+        if what is None and is_request and any(message.calls for message in heard.messages):
+            what = "a call"
+        if what is not None:
+            why = f"{what} in the span {show(step.span.name)} is not recognised"
+            # An agent's own messages repeat those of its requests; a step may be the only record of one.
+            unknowns.mark_unrecognised(_ANSWER if step.kind == "agent" and not is_request else ("tool_calls", *_ANSWER), why)
+
+
+def _mark_events(step: Step, unknowns: Unknowns) -> None:
+    name = show(step.span.name)
+    for event in step.span.events:
+        if step.kind != "tool" and is_unread_call(event.name, event.attributes):
+            unknowns.mark_unrecognised(CALL_PARTS, f"the event {show(event.name)} of the span {name} may be a tool call")
+        for key in event.attributes if event.name.startswith("gen_ai.") else ():
+            if key in _EVENT_KEYS:
+                continue
+            if is_misspelt(key, _EVENT_KEYS):
+                why = f"{show(key)} of an event of the span {name} is not read; is it misspelt?"
+                unknowns.mark_unrecognised((*CALL_PARTS, *_ANSWER), why)
+            else:
+                check_field(key, event.attributes[key], f"an event of the span {name}", unknowns, has_answer=True)
+
+
 def is_unread_call(name: str, attributes: dict[str, object]) -> bool:
     """Return whether an event that is not read may be a call."""
-    return not name.startswith(vocabulary.READ_EVENTS) and (
-        _OF_CALLS.search(name) is not None or any(_OF_CALLS.search(key) for key in attributes)
-    )
+    return not name.startswith(vocabulary.READ_EVENTS) and any(_OF_CALLS.search(word) for word in (name, *attributes))
 
 
 def mark_messages(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
@@ -176,20 +158,18 @@ def mark_messages(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
 def mark_losses(tree: SpanTree, spans: Sequence[Span], losses: Sequence[Loss], unknowns: Unknowns) -> None:
     """Mark what dropped and truncated attributes, and spans of which only log records came, may have held."""
     for loss in losses:
-        step = tree.steps.get(loss.span_id)
+        step = tree.by_id.get(loss.span_id)
         if step is None or (loss.key is not None and not may_hold_content(loss.key)):
             continue
+        parts: tuple[Part, ...] = ("input", *CALL_PARTS, *_ANSWER)
         if step.kind == "tool":
-            parts: tuple[Part, ...] = ("tool_arguments", "tool_results")
             # If attributes were dropped, the name of the tool may be among them.
-            parts = parts if loss.key is not None or is_named_tool(step) else ("tool_calls", *parts)
+            parts = CALL_PARTS[1:] if loss.key is not None or is_named_tool(step) else CALL_PARTS
         elif loss.key is None:
             parts = ("input", *_EVERYTHING)
         # A truncated text, or a second record of messages that were read elsewhere, hides no call.
         elif loss.is_text or (step.inputs is not None and step.outputs is not None):
-            parts = ("tool_arguments", "tool_results", "input", *_ANSWER)
-        else:
-            parts = ("input", *CALL_PARTS, *_ANSWER)
+            parts = ("input", *CALL_PARTS[1:], *_ANSWER)
         unknowns.mark_parts(parts, loss.what)
     if any(span.events and is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
         why = "log records belong to a request to a model whose span is missing from the trace"
@@ -211,13 +191,11 @@ def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknow
     It shows the whole run if it is an agent with its input, a request or a message that another service sent, or a request to a model that
     repeats the conversation from a user's text on.
     """
-    if not tree.orphans:
-        return
-    of_span = {step.span.id: exchange for exchange in exchanges for step in exchange.steps}
-    last: Span | None = None
+    of_step = {step: exchange for exchange in exchanges for step in exchange.steps}
+    last: Step | None = None
     for orphan in tree.orphans:
-        loose = _list_loose_work(tree, orphan)
-        requests = [of_span[span.id] for span in loose if span.id in of_span]
+        loose = _list_loose_work(orphan)
+        requests = [of_step[step] for step in loose if step in of_step]
         # Spans of tools show which tools ran; only requests to a model show that no other did.
         if not all(exchange.list_questions() for exchange in requests) or (not exchanges and loose):
             last = orphan
@@ -226,25 +204,24 @@ def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknow
         if any(exchange is exchanges[-1] and (exchange.calls or exchange.stopped_for_tools()) for exchange in requests):
             last = orphan
     if last is not None:
-        why = f"the parent of the span {show(last.name)} is missing from the trace, so other spans may be missing, too"
+        why = f"the parent of the span {show(last.span.name)} is missing from the trace, so other spans may be missing, too"
         unknowns.mark_parts(("tool_calls", "usage", "nodes", "turns"), why)
     else:
-        unknowns.note(f"the parent of the span {show(tree.orphans[0].name)} is missing from the trace")
+        unknowns.note(f"the parent of the span {show(tree.orphans[0].span.name)} is missing from the trace")
 
 
-def _list_loose_work(tree: SpanTree, orphan: Span) -> list[Span]:
+def _list_loose_work(orphan: Step) -> list[Step]:
     """Return the outermost requests, tools and workflow steps at or below a span that are not shown to be parts of a whole run."""
-    found: list[Span] = []
+    found: list[Step] = []
     waiting = [orphan]
     while waiting:
-        span = waiting.pop()
-        kind = tree.find_kind(span)
-        if span.is_entry or (kind == "agent" and tree.find_input_text(span)):
+        step = waiting.pop()
+        if step.span.is_entry or (step.kind == "agent" and step.find_input_text()):
             continue
-        if kind in _INSIDE or vocabulary.N8N_TYPE in span.attributes:
-            found.append(span)
+        if step.kind in _INSIDE or vocabulary.N8N_TYPE in step.attributes:
+            found.append(step)
         else:
-            waiting.extend(tree.children.get(span.id, ()))
+            waiting.extend(step.children)
     return found
 
 
@@ -253,13 +230,14 @@ def mark_text_calls(exchanges: Sequence[Exchange], joined: JoinedCalls, unknowns
     # Inputs repeat outputs, often in another form; they count if an answer was not captured.
     silent = any(exchange.outputs is None for exchange in exchanges)
     texts = {
-        message.text: exchange.span.name
+        message.text: exchange.step.span.name
         for exchange in exchanges
-        for message in (*((exchange.inputs or ()) if silent else ()), *(exchange.outputs or ()))
+        for side in ((exchange.inputs if silent else None), exchange.outputs)
+        for message in side or ()
         if message.role == "assistant" and message.text and not message.calls
     }
     written = [text for text in texts if call_in_words(text) is not None and not _ENDS_LOOP.search(text)]
-    if written and len(written) > len(joined.calls) - joined.requested:
+    if len(written) > len(joined.calls) - joined.requested:
         unknowns.mark_parts(CALL_PARTS, f"a text in the span {show(texts[written[0]])} looks like a tool call, which is not read")
 
 
@@ -269,7 +247,7 @@ def mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
         wanted = max([step.choices for step in exchange.steps])
         if wanted < 2:
             continue
-        at = f"the span {show(exchange.span.name)}"
+        at = f"the span {show(exchange.step.span.name)}"
         answers = [message for message in exchange.outputs or () if message.role == "assistant"]
         if len(answers) == wanted:
             compare_choices(answers, at, unknowns)
@@ -280,14 +258,14 @@ def mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
 # --- rules e and f: early ends and failures
 
 
-def mark_ends(tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Exchange], entries: Sequence[Span], unknowns: Unknowns) -> None:
+def mark_ends(tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Exchange], entries: Sequence[Step], unknowns: Unknowns) -> None:
     """Mark what may have followed an answer that was cut, a root span that did not end, and a run that failed; `own` are its requests."""
     answered = [exchange for exchange in own if exchange.outputs is not None]
     for exchange in exchanges:
         why = exchange.explain_cut()
         if why is None:
             continue
-        why = f"the answer in the span {show(exchange.span.name)} {why}"
+        why = f"the answer in the span {show(exchange.step.span.name)} {why}"
         if exchange.breaks_off():
             unknowns.mark_parts(CALL_PARTS, why)
         # Only the last answer is that of the run; a cut before it concerns its turn.
@@ -295,32 +273,28 @@ def mark_ends(tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Excha
             unknowns.mark_parts(_ANSWER, why)
         elif exchange in answered:
             unknowns.mark("turns", why)
-    # OpenInference marks an agent with the error of a tool, also if the agent continued and answered.
-    of_tools = {span.message for span in tree.list_kind("tool") if span.failed and span.message}
-    for span in (*tree.roots, *[entry for entry in entries if entry not in tree.roots]):
-        _mark_end(tree, span, of_tools, unknowns)
+    for step in dict.fromkeys((*tree.roots, *entries)):
+        why = _explain_end(tree, step) if step.kind not in ("model", "tool", "mcp") else None
+        if why is not None:
+            unknowns.mark_parts((*CALL_PARTS, "answer", "nodes"), f"the span {show(step.span.name)} {why}")
 
 
-def _mark_end(tree: SpanTree, span: Span, of_tools: set[str], unknowns: Unknowns) -> None:
-    kind = tree.find_kind(span)
-    if kind in ("model", "tool", "mcp"):
-        return
-    why: str | None = None
-    status = find_http_status(tree, span)
-    if span.failed and not (span.message in of_tools and tree.find_output_text(span)):
-        why = f"the span {show(span.name)} ended in an error{f': {span.message}' if span.message else ''}"
-    elif status is not None and status >= 400:
-        why = f"the span {show(span.name)} reports HTTP status {status}"
-    elif span.start_ns and not span.end_ns:
-        why = f"the span {show(span.name)} has not ended"
-    if why is not None:
-        unknowns.mark_parts((*CALL_PARTS, "answer", "nodes"), why)
+def _explain_end(tree: SpanTree, step: Step) -> str | None:
+    span = step.span
+    if span.failed:
+        # OpenInference marks an agent with the error of a tool, also if the agent continued and answered.
+        of_tools = {tool.span.message for tool in tree.list_kind("tool") if tool.span.failed and tool.span.message}
+        if span.message not in of_tools or not step.read_output()[0]:
+            return f"ended in an error{f': {span.message}' if span.message else ''}"
+    status = find_http_status(step)
+    if status is not None and status >= 400:
+        return f"reports HTTP status {status}"
+    return "has not ended" if span.start_ns and not span.end_ns else None
 
 
-def find_http_status(tree: SpanTree, span: Span) -> int | None:
+def find_http_status(step: Step) -> int | None:
     """Return the HTTP status of a span."""
-    names = tree.steps[span.id].shape.names["http_status"]
-    return next((status for key in names if (status := read_count(span.attributes[key])) is not None), None)
+    return find_count(step.attributes, step.names["http_status"])
 
 
 # --- calls and tokens
@@ -328,59 +302,48 @@ def find_http_status(tree: SpanTree, span: Span) -> int | None:
 
 def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[ObservedCall], unknowns: Unknowns) -> None:
     """Mark the calls unknown unless the spans show which tools were called."""
-    unsure = [index for index, exchange in enumerate(exchanges) if not exchange.knows_own_calls()]
     # A request whose calls are unknown is excused only if the next one repeats its answer.
-    blind = [exchanges[index] for index in unsure if not _is_repeated(exchanges[index], next(iter(exchanges[index + 1 : index + 2]), None))]
+    following = (*exchanges[1:], None)
+    blind = [one for one, after in zip(exchanges, following, strict=False) if not one.knows_own_calls() and not _is_repeated(one, after)]
     if blind:
-        if any(exchange.stopped_for_tools() for exchange in blind) and not calls:
+        if not calls and any(exchange.stopped_for_tools() for exchange in blind):
             unknowns.mark("tool_calls", "a model stopped to call tools, and neither its answer nor spans of tools are in the trace")
         how = "wholly captured" if any(exchange.calls for exchange in blind) else "captured"
         why = f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not {how}"
         unknowns.mark_unrecognised(("tool_calls",), why)
         return
     if any(exchange.hides_hosted_tools() for exchange in exchanges):
-        own = {entry.call.name for entry in calls if entry.call.server is None and f"{entry.call.name}_call" not in HOSTED}
+        own = {entry.call.name for entry in calls if not is_hosted_call(entry.call)}
         why = "a model may have used tools that its provider runs, whose calls were not recorded"
         unknowns.mark_other_tools(why, tuple(sorted(own)))
     if exchanges:
-        _mark_remote_agents(tree, unknowns)
+        # An agent ran elsewhere and left no spans of requests or tools.
+        for step in tree.list_kind("agent"):
+            if step.span.is_remote and not any(below.kind in ("model", "tool", "agent") for below in step.list_below()):
+                unknowns.mark_unrecognised(("tool_calls",), f"no span records the work of the agent of the span {show(step.span.name)}")
+        return
+    around = tree.has_kind((*_AROUND, "tool"))
     # n8n writes a span for each node that ran, tools included.
-    elif not _covers_tools(tree) and not (
-        not tree.has_kind((*_AROUND, "tool")) and any(vocabulary.N8N_TYPE in span.attributes for span in tree.spans)
-    ):
-        around = tree.has_kind((*_AROUND, "tool"))
+    if not _covers_tools(tree) and (around or not any(vocabulary.N8N_TYPE in step.attributes for step in tree.steps)):
         why = "the trace has no spans of requests to a model" if around else "no span of the trace records tools"
         unknowns.mark_unrecognised(("tool_calls",), f"{why}; declare tool_calls complete if every tool call has a span")
 
 
 def _covers_tools(tree: SpanTree) -> bool:
     """Return whether the tool spans of a trace without model spans are below an agent, or below a step of the same instrumentation."""
-    tools = tree.list_kind("tool")
-    for span in tools:
-        above = tree.find_nearest(span, _STEPS)
-        if above is None or (tree.find_nearest(span, _AGENT) is None and (above.scope != span.scope or not span.scope)):
+    for step in tree.list_kind("tool"):
+        above = step.find_above(*_AROUND)
+        if above is None or ("agent" not in step.above and (above.span.scope != step.span.scope or not step.span.scope)):
             return False
-    return bool(tools)
-
-
-def _mark_remote_agents(tree: SpanTree, unknowns: Unknowns) -> None:
-    """Mark the calls unknown if an agent ran elsewhere and left no spans of requests or tools."""
-    for span in tree.list_kind("agent"):
-        if span.is_remote and not any(tree.steps[id].kind in _WORKING for id in tree.list_ids_below([span]) - {span.id}):
-            unknowns.mark_unrecognised(("tool_calls",), f"no span records the work of the agent of the span {show(span.name)}")
+    return tree.has_kind(("tool",))
 
 
 def _is_repeated(exchange: Exchange, after: Exchange | None) -> bool:
     """Return whether the next request repeats the answer that was not captured here, as one more message of the assistant."""
-    if (
-        after is None
-        or after.inputs is None
-        or exchange.inputs is None
-        or any(step.unrecognised for step in (*exchange.steps, *after.steps))
-    ):
-        return False
     # A request inside a tool belongs to another conversation than one outside of it.
-    if exchange.nested != after.nested:
+    if after is None or after.inputs is None or exchange.inputs is None or exchange.nested != after.nested:
+        return False
+    if any(step.unrecognised for step in (*exchange.steps, *after.steps)):
         return False
     before = sum(message.role == "assistant" for message in exchange.inputs)
     repeated = [message for message in after.inputs if message.role == "assistant"][before:]
@@ -404,14 +367,14 @@ def mark_call_details(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: U
     if unanswered:
         unknowns.mark("tool_results", f"{len(unanswered)} calls have no recorded result, for example {show(unanswered[0])}")
     # A trace of bare requests never shows a tool running; only one with spans around them does.
-    refused = next((entry.call.name for entry in calls if not entry.ended), None)
-    if refused is not None and tree.has_kind((*_AROUND, "tool")):
-        unknowns.mark("tool_results", f"no span shows that {show(refused)} ran, and its result in the next request may be a refusal")
+    refused = [entry.call.name for entry in calls if not entry.ended]
+    if refused and tree.has_kind((*_AROUND, "tool")):
+        unknowns.mark("tool_results", f"no span shows that {show(refused[0])} ran, and its result in the next request may be a refusal")
 
 
 def mark_usage(usages: Sequence[Usage | None], unknowns: Unknowns) -> None:
     """Mark a sum of tokens with a missing part unknown: it is only a lower bound. No tokens at all are simply not recorded."""
-    missing = sum(usage is None for usage in usages)
+    missing = usages.count(None)
     if 0 < missing < len(usages):
         unknowns.mark("usage", f"{missing} of {len(usages)} requests to a model do not report their tokens")
     for usage in usages:

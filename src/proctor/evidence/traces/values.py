@@ -1,62 +1,61 @@
-"""The input and the output of a span as text, without what frameworks wrap around the question and the answer."""
+"""The input and the output of a span as text, without what frameworks wrap around the question and the answer, and its tokens."""
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.conversation import Role
+from proctor.evidence.shared.usage import find_count, find_usage, read_count, read_usage
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages
-from proctor.evidence.traces.model_span import join_last_text
-from proctor.evidence.traces.shape import Shape, find_decoded, find_value
+from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
+from proctor.evidence.traces.shape import Names, Shape, decode_attribute, find_decoded, find_value
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of
 from proctor.evidence.values.json_bytes import decode_container
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, Usage
 
 _ANSWER_KEYS = ("text", "output", "message", "content", "response", "answer", "raw", "final_output", "final_answer", "result")
-_QUESTION_KEYS = ("question", "input", "query", "prompt", "message", "text", "user_message", "user_msg", "task", "content", "description")
+_QUESTION_KEYS = (
+    *("question", "input", "query", "prompt", "message", "text", "user_message", "user_msg", "task", "content", "description"),
+    *("input_args", "kwargs", "inputs", "args", "input_str"),
+)
 _MESSAGE_KEYS = frozenset(("messages", "contents", "replies", "generations", "choices", "candidates", "lc", "role", "llm_request"))
-_ENVELOPES = ("input_args", "kwargs", "inputs", "args", "input_str")
 _MAX_DEPTH = 6
 """Levels that the question or the answer is searched in: frameworks wrap a few times, not more."""
+_WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 
 
-def decode_output(attributes: dict[str, Json], shape: Shape) -> tuple[Json, Json]:
+def decode_output(attributes: dict[str, Json], names: Names) -> tuple[Json, Json]:
     """Return the output of a span, decoded and as it is written."""
-    if not shape.names["output_value"]:
-        return None, None
-    value, written = find_decoded(attributes, shape.names["output_value"])
+    value, written = find_decoded(attributes, names["output_value"])
     if isinstance(value, dict) and "kwargs" in value and {"outputs", "output", "kwargs"}.issuperset(value):
         value = written = find_first(value, "outputs", "output")  # Traceloop
     return value, written
 
 
-def find_input_text(span: Span, shape: Shape, hearings: MessageCache) -> str | None:
+def find_input_text(span: Span, keys: tuple[str, ...], cache: MessageCache) -> str | None:
     """Return the input of a span as text: the last text of a user in it."""
-    heard = _read_event_messages(span, is_output=False) if span.events else None
+    heard = (_read_event_messages(span, is_output=False) if span.events else None) or _read_only_messages(span, keys, "user", cache)
     if heard is None:
-        heard = _read_only_messages(span, shape.names["input_value"], "user", hearings)
-    if heard is None:
-        value, written = find_decoded(span.attributes, shape.names["input_value"])
-        if value is None:
-            return None
-        if isinstance(value, str):
+        value, written = find_decoded(span.attributes, keys)
+        if value is None or isinstance(value, str):
             return value
-        messages = _read_messages(value, written, "user", hearings)
-        if messages is None:
+        heard = _read_messages(value, written, "user", cache)
+        if heard is None:
             return _find_question(value, 0)
-        heard = messages
-    asked = [message.text for message in heard.messages if message.role == "user" and message.text]
-    return asked[-1] if asked else None
+    return heard.find_last_question()
 
 
-def read_output(span: Span, shape: Shape, hearings: MessageCache) -> tuple[str | None, bool]:
+def read_output(span: Span, names: Names, cache: MessageCache) -> tuple[str | None, bool]:
     """Return the output of a span as text, and whether text or messages are all that it returned."""
-    messages = _read_only_messages(span, shape.names["output_value"], "assistant", hearings)
-    value, written = decode_output(span.attributes, shape) if messages is None else (messages, None)
-    if messages is None and value is not None:
-        messages = _read_messages(value, written, "assistant", hearings)
+    value: Json = None
+    messages = _read_only_messages(span, names["output_value"], "assistant", cache)
+    if messages is None:
+        value, written = decode_output(span.attributes, names)
+        messages = _read_messages(value, written, "assistant", cache) if value is not None else None
     is_text = value is None or isinstance(value, str) or messages is not None
-    text = find_value(span.attributes, shape.names["output_text"])
+    text = find_value(span.attributes, names["output_text"])
     if isinstance(text, str) and text:
         return text, is_text
     heard = (_read_event_messages(span, is_output=True) if span.events else None) or messages
@@ -65,52 +64,48 @@ def read_output(span: Span, shape: Shape, hearings: MessageCache) -> tuple[str |
     return (value if value is None or isinstance(value, str) else _find_answer(value, 0)), is_text
 
 
-def find_forwarded_text(span: Span, shape: Shape, hearings: MessageCache) -> str | None:
+def find_forwarded_text(attributes: dict[str, Json], names: Names, cache: MessageCache) -> str | None:
     """Return the last text of a user in messages that a step passes to the next one."""
-    value, _ = decode_output(span.attributes, shape)
+    value, _ = decode_output(attributes, names)
     held = find_first(value, "input", "messages") if isinstance(value, dict) else value
-    heard = _read_messages(held, held, "user", hearings)
-    asked = [message.text for message in heard.messages if message.role == "user" and message.text] if heard is not None else []
-    return asked[-1] if asked else None
+    heard = _read_messages(held, held, "user", cache)
+    return heard.find_last_question() if heard is not None else None
 
 
 def _read_event_messages(span: Span, *, is_output: bool) -> ParsedMessages | None:
     heard = ParsedMessages()
+    role: Role = "assistant" if is_output else "user"
     for event in span.events:
-        if is_output and event.name in vocabulary.OUTPUT_EVENTS:
-            content = decode_container(find_first(event.attributes, "message", "body", "content", "gen_ai.completion"))
-            heard.read({"role": "assistant", "content": content} if isinstance(content, (str, list)) else content, "assistant")
-        elif not is_output and event.name == "gen_ai.user.message":
-            content = decode_container(find_first(event.attributes, "content", "body", "message"))
-            heard.read({"role": "user", "content": content} if isinstance(content, (str, list)) else content, "user")
+        if event.name in vocabulary.OUTPUT_EVENTS if is_output else event.name == "gen_ai.user.message":
+            keys = ("message", "body", "content", "gen_ai.completion") if is_output else ("content", "body", "message")
+            content = decode_container(find_first(event.attributes, *keys))
+            heard.read({"role": role, "content": content} if isinstance(content, (str, list)) else content, role)
     return heard if heard.messages else None
 
 
-def _read_only_messages(span: Span, keys: tuple[str, ...], role: Role, hearings: MessageCache) -> ParsedMessages | None:
+def _read_only_messages(span: Span, keys: tuple[str, ...], role: Role, cache: MessageCache) -> ParsedMessages | None:
     """Return the messages of the first attribute if it contains nothing else, without decoding it twice."""
     written = span.attributes[keys[0]] if keys and keys[0] in vocabulary.ONLY_MESSAGES else None
     if not isinstance(written, str) or written[:1] != "[":
         return None
-    heard = hearings.read(written, role)
-    return heard if any(message.text or message.calls for message in heard.messages) else None
+    heard = cache.read(written, role)
+    return heard if heard.has_content() else None
 
 
-def _read_messages(value: Json, written: Json, role: Role, hearings: MessageCache) -> ParsedMessages | None:
+def _read_messages(value: Json, written: Json, role: Role, cache: MessageCache) -> ParsedMessages | None:
     """Return the messages in a value, which may be written as text, or None if it is something else."""
     inner = written
     if isinstance(value, dict):
         if _MESSAGE_KEYS.isdisjoint(value):
-            nested = next(
-                (value[key] for key in ("output", "response", "result", "input", "update") if isinstance(value.get(key), dict)), None
-            )
-            if nested is None or (_MESSAGE_KEYS | {"blocks"}).isdisjoint(nested):
+            nested = [value[key] for key in ("output", "response", "result", "input", "update") if isinstance(value.get(key), dict)]
+            if not nested or (_MESSAGE_KEYS | {"blocks"}).isdisjoint(nested[0]):
                 return None
-            inner = nested
+            inner = nested[0]
     elif not (isinstance(value, list) and value and all(isinstance(entry, (dict, list)) for entry in value)):
         return None
     # Only what is inside the quotes of a text is a structure.
-    heard = hearings.read(value if isinstance(inner, str) and inner[:1] == '"' else inner, role)
-    return heard if heard.messages and any(message.text or message.calls for message in heard.messages) else None
+    heard = cache.read(value if isinstance(inner, str) and inner[:1] == '"' else inner, role)
+    return heard if heard.has_content() else None
 
 
 def _find_question(value: Json, depth: int) -> str | None:
@@ -122,7 +117,7 @@ def _find_question(value: Json, depth: int) -> str | None:
     if isinstance(value, list):
         return _find_question(value[0], depth + 1) if len(value) == 1 or (value and "description" in dict_or_empty(value[0])) else None
     members = dict_or_empty(value)
-    for key in (*_QUESTION_KEYS, *_ENVELOPES):
+    for key in _QUESTION_KEYS:
         inner = decode_container(members.get(key))
         if inner not in (None, "", [], {}) and (found := _find_question(inner, depth + 1)) is not None:
             return found
@@ -147,3 +142,51 @@ def _find_answer(value: Json, depth: int) -> str | None:
         if members.get(key) is not None and (found := _find_answer(decode_container(members[key]), depth + 1)) is not None:
             return found
     return None
+
+
+def read_span_usage(attributes: dict[str, Json], shape: Shape) -> Usage | None:
+    """Return the tokens that a span itself reports."""
+    names = shape.names
+    if shape.counts:
+        inputs, outputs = find_count(attributes, names["input_tokens"]), find_count(attributes, names["output_tokens"])
+        total = find_count(attributes, names["total_tokens"]) if names["total_tokens"] else None
+        # A name without a usable number reports nothing; the tokens may be there in another form.
+        if inputs is not None or outputs is not None or total is not None:
+            if not names["cached_tokens"] and not names["cache_write_tokens"]:
+                return Usage(input_tokens=inputs, output_tokens=outputs, total_tokens=total)
+            cached = find_count(attributes, names["cached_tokens"]) or None
+            written = find_count(attributes, names["cache_write_tokens"]) or None
+            return Usage(
+                input_tokens=inputs, output_tokens=outputs, total_tokens=total, cached_input_tokens=cached, cache_write_tokens=written
+            )
+    for key in names["usage_objects"]:
+        if key == vocabulary.USAGE_TEXT and isinstance(attributes[key], str):
+            return read_usage({word: int(count) for word, count in _WORDED_COUNT.findall(attributes[key])})
+        value = dict_or_empty(decode_attribute(attributes, key))
+        found = read_usage(value) or _read_usage_by_kind(value)
+        if found is not None:
+            return found
+    # Haystack and Genkit have the tokens in the replies themselves.
+    held = find_first(attributes, "haystack.agent.step.llm.output", "haystack.component.output", "genkit:output")
+    if held is None:
+        return None
+    raw = dict_or_empty(decode_container(held))
+    replies = list_of(raw.get("replies"))
+    return read_usage(dict_or_empty(dict_or_empty(replies[0]).get("meta")).get("usage")) if replies else find_usage(raw)
+
+
+def _read_usage_by_kind(value: dict[str, Any]) -> Usage | None:
+    """Return tokens that Langfuse splits by kind: `input`, `input_cached_tokens`, `output`, `output_reasoning_tokens`, ..."""
+    inputs = {key: read_count(count) or 0 for key, count in value.items() if key.startswith("input")}
+    outputs = [read_count(count) or 0 for key, count in value.items() if key.startswith("output")]
+    if not inputs and not outputs:
+        return None
+    cached = sum(count for key, count in inputs.items() if "cached" in key or "cache_read" in key)
+    written = sum(count for key, count in inputs.items() if "cache_creation" in key or "cache_write" in key)
+    return Usage(
+        input_tokens=sum(inputs.values()) if inputs else None,
+        output_tokens=sum(outputs) if outputs else None,
+        total_tokens=read_count(value.get("total")),
+        cached_input_tokens=cached or None,
+        cache_write_tokens=written or None,
+    )

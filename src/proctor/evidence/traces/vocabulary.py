@@ -9,21 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from proctor.evidence.values.access import split_words
-
-
-class Convention(msgspec.Struct, frozen=True, kw_only=True):
-    """How an instrumentation names what an agent did."""
-
-    name: str
-    marks: tuple[str, ...]
-    """Attributes, or their prefixes, that only it uses."""
-    scopes: tuple[str, ...] = ()
-    """Prefixes of the names of its instrumentation scopes."""
-    tried: str = ""
-    """The packages and versions whose recordings the tests read."""
 
 
 def list_names(text: str) -> tuple[str, ...]:
@@ -31,54 +17,30 @@ def list_names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-CONVENTIONS: Final = (
-    Convention(
-        name="OpenInference",
-        marks=("openinference.span.kind", "llm.input_messages.", "llm.output_messages.", "llm.token_count."),
-        scopes=("openinference.", "@arizeai/openinference"),
-        tried="openinference-instrumentation-* 0.1 to 1.0; @arizeai/openinference-* 2 to 6",
+CONVENTIONS: Final[dict[str, tuple[str, str]]] = {
+    "OpenInference": (
+        "openinference.span.kind llm.input_messages. llm.output_messages. llm.token_count.",
+        "openinference. @arizeai/openinference",
     ),
-    Convention(
-        name="Traceloop (OpenLLMetry)",
-        marks=("traceloop.", "gen_ai.prompt.0.", "gen_ai.completion.0.", "llm.request.type"),
-        scopes=("traceloop.", "@traceloop/"),
-        tried="opentelemetry-instrumentation-{openai,anthropic,langchain,llamaindex} 0.55 to 0.62; @traceloop/* 0.20 to 0.22",
-    ),
-    Convention(
-        name="LangSmith",
-        marks=("langsmith.",),
-        scopes=("langsmith",),
-        tried="langsmith 0.4 to 0.8, Python and JavaScript, OpenTelemetry mode",
-    ),
-    Convention(name="Langfuse", marks=("langfuse.observation.",), scopes=("langfuse-sdk",), tried="langfuse 3 to 4, @langfuse/* 4 to 5"),
-    Convention(name="MLflow", marks=("mlflow.spanType",), scopes=("mlflow.",), tried="mlflow 3.5 to 3.17"),
-    Convention(name="Haystack", marks=("haystack.",), scopes=("haystack",), tried="haystack-ai 2.2x"),
-    Convention(name="Mastra", marks=("mastra.",), scopes=("@mastra/",), tried="@mastra/core 1.x with @mastra/otel-exporter"),
-    Convention(name="Google ADK", marks=("gcp.vertex.agent.",), scopes=("gcp.vertex.agent",), tried="google-adk 1.x and 2.x"),
-    Convention(
-        name="AI SDK", marks=("ai.operationId", "ai.toolCall.", "ai.response.", "ai.prompt"), scopes=("ai",), tried="ai 4, 5, 6 and 7"
-    ),
-    Convention(name="Logfire", marks=("logfire.",), scopes=("logfire",), tried="logfire 4.x"),
-    Convention(
-        name="Pydantic AI",
-        marks=("pydantic_ai.", "all_messages_events", "final_result", "model_request_parameters"),
-        scopes=("pydantic-ai",),
-        tried="pydantic-ai 1.x and 2.x, instrumentation versions 1 to 6",
-    ),
-    Convention(name="Strands", marks=("event_loop.",), scopes=("strands",), tried="strands-agents 1.x, both semantic conventions"),
-    Convention(name="AG2", marks=("ag2.",), scopes=("opentelemetry.instrumentation.ag2",), tried="ag2 0.9 to 0.12"),
-    Convention(name="MCP", marks=("mcp.",), scopes=("mcp-python-sdk", "fastmcp"), tried="mcp 2.3, fastmcp 3"),
-    Convention(name="Genkit", marks=("genkit:",), scopes=("genkit",), tried="genkit 1.x"),
-    Convention(name="VoltAgent", marks=("voltagent.",), scopes=("@voltagent/",), tried="@voltagent/core 2.x"),
-    Convention(name="n8n", marks=("n8n.",), tried="n8n 2.8"),
-    Convention(
-        name="OpenTelemetry GenAI",
-        marks=("gen_ai.",),
-        scopes=("opentelemetry.instrumentation.", "@opentelemetry/instrumentation-openai", "agent_framework", "autogen", "semantic_kernel"),
-        tried="semantic conventions 1.28 to 1.4x and the events before them; Agent Framework, Semantic Kernel, AutoGen",
-    ),
-)
-"""The conventions that are read, the most specific first."""
+    "Traceloop (OpenLLMetry)": ("traceloop. gen_ai.prompt.0. gen_ai.completion.0. llm.request.type", "traceloop. @traceloop/"),
+    "LangSmith": ("langsmith.", "langsmith"),
+    "Langfuse": ("langfuse.observation.", "langfuse-sdk"),
+    "MLflow": ("mlflow.spanType", "mlflow."),
+    "Haystack": ("haystack.", "haystack"),
+    "Mastra": ("mastra.", "@mastra/"),
+    "Google ADK": ("gcp.vertex.agent.", "gcp.vertex.agent"),
+    "AI SDK": ("ai.operationId ai.toolCall. ai.response. ai.prompt", "ai"),
+    "Logfire": ("logfire.", "logfire"),
+    "Pydantic AI": ("pydantic_ai. all_messages_events final_result model_request_parameters", "pydantic-ai"),
+    "Strands": ("event_loop.", "strands"),
+    "AG2": ("ag2.", "opentelemetry.instrumentation.ag2"),
+    "MCP": ("mcp.", "mcp-python-sdk fastmcp"),
+    "Genkit": ("genkit:", "genkit"),
+    "VoltAgent": ("voltagent.", "@voltagent/"),
+    "n8n": ("n8n.", ""),
+    "OpenTelemetry GenAI": ("gen_ai.", ""),
+}
+"""The conventions that are read, the most specific first, with the prefixes of the attributes and of the scopes that only they use."""
 
 OFFERED: Final = list_names("""
     gen_ai.tool.definitions ai.prompt.tools llm.invocation_parameters input.value mlflow.spanInputs langfuse.observation.input
@@ -89,7 +51,6 @@ GENAI_PREFIXES: Final = list_names("""
     gen_ai. llm. openinference. traceloop. langfuse. mlflow. langsmith. haystack. mastra. ai. ag2. gcp.vertex.agent. tool. tool_call.
     pydantic_ai. mcp. agent. crewai. smolagents. dspy. genkit: llamaindex. input.value output.value
     """)
-"""Prefixes of attributes that describe the work of an agent."""
 
 # --- kinds of spans
 
@@ -142,13 +103,11 @@ CLOSED_KINDS: Final = {
 }
 """Conventions with a closed list of kinds: words of other conventions are not theirs."""
 TOOL_MARKS: Final = split_words("ai.toolCall.name gen_ai.tool.name haystack.tool.name")
-"""Attributes that only a tool span has."""
 MODEL_MARKS: Final = split_words("gcp.vertex.agent.llm_request gen_ai.request.model llm.model_name")
-"""Attributes of a request to a model, if a span has no kind."""
 OUTPUT_TOOLS: Final = frozenset(("FinalAnswerTool",))
 """Names of tool spans whose tool only returns the answer (smolagents)."""
-OUTPUT_LISTS: Final = {"model_request_parameters": "output_tools"}
-"""Attributes that list the offered tools which only return the answer (Pydantic AI)."""
+OUTPUT_LISTS: Final = "model_request_parameters"
+"""The attribute that lists the offered tools which only return the answer as `output_tools` (Pydantic AI)."""
 NOT_REQUESTS: Final = ("._prepare_chat_with_tools",)
 """Suffixes of spans that are marked as requests to a model and only prepare one (LlamaIndex)."""
 NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
@@ -161,10 +120,9 @@ TOOL_NAME: Final = list_names("""
     fastmcp.component.key
     """)
 TOOL_ARGUMENTS: Final = list_names("""
-    gen_ai.tool.call.arguments tool_call.function.arguments ai.toolCall.args tool_arguments tool.arguments
-    gcp.vertex.agent.tool_call_args haystack.agent.step.tool.input langfuse.observation.input mlflow.spanInputs mastra.tool_call.input
-    mastra.mcp_tool_call.input gen_ai.tool.input mcp.request.argument genkit:input input.value traceloop.entity.input gen_ai.prompt
-    input tool.parameters
+    gen_ai.tool.call.arguments tool_call.function.arguments ai.toolCall.args tool_arguments tool.arguments gcp.vertex.agent.tool_call_args
+    haystack.agent.step.tool.input langfuse.observation.input mlflow.spanInputs mastra.tool_call.input mastra.mcp_tool_call.input
+    gen_ai.tool.input mcp.request.argument genkit:input input.value traceloop.entity.input gen_ai.prompt input tool.parameters
     """)
 """`tool.parameters` is what a tool declares; some instrumentations write the actual ones there."""
 TOOL_RESULT: Final = list_names("""
@@ -176,7 +134,6 @@ TOOL_CALL_ID: Final = list_names("gen_ai.tool.call.id tool_call.id ai.toolCall.i
 TOOL_ERRORS: Final = list_names("error.message langfuse.observation.status_message genkit:error gen_ai.tool.error")
 TOOL_SERVER: Final = list_names("mcp.server.name server.name fastmcp.server.name")
 TOOL_ENTITY: Final = "traceloop.entity.name"
-"""The tool's name if the span is marked as a tool."""
 TOOL_STATUS: Final = "gen_ai.tool.status"
 
 # --- tokens and names
@@ -186,16 +143,13 @@ INPUT_TOKENS: Final = list_names("""
     ai.usage.promptTokens gen_ai.aggregated_usage.input_tokens
     """)
 OUTPUT_TOKENS: Final = list_names("""
-    gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion llm.usage.completion_tokens
-    ai.usage.outputTokens ai.usage.completionTokens gen_ai.aggregated_usage.output_tokens
+    gen_ai.usage.output_tokens gen_ai.usage.completion_tokens llm.token_count.completion llm.usage.completion_tokens ai.usage.outputTokens
+    ai.usage.completionTokens gen_ai.aggregated_usage.output_tokens
     """)
 TOTAL_TOKENS: Final = list_names("""
     gen_ai.usage.total_tokens llm.token_count.total llm.usage.total_tokens ai.usage.totalTokens ag2.usage.total_tokens
     """)
-USAGE_OBJECTS: Final = list_names("""
-    langfuse.observation.usage_details mlflow.chat.tokenUsage usage langsmith.metadata.usage_metadata
-    """)
-"""Usage as an object, or as its JSON text."""
+USAGE_OBJECTS: Final = list_names("langfuse.observation.usage_details mlflow.chat.tokenUsage usage langsmith.metadata.usage_metadata")
 CACHED_TOKENS: Final = list_names("""
     gen_ai.usage.cache_read.input_tokens gen_ai.usage.cache_read_input_tokens llm.token_count.prompt_details.cache_read
     ai.usage.cachedInputTokens
@@ -211,43 +165,38 @@ MODEL_NAME: Final = list_names("""
     """)
 RESPONSE_ID: Final = list_names("gen_ai.response.id ai.response.id response_id llm.response.id")
 FINISH_REASONS: Final = list_names("""
-    gen_ai.response.finish_reasons ai.response.finishReason llm.finish_reason anthropic.message.stop_reason
-    gen_ai.response.finish_reason llm.response.finish_reason llm.response.stop_reason gen_ai.completion.0.finish_reason
+    gen_ai.response.finish_reasons ai.response.finishReason llm.finish_reason anthropic.message.stop_reason gen_ai.response.finish_reason
+    llm.response.finish_reason llm.response.stop_reason gen_ai.completion.0.finish_reason
     """)
 PARAMETERS: Final = list_names("llm.invocation_parameters request_data")
-"""The settings of a request as one object."""
 AGENT_NAME: Final = list_names("""
-    gen_ai.agent.name agent.name agent_name graph.node.name ai.telemetry.functionId graph.node.id llamaindex.agent.name entity.name
-    name
+    gen_ai.agent.name agent.name agent_name graph.node.name ai.telemetry.functionId graph.node.id llamaindex.agent.name entity.name name
     """)
 """`name` only on an agent's span of a convention that uses it so."""
 CHOICES: Final = "gen_ai.request.choice.count"
 BETA: Final = "anthropic.beta"
 """Where a client lists the beta features it uses; MCP servers are one of them."""
 CONVERSATION: Final = list_names("""
-    gen_ai.conversation.id session.id langfuse.session.id mlflow.trace.session conversation.id
-    traceloop.association.properties.session_id langsmith.trace.session_id gcp.vertex.agent.session_id user.session.id
+    gen_ai.conversation.id session.id langfuse.session.id mlflow.trace.session conversation.id traceloop.association.properties.session_id
+    langsmith.trace.session_id gcp.vertex.agent.session_id user.session.id
     """)
-"""Attributes with the conversation that a trace belongs to."""
 
 # --- messages
 
 INPUT_MESSAGES: Final = list_names("""
-    gen_ai.input.messages ai.prompt.messages llm.input_messages gcp.vertex.agent.llm_request langfuse.observation.input
-    mlflow.spanInputs haystack.agent.step.llm.input haystack.component.input mastra.model_step.input mastra.model_generation.input
-    gen_ai.prompt ai.prompt llm.messages input request_data raw_input genkit:input
+    gen_ai.input.messages ai.prompt.messages llm.input_messages gcp.vertex.agent.llm_request langfuse.observation.input mlflow.spanInputs
+    haystack.agent.step.llm.input haystack.component.input mastra.model_step.input mastra.model_generation.input gen_ai.prompt ai.prompt
+    llm.messages input request_data raw_input genkit:input
     """)
 """The messages that a model received: a list, an object that contains one, or their JSON text."""
 OUTPUT_MESSAGES: Final = list_names("""
     gen_ai.output.messages llm.output_messages gcp.vertex.agent.llm_response langfuse.observation.output mlflow.spanOutputs
-    haystack.agent.step.llm.output haystack.component.output mastra.model_step.output gen_ai.completion response_data response
-    genkit:output output
+    haystack.agent.step.llm.output haystack.component.output mastra.model_step.output gen_ai.completion response_data response genkit:output
+    output
     """)
-"""The messages that a model returned."""
 CONVERSATIONS: Final = list_names("events all_messages_events pydantic_ai.all_messages agent.messages")
 """A whole conversation in one attribute: inputs, then the last output."""
 ONLY_MESSAGES: Final = split_words("ai.prompt.messages gen_ai.input.messages gen_ai.output.messages")
-"""Attributes that contain nothing but messages."""
 INDEXED_INPUT: Final = list_names("llm.input_messages gen_ai.prompt llm.prompts")
 """Prefixes of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
 INDEXED_OUTPUT: Final = list_names("llm.output_messages gen_ai.completion llm.choices")
@@ -255,14 +204,14 @@ OUTPUT_TEXT: Final = list_names("gen_ai.response.text ai.response.text ai.result
 OUTPUT_CALLS: Final = "ai.response.toolCalls"
 INPUT_VALUE: Final = list_names("""
     langfuse.observation.input mlflow.spanInputs haystack.agent.input mastra.agent_run.input mastra.workflow_run.input ai.prompt
-    genkit:input input.value traceloop.entity.input gen_ai.prompt gen_ai.input.messages crew_tasks crewai.task.description
-    crewai.crew.tasks input question query prompt user_input user.input agent.input agent.question agent.query request.text
+    genkit:input input.value traceloop.entity.input gen_ai.prompt gen_ai.input.messages crew_tasks crewai.task.description crewai.crew.tasks
+    input question query prompt user_input user.input agent.input agent.question agent.query request.text
     """)
 """The input of an agent or of a step around it; the last ones are names that people use by hand."""
 OUTPUT_VALUE: Final = list_names("""
-    langfuse.observation.output mlflow.spanOutputs haystack.agent.output mastra.agent_run.output mastra.workflow_run.output
-    ai.response.text genkit:output output.value traceloop.entity.output gen_ai.completion gen_ai.output.messages crewai.crew.result
-    output answer reply final_answer agent.output agent.answer agent.response agent.reply response.text
+    langfuse.observation.output mlflow.spanOutputs haystack.agent.output mastra.agent_run.output mastra.workflow_run.output ai.response.text
+    genkit:output output.value traceloop.entity.output gen_ai.completion gen_ai.output.messages crewai.crew.result output answer reply
+    final_answer agent.output agent.answer agent.response agent.reply response.text
     """)
 INPUT_EVENTS: Final = {
     "gen_ai.system.message": "system",
@@ -271,14 +220,12 @@ INPUT_EVENTS: Final = {
     "gen_ai.tool.message": "tool",
     "gen_ai.content.prompt": "user",
 }
-"""Events with a message that a model received, and its role."""
 OUTPUT_EVENTS: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
 DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 """An event with inputs and outputs, under the names of the attributes."""
 READ_EVENTS: Final = ("gen_ai.", "ai.stream.", "mlflow.", "exception")
 """Prefixes of events that are read, or contain no calls."""
 EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen_ai.prompt gen_ai.completion")
-"""Attributes of an event with its message."""
 
 HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
 ERROR_TYPE: Final = "error.type"
@@ -286,6 +233,7 @@ TOOL_ERROR: Final = "tool_error"
 """`error.type` of an MCP call whose result has `isError`."""
 N8N_NAME, N8N_TYPE, N8N_STATUS = "n8n.node.name", "n8n.node.type", "n8n.node.status"
 N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS = "n8n.node.parameters", "n8n.node.output", "n8n.node.items.output"
+N8N: Final = (N8N_NAME, N8N_TYPE, N8N_STATUS, N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS)
 
 # --- instrumentations by scope: what each of them leaves out. A weakness that is found is one more name here, with a row in
 # `tests/evidence/cases/span_gaps.yaml`.

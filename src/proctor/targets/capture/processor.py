@@ -23,7 +23,8 @@ from opentelemetry.sdk.trace import Span as SdkSpan
 
 from proctor.errors import InputError
 from proctor.evidence.otlp.spans import Span
-from proctor.evidence.traces.kind import find_kind, find_sign_of_work
+from proctor.evidence.traces.kind import find_kind
+from proctor.evidence.traces.shape import find_shape
 from proctor.model.show import exception_text, show
 from proctor.targets.capture.call_spans import CallSpans, SpanKey
 from proctor.targets.capture.sdk_spans import convert_span
@@ -140,7 +141,7 @@ class CallSpanProcessor(SpanProcessor):
 
 def _tells_of_work(span: Span) -> bool:
     """Return whether a span could tell a reader of traces anything about an agent."""
-    if find_kind(span) is not None or find_sign_of_work(span) is not None:
+    if find_kind(span.name, span.attributes) is not None or find_shape(span.attributes).work is not None:
         return True
     return any(event.name.startswith("gen_ai.") for event in span.events)
 

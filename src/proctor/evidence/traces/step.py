@@ -1,0 +1,459 @@
+"""The spans of one trace as steps in a tree; a request to a model is read into its messages, its calls and why the model stopped.
+
+Attributes may be JSON text where a convention wants a structure; both are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+
+from proctor.evidence.otlp.spans import Span, SpanEvent, is_event_only
+from proctor.evidence.shared.conversation import Message, Role
+from proctor.evidence.shared.usage import read_count
+from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.kind import find_kind
+from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
+from proctor.evidence.traces.shape import decode_attribute, find_shape, find_value, unflatten, unquote
+from proctor.evidence.traces.values import decode_output, find_input_text, read_output, read_span_usage
+from proctor.evidence.unknowns.endings import find_stop
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
+from proctor.evidence.values.json_bytes import decode_container
+from proctor.model.evidence import Json, ToolCall, Usage
+
+_get_start = attrgetter("start_ns")
+_PLACEHOLDER = "[Object]"
+"""What Flowise writes in place of an answer on a root that it ends at once."""
+_AGENT_NAME = re.compile(r"agent|assistant|\bbot\b|chat ?bot|copilot", re.IGNORECASE)
+_FINAL = split_words("stop end_turn stop_sequence eos end")
+"""Reasons to stop that exclude a request for tools."""
+_STOPS_WITH_CALLS = ("gemini", "google", "vertex", "gcp", "ollama")
+"""Providers that report `stop` also for an answer with calls."""
+_UNFINISHED = frozenset(("", "in_progress"))
+_NO_REASON: frozenset[str] = frozenset()
+_NO_STEPS: dict[str | None, Step] = {}
+_PROVIDER = ("gen_ai.provider.name", "gen_ai.system", "llm.provider", "llm.system", "ai.model.provider")
+
+
+@functools.lru_cache(maxsize=256)
+def _find_stops(finish: frozenset[str]) -> frozenset[str | None]:
+    return frozenset("tools" if word == "tool_call_requested" else find_stop(word) for word in finish)
+
+
+class Step:
+    """One span, read as a request to a model if it is one."""
+
+    # Defaults of the class: most spans are no requests, and most requests have few of these.
+    parent: Step | None = None
+    holder: Step | None = None
+    """The nearest step above that is not a tool."""
+    above = _NO_STEPS
+    """The nearest step above of each kind."""
+    depth = 0
+    inputs: list[Message] | None = None
+    """The messages that a model received; None if they were not captured."""
+    outputs: list[Message] | None = None
+    calls: Sequence[ToolCall] = ()
+    text: str | None = None
+    finish = _NO_REASON
+    """Why the model stopped, in lower case."""
+    choices = 1
+    """How many answers the model was asked for, or returned."""
+    is_whole = False
+    """Whether the answer is recorded as the provider returned it."""
+    unrecognised: Sequence[str] = ()
+    _usage: Usage | bool | None = True
+    _input: str | bool | None = True
+    _output: tuple[str | None, bool] | None = None
+
+    def __init__(self, span: Span, cache: MessageCache) -> None:
+        self.span = span
+        self.attributes = span.attributes
+        self.shape = shape = find_shape(span.attributes)
+        self.names = shape.names
+        self.kind = find_kind(span.name, span.attributes, shape)
+        self.cache = cache
+        self.children: list[Step] = []
+        if self.kind == "model":
+            self._read_request()
+            if self.outputs:
+                self.calls, self.text = list_calls(self.outputs), join_last_text(self.outputs)
+
+    # --- its place, input, output and tokens
+
+    def find_above(self, *kinds: str) -> Step | None:
+        """Return the nearest step above that has one of these kinds."""
+        found = [self.above[kind] for kind in kinds if kind in self.above]
+        return max(found, key=lambda step: step.depth) if found else None
+
+    def list_below(self) -> list[Step]:
+        """Return all steps below."""
+        found = list(self.children)
+        for step in found:  # The list grows while it is read.
+            found += step.children
+        return found
+
+    def find_usage(self) -> Usage | None:
+        """Return the tokens that the span itself reports."""
+        if isinstance(self._usage, bool):
+            self._usage = read_span_usage(self.attributes, self.shape)
+        return self._usage
+
+    def find_input_text(self) -> str | None:
+        """Return the input as text."""
+        if isinstance(self._input, bool):
+            self._input = find_input_text(self.span, self.names["input_value"], self.cache)
+        return self._input
+
+    def read_output(self) -> tuple[str | None, bool]:
+        """Return the output as text, and whether text or messages are all that the span returned."""
+        if self._output is None:
+            self._output = read_output(self.span, self.names, self.cache)
+        return self._output
+
+    def find_duration_ms(self) -> float | None:
+        """Return how long the span took, or None if it has no times."""
+        start, end = self.span.start_ns, self.span.end_ns
+        return (end - start) / 1e6 if start and end >= start else None
+
+    def build_output(self, text: str | None = None) -> Json:
+        """Return the output of a node. A bare text becomes `{"text": ...}`, so that checks can select it by name."""
+        if text is None and self.kind in ("model", "agent") and self.read_output()[1]:
+            text = self.read_output()[0]
+        return {"text": text} if text is not None else decode_output(self.attributes, self.names)[0]
+
+    # --- how the request of a model ended
+
+    def stopped_for_tools(self) -> bool:
+        """Return whether the model stopped to call tools."""
+        return bool(self.finish) and "tools" in _find_stops(self.finish)
+
+    def explain_cut(self) -> str | None:
+        """Explain why the answer is incomplete, or return None if the model finished or returned nothing."""
+        if not self.outputs:
+            return None
+        if self.breaks_off():
+            return "broke off: its span ended in an error, or it has no finish reason"
+        stops = _find_stops(self.finish)
+        return "was cut at the token limit" if "cut" in stops else "was cut by a content filter" if "filtered" in stops else None
+
+    def breaks_off(self) -> bool:
+        """Return whether the answer ended before the model finished, so that anything could have followed."""
+        if not self.outputs:
+            return False
+        if self.finish and (not self.finish.isdisjoint(_UNFINISHED) or "failed" in _find_stops(self.finish)):
+            return True
+        # OpenInference also marks a request that follows a failed tool.
+        return self.span.failed and (
+            not self.finish or vocabulary.ERROR_TYPE in self.attributes or any(event.name == "exception" for event in self.span.events)
+        )
+
+    def knows_calls(self) -> bool:
+        """Return whether it is known which tools this request asked for: by its content, or by a finish reason that excludes tools."""
+        if self.unrecognised:
+            return False
+        if self.calls:
+            return True
+        if self.text:
+            return not self.stopped_for_tools()
+        if not self.finish or not self.finish <= _FINAL:
+            return False
+        provider = str(find_first(self.attributes, *_PROVIDER) or "").lower()
+        return not any(word in provider for word in _STOPS_WITH_CALLS)
+
+    def loses_calls(self) -> bool:
+        """Return whether the answer may have more calls than were recorded of it."""
+        if self.span.scope in vocabulary.DROPS_CALLS:
+            return True
+        # Ids that begin with `resp_` are those of OpenAI's Responses; its chat completions are recorded whole.
+        return self.span.scope in vocabulary.KEEPS_ONE_CALL and bool(self.calls) and (self.find_response_id() or "").startswith("resp_")
+
+    def hides_hosted_tools(self) -> bool:
+        """Return whether the provider may have run tools of its own that the recorded answer does not show."""
+        if self.span.scope in vocabulary.DROPS_CALLS:
+            return True
+        if self.span.scope in vocabulary.DROPS_HOSTED:
+            return not self._runs_no_tools()
+        offered = self.names["offered"]
+        # A whole answer, or one that shows a call which the provider ran, would show any other as well.
+        if not (offered or self.shape.indexed_tools) or self.is_whole or any(call.server or call.result is not None for call in self.calls):
+            return False
+        if any(not isinstance(decode_attribute(self.attributes, key) or [], list) for key in offered if key in vocabulary.OFFERED_LISTS):
+            return True
+        return any(map(_is_hosted, self.list_offered_tools())) and not any(message.results for message in self.outputs or ())
+
+    def list_offered_tools(self) -> list[Json]:
+        """Return the tools that a model was offered, as far as the span records them."""
+        for key in self.names["offered"]:
+            value = decode_attribute(self.attributes, key)
+            if isinstance(value, dict):
+                value = value.get("tools")
+            elif key not in vocabulary.OFFERED_LISTS:
+                continue
+            if isinstance(value, list) and value:
+                return value
+        # OpenInference lists each tool in attributes of its own, `llm.tools.0.tool.json_schema` and so on.
+        listed = unflatten(self.attributes, "llm.tools")
+        return [decode_container(dict_or_empty(dict_or_empty(entry).get("tool")).get("json_schema")) for entry in listed]
+
+    def find_response_id(self) -> str | None:
+        """Return the provider's id of the answer; OpenInference has it only in the raw answer."""
+        own = text_or_none(find_value(self.attributes, self.names["response_id"]))
+        if own is not None or "output.value" not in self.attributes:
+            return own
+        raw = dict_or_empty(decode_attribute(self.attributes, "output.value"))
+        if "llm_output" in raw:
+            return text_or_none(dict_or_empty(raw["llm_output"]).get("id"))
+        return text_or_none(raw.get("id")) if {"choices", "content", "output"} & set(raw) else None
+
+    def _runs_no_tools(self) -> bool:
+        """Return whether a request went to an endpoint of OpenAI that runs no tools: chat completions, or those before."""
+        if self.span.name == "openai.chat" or (self.find_response_id() or "").startswith("chatcmpl"):
+            return True
+        return any(self.attributes.get(key) in words for key, words in vocabulary.RUNS_NO_TOOLS.items())
+
+    # --- the messages of the request
+
+    def _read_request(self) -> None:
+        span, shape, names = self.span, self.shape, self.names
+        if names["finish"]:
+            self.finish = _read_finish_reasons(span.attributes, names["finish"])
+        # Wrong messages are worse than none: then the answer counts as not captured.
+        if span.scope in vocabulary.UNRELIABLE:
+            return
+        if vocabulary.CHOICES in span.attributes or names["parameters"]:
+            self.choices = _count_requested_choices(span.attributes, names["parameters"])
+        if not span.events and not shape.has_content:
+            return
+        # Each source only if the ones before have nothing: attributes with messages, the raw answer, the event with both sides, text and
+        # calls in separate attributes, an event for each message, and last a whole conversation in one attribute.
+        self.inputs = self._read_messages("input_messages", vocabulary.INDEXED_INPUT if shape.indexed_input else (), "user")
+        self.outputs = self._read_messages("output_messages", vocabulary.INDEXED_OUTPUT if shape.indexed_output else (), "assistant")
+        if "output.value" in span.attributes:
+            self._prefer_raw_answer()
+        for event in span.events:
+            if event.name == vocabulary.DETAILS_EVENT:
+                held = {**event.attributes, **dict_or_empty(event.attributes.get("body"))}
+                self._fill(
+                    self._hear(held.get("gen_ai.input.messages"), "user"), self._hear(held.get("gen_ai.output.messages"), "assistant")
+                )
+        if self.outputs is None and (names["output_text"] or names["output_calls"]):
+            text, calls = find_value(span.attributes, names["output_text"]), decode_attribute(span.attributes, vocabulary.OUTPUT_CALLS)
+            if text is not None or calls is not None:
+                self.outputs = self._hear({"role": "assistant", "content": text, "tool_calls": calls}, "assistant")
+        if span.events and (self.inputs is None or self.outputs is None):
+            self._read_events(span.events)
+        for key in names["conversations"]:
+            if (self.inputs is None or self.outputs is None) and span.attributes[key] is not None:
+                self._read_conversation(span.attributes[key])
+
+    def _hear(self, value: Json, role: Role) -> list[Message] | None:
+        if value is None:
+            return None
+        heard = self.cache.read(value, role)
+        self.unrecognised = [*self.unrecognised, *heard.unrecognised]
+        return heard.messages
+
+    def _fill(self, inputs: list[Message] | None, outputs: list[Message] | None) -> None:
+        self.inputs = inputs if self.inputs is None else self.inputs
+        self.outputs = outputs if self.outputs is None else self.outputs
+
+    def _read_messages(self, table: str, indexed: tuple[str, ...], role: Role) -> list[Message] | None:
+        for key in self.names[table]:
+            # The text itself if it is one of a structure: other spans may hold the same, which is then parsed once.
+            value = unquote(self.attributes[key])
+            if value is None or value in ({}, ""):
+                continue
+            only = key in vocabulary.ONLY_MESSAGES
+            heard = self.cache.read(value, role)
+            if heard.messages or only:
+                self.unrecognised = [*self.unrecognised, *(heard.list_unrecognised() if only else heard.unrecognised)]
+            if heard.messages:
+                self._note_ends(heard, role)
+                return heard.messages
+        for prefix in indexed:
+            entries = unflatten(self.attributes, prefix)
+            if entries:
+                heard = self.cache.read([_with_role(entry) for entry in entries] if prefix == "gen_ai.prompt" else entries, role)
+                self.unrecognised = [*self.unrecognised, *heard.unrecognised]
+                self._note_ends(heard, role)
+                return heard.messages
+        return None
+
+    def _note_ends(self, heard: ParsedMessages, role: Role) -> None:
+        if role != "assistant" or not heard.ends:
+            return
+        if heard.ends[-1] or (not self.finish and self.span.scope in vocabulary.NAMES_ENDS):
+            self.finish |= {heard.ends[-1]}
+        if len(heard.ends) > self.choices and self._runs_no_tools():
+            self.choices = len(heard.ends)  # Elsewhere one answer may be recorded in several messages.
+
+    def _prefer_raw_answer(self) -> None:
+        """Use the provider's raw answer if it has more calls than the messages."""
+        raw = decode_attribute(self.attributes, "output.value")
+        raw = raw[0] if isinstance(raw, list) and len(raw) == 1 else raw
+        if not isinstance(raw, dict) or not {"choices", "output", "content", "candidates"} & set(raw):
+            return
+        choices = list_of(raw.get("choices"))
+        self.choices = max(self.choices, len(choices))
+        reasons = [dict_or_empty(choice).get("finish_reason") for choice in choices] or ([raw.get("status")] if "output" in raw else [])
+        self.finish |= {str(word or "").lower() for word in reasons if word or raw.get("object") == "chat.completion.chunk"}
+        heard = self.cache.read(raw, "assistant")
+        # A raw answer that is not wholly recognised must not replace messages that are.
+        if not heard.messages or heard.unrecognised:
+            return
+        # A list of blocks or items: calls that the provider itself ran would be among them.
+        self.is_whole = any(isinstance(raw.get(key), list) for key in ("content", "output"))
+        # Instrumentations lose calls when they translate an answer, and never invent them.
+        if self.outputs is None or len(list_calls(heard.messages)) > len(list_calls(self.outputs)):
+            self.outputs = heard.messages
+
+    def _read_events(self, events: Sequence[SpanEvent]) -> None:
+        inputs, outputs = ParsedMessages(), ParsedMessages()
+        for event in events:
+            content = read_event_message(event)
+            if content is not None:
+                is_output = event.name in vocabulary.OUTPUT_EVENTS
+                (outputs if is_output else inputs).read(content, "assistant" if is_output else "user")
+        self.unrecognised = [*self.unrecognised, *inputs.unrecognised, *outputs.unrecognised]
+        self._fill(inputs.messages or None, outputs.messages or None)
+
+    def _read_conversation(self, value: Json) -> None:
+        entries = list_of(decode_container(value))
+        chosen = [entry for entry in entries if dict_or_empty(entry).get("event.name") == "gen_ai.choice"]
+        messages = self._hear([entry for entry in entries if entry not in chosen], "user") or []
+        outputs = self._hear(chosen, "assistant") or []
+        # Without an event of a choice nothing marks the answer: it is what the assistant wrote after everything else.
+        while not chosen and messages and messages[-1].role == "assistant":
+            outputs.insert(0, messages.pop())
+        self._fill(messages, outputs or None)
+
+
+def list_calls(messages: Sequence[Message]) -> list[ToolCall]:
+    """Return the calls in messages."""
+    return [call for message in messages for call in message.calls]
+
+
+def _count_requested_choices(attributes: dict[str, Json], keys: tuple[str, ...]) -> int:
+    own = read_count(attributes.get(vocabulary.CHOICES))
+    for key in keys if own is None else ():
+        own = read_count(dict_or_empty(decode_attribute(attributes, key)).get("n"))
+    return own or 1
+
+
+def _with_role(entry: Json) -> Json:
+    """Return a message with its role if OpenLLMetry calls it unknown: a tool's result, or the pieces of an answer with calls."""
+    message = dict_or_empty(entry)
+    return {**message, "role": "assistant" if message.get("tool_calls") else "tool"} if message.get("role") == "unknown" else entry
+
+
+def _read_finish_reasons(attributes: dict[str, Json], keys: tuple[str, ...]) -> frozenset[str]:
+    values = [decode_attribute(attributes, key) for key in keys]
+    words = [word for value in values for word in (value if isinstance(value, list) else [value])]
+    # Some print the member of an enumeration: `FinishReason.STOP`.
+    return frozenset([word.lower().rpartition(".")[2] for word in words if isinstance(word, str) and word])
+
+
+def read_event_message(event: SpanEvent) -> Json:
+    """Return the message of an event, or None if it has none or its content was not captured."""
+    role = vocabulary.INPUT_EVENTS.get(event.name) or ("assistant" if event.name in vocabulary.OUTPUT_EVENTS else None)
+    if role is None:
+        return None
+    content = decode_container(find_first(event.attributes, *vocabulary.EVENT_CONTENT))
+    if isinstance(content, dict) and not {"role", "tool_calls", "content", "message"}.isdisjoint(content):
+        inner = decode_container(content.get("message")) if "message" in content else content
+        if inner is not None and not isinstance(inner, (dict, str)):
+            return {"role": role, "content": inner}
+        if isinstance(inner, dict) and isinstance(inner.get("content"), dict) and "parts" in inner["content"]:
+            inner = inner["content"]  # Gemini
+        return {"role": role, **dict_or_empty(inner)} if inner else None
+    if isinstance(content, list) and content and "role" in dict_or_empty(content[0]):
+        return content
+    calls, id = event.attributes.get("tool_calls"), find_first(event.attributes, "id", "tool_call_id")
+    if content is None and calls is None:
+        return None
+    given = {"tool_calls": calls, "tool_call_id": id or None}
+    return {"role": role, "content": content, **{key: value for key, value in given.items() if value is not None}}
+
+
+def _is_hosted(tool: Json) -> bool:
+    """Return whether the provider runs a tool itself: the tool has a type of its own, or no name."""
+    if isinstance(tool, list):
+        return True
+    entry = dict_or_empty(tool)
+    kind = entry.get("type")
+    if isinstance(kind, str) and kind not in ("function", "object", "tool", "FunctionTool"):
+        return True
+    named = find_first(entry, "name", "function", "functionDeclarations", "function_declarations", "toolSpec", "tool")
+    return bool(entry) and named is None and ("name" in entry or not {"parameters", "input_schema", "properties"} & set(entry))
+
+
+class SpanTree:
+    """One trace. Steps are in order of their start, or as listed if any has no time; the first without a parent is the root."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        # Log records may refer to spans that were sampled away; they have no place in the tree.
+        spans = [span for span in spans if not (span.events and is_event_only(span))]
+        known = {span.id for span in spans}
+        # A root that only marks the beginning is left out, and its children are roots.
+        spans = [span for span in spans if span.parent_id is not None or span.attributes.get("output.value") != _PLACEHOLDER] or spans
+        spans = sorted(spans, key=_get_start) if all(map(_get_start, spans)) else spans
+        cache = MessageCache()
+        self.by_id = {span.id: Step(span, cache) for span in spans}
+        self.steps = list(self.by_id.values())
+        self.roots: list[Step] = []
+        for step in self.steps:
+            step.parent = parent = self.by_id.get(step.span.parent_id or "")
+            (self.roots if parent is None else parent.children).append(step)
+        self.orphans = [step for step in self.roots if step.span.parent_id is not None and step.span.parent_id not in known]
+        """Roots whose parent is missing from the trace."""
+        for root in self.roots:
+            if root.kind is None and _is_written_by_hand(root):
+                root.kind = "agent"
+        if _place_below(self.roots) < len(self.steps):
+            self._open_circles()
+        self.root = self.roots[0] if self.roots else None
+        self._by_kind: dict[str | None, list[Step]] = {}
+        for step in self.steps:
+            self._by_kind.setdefault(step.kind, []).append(step)
+        self.kinds = self._by_kind.keys()
+
+    def _open_circles(self) -> None:
+        for step in self.steps:
+            if step.parent is not None and not step.depth:
+                step.parent.children.remove(step)
+                step.parent = None
+                self.roots.append(step)
+                _place_below([step])
+
+    def list_kind(self, *kinds: str) -> list[Step]:
+        """Return the steps of these kinds, in order."""
+        if len(kinds) == 1:
+            return self._by_kind.get(kinds[0], [])
+        return [step for step in self.steps if step.kind in kinds]
+
+    def has_kind(self, kinds: Iterable[str]) -> bool:
+        """Return whether there is a step of one of these kinds."""
+        return not self.kinds.isdisjoint(kinds)
+
+
+def _is_written_by_hand(root: Step) -> bool:
+    """Return whether a root without a kind is an agent: it is named like one or has an input or output, and runs tools."""
+    if not (root.names["input_value"] or root.names["output_value"] or _AGENT_NAME.search(root.span.name)):
+        return False
+    return any(step.kind == "tool" for step in root.list_below())
+
+
+def _place_below(roots: Sequence[Step]) -> int:
+    """Set what is above the steps below these, and return how many steps were reached."""
+    reached = list(roots)
+    for step in reached:  # The list grows while it is read.
+        if step.children:
+            above = {**step.above, step.kind: step}
+            holder = step.holder if step.kind == "tool" else step
+            for child in step.children:
+                child.above, child.holder, child.depth = above, holder, step.depth + 1
+            reached += step.children
+    return len(reached)
