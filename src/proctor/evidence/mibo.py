@@ -19,7 +19,6 @@ from proctor.evidence.otlp.spans import read_span
 from proctor.evidence.plain.nodes import NODE_CALLS, check_node_status, nest_calls_in_nodes
 from proctor.evidence.plain.record import CARRYING
 from proctor.evidence.platforms import flowise, n8n
-from proctor.evidence.platforms.n8n_tools import read_step_call
 from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.shared.workflow import find_answering_node, read_answer, sum_usage, with_parameters
@@ -276,7 +275,7 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
                 type=node_type,
                 output=output,
                 parameters=definition.get("parameters"),
-                tool_calls=tuple(call for item in items for call in _read_item_calls(item, name, unknowns)),
+                tool_calls=tuple(n8n.read_step_calls(items, name, unknowns)),
                 items=len(items),
                 usage=find_usage(output, unknowns),
             )
@@ -289,11 +288,6 @@ def _unwrap_item(item: Json) -> Json:
     if isinstance(item, dict) and isinstance(item.get("json"), dict) and set(item) <= {"json", "pairedItem", "binary"}:
         return item["json"]
     return item
-
-
-def _read_item_calls(item: Json, node: str, unknowns: Unknowns) -> list[ToolCall]:
-    calls = [read_step_call(step, node, unknowns) for step in list_of(dict_or_empty(item).get("intermediateSteps"))]
-    return [call for call in calls if call is not None]
 
 
 def _read_response(data: Json, unknowns: Unknowns) -> Evidence:

@@ -13,7 +13,7 @@ each of them: its parameters are resolved once for each.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -64,46 +64,37 @@ def resolve(parameters: Json, outputs: Outputs, *, only_parts: bool = False) -> 
     return Resolved(value, tuple(notes))
 
 
-def iterate_outputs(current: Sequence[Sequence[Json]], named: Mapping[str, Sequence[Json]]) -> Iterator[Outputs]:
-    """Yield what expressions may refer to, for one item after another; each source is given with all its items."""
-    first = Outputs([items[0] for items in current], {name: items[0] for name, items in named.items()})
-    yield first
-    for index in range(1, min(MOST_ITEMS, max((len(items) for items in (*current, *named.values())), default=1))):
-        yield Outputs(
-            [_pick_item(items, index) for items in current], {name: _pick_item(items, index) for name, items in named.items()}, first
-        )
+def resolve_for_items(
+    parameters: Json, current: Sequence[Sequence[Json]], named: Mapping[str, Sequence[Json]], *, only_parts: bool = False
+) -> Resolved:
+    """Return the parameters of the first item, and what is different for other items; each source is given with all its items.
+
+    The parameters of items beyond `MOST_ITEMS` stay as they are written.
+    """
+    outputs = Outputs([items[0] for items in current], {name: items[0] for name, items in named.items()})
+    first = resolve(parameters, outputs, only_parts=only_parts)
+    # Every item has the same parameters then, so one is enough.
+    if not has_expression(parameters):
+        return first
+    most = max((len(items) for items in (*current, *named.values())), default=1)
+    more: dict[str, Json] = {}
+    notes = dict.fromkeys(first.notes)
+    for index in range(1, min(MOST_ITEMS, most)):
+        own = {name: _pick_item(items, index) for name, items in named.items()}
+        resolved = resolve(parameters, Outputs([_pick_item(items, index) for items in current], own, outputs), only_parts=only_parts)
+        notes.update(dict.fromkeys(resolved.notes))
+        if resolved.value != first.value:
+            # Each different value once: a thousand items mostly share a few. `repr` distinguishes 1 from true, which compare as equal.
+            more[repr(resolved.value)] = resolved.value
+    if most > MOST_ITEMS:
+        notes[f"the expressions in the parameters were resolved for {MOST_ITEMS:,} of {most:,} items"] = None
+        return Resolved(first.value, tuple(notes), (*more.values(), parameters))
+    return Resolved(first.value, tuple(notes), tuple(more.values()))
 
 
 def _pick_item(items: Sequence[Json], index: int) -> Json:
     # A source with fewer items is taken for one that all items share, such as the trigger.
     return items[index] if index < len(items) else items[0]
-
-
-def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *, only_parts: bool = False) -> Resolved:
-    """Return the parameters of the first item, and what is different for other items, each resolved.
-
-    `most` is how many items there are. Of items beyond `MOST_ITEMS` the parameters are those that were written.
-    """
-    first: Resolved | None = None
-    more: dict[bytes, Json] = {}
-    notes: dict[str, None] = {}
-    for item in outputs:
-        resolved = resolve(parameters, item, only_parts=only_parts)
-        notes.update(dict.fromkeys(resolved.notes))
-        if first is None:
-            first = resolved
-            # Every item has the same parameters then, so one is enough.
-            if not has_expression(parameters):
-                return first
-        elif resolved.value != first.value:
-            # Each different value once: a thousand items mostly share a few. `repr` distinguishes 1 from true, which compare as equal.
-            more[repr(resolved.value).encode(errors="backslashreplace")] = resolved.value
-    if first is None:
-        return Resolved(parameters)
-    if most > MOST_ITEMS:
-        notes[f"the expressions in the parameters were resolved for {MOST_ITEMS:,} of {most:,} items"] = None
-        return Resolved(first.value, tuple(notes), (*more.values(), parameters))
-    return Resolved(first.value, tuple(notes), tuple(more.values()))
 
 
 def has_expression(parameters: Json) -> bool:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import msgspec
 
-from proctor.evidence.shared.n8n_expressions import Resolved, has_expression, iterate_outputs, resolve_for_items
+from proctor.evidence.shared.n8n_expressions import Resolved, has_expression, resolve_for_items
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.values.access import dict_or_empty
 from proctor.evidence.values.text import NODE_KEYS, find_text
@@ -133,8 +133,7 @@ def _resolve_around(
     # Bounded, or each of n nodes would look through all n; nearest first, as the map does not say which node fed which.
     around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
     current = [outputs[other.name] for other in around if other.name in outputs]
-    most = max((len(items) for items in outputs.values()), default=1)
-    return resolve_for_items(parameters, iterate_outputs(current, outputs), most, only_parts=only_parts)
+    return resolve_for_items(parameters, current, outputs, only_parts=only_parts)
 
 
 def _list_items(output: Json) -> list[Json]:
