@@ -16,10 +16,7 @@ from proctor.model.evidence import Json
 
 # The numbers of STATUS_CODE_ERROR, SPAN_KIND_CLIENT, SPAN_KIND_SERVER and SPAN_KIND_CONSUMER.
 _ERROR, _CLIENT, _ENTRIES = 2, 3, (2, 5)
-_LISTS = {
-    "span": ("resource_spans", "scope_spans", "spans"),
-    "log record": ("resource_logs", "scope_logs", "log_records"),
-}
+_LISTS = {"span": ("resource_spans", "scope_spans", "spans"), "log record": ("resource_logs", "scope_logs", "log_records")}
 """The lists of resources, scopes and items in a request."""
 _Noun = Literal["span", "log record"]
 

@@ -309,11 +309,7 @@ def read_trace_groups(document: Json, refuse: Refuse | None = None, path: str = 
 
 
 def read_groups(
-    document: Json,
-    keys: RequestKeys,
-    read_scope: Callable[[dict[str, Json], dict[str, Json]], ReadItem],
-    refuse: Refuse | None,
-    path: str,
+    document: Json, keys: RequestKeys, read_scope: Callable[[dict[str, Json], dict[str, Json]], ReadItem], refuse: Refuse | None, path: str
 ) -> list[SpanGroup]:
     """Read the items of one OTLP JSON request by resource; `refuse` takes what cannot be read, or the first error is raised."""
     entry = dict_or_empty(document)
