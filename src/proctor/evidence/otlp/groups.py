@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.evidence.otlp.logs import read_log_groups
 from proctor.evidence.otlp.protobuf import read_protobuf_groups, read_protobuf_log_groups
-from proctor.evidence.otlp.spans import Span, SpanGroup, read_trace_groups
+from proctor.evidence.otlp.spans import Refuse, Span, SpanGroup, read_trace_groups
 from proctor.evidence.otlp.wire_format import WireLimits
 from proctor.evidence.values.json_bytes import decode
 from proctor.model.evidence import Json
@@ -67,30 +67,28 @@ class Received(msgspec.Struct):
 
 def receive_protobuf(data: bytes, limits: WireLimits | None = None) -> Received:
     """Read a binary request. Raises `EvidenceError` when it is none, `TooMuch` when it holds more than `limits` allow."""
-    received = Received([])
-    received.groups = read_protobuf_groups(data, received.refuse, limits)
-    return received.drop(_has_ids, _NO_IDS)
+    return _receive("spans", lambda refuse: read_protobuf_groups(data, refuse, limits))
 
 
 def receive_json(document: Json) -> Received:
     """Return a request in JSON. Raises `EvidenceError` when it is none."""
-    received = Received([])
-    received.groups = read_trace_groups(document, received.refuse)
-    return received.drop(_has_ids, _NO_IDS)
+    return _receive("spans", lambda refuse: read_trace_groups(document, refuse))
 
 
 def receive_logs_protobuf(data: bytes, limits: WireLimits | None = None) -> Received:
     """Read a binary request with logs. Raises `EvidenceError` when it is none, `TooMuch` when it holds more than `limits` allow."""
-    received = Received([], noun="log records")
-    received.groups = read_protobuf_log_groups(data, received.refuse, limits)
-    return received
+    return _receive("log records", lambda refuse: read_protobuf_log_groups(data, refuse, limits))
 
 
 def receive_logs_json(document: Json) -> Received:
     """Return a request with logs in JSON. Raises `EvidenceError` when it is none."""
-    received = Received([], noun="log records")
-    received.groups = read_log_groups(document, received.refuse)
-    return received.drop(_has_ids, _NO_IDS)
+    return _receive("log records", lambda refuse: read_log_groups(document, refuse))
+
+
+def _receive(noun: Literal["spans", "log records"], read: Callable[[Refuse], list[SpanGroup]]) -> Received:
+    received = Received([], noun=noun)
+    received.groups = read(received.refuse)
+    return received.drop(lambda group, span: _is_id(span.trace_id) and _is_id(span.id), "has no trace id or no span id")
 
 
 def receive_text(data: bytes, read: Callable[[Json], Received]) -> Received:
@@ -104,13 +102,6 @@ def receive_text(data: bytes, read: Callable[[Json], Received]) -> Received:
         broken = mark.encode()
         return received.drop(lambda group, span: broken not in msgspec.json.encode((group.resource, span)), "has a text that is not UTF-8")
     return read(decode(data))
-
-
-_NO_IDS = "has no trace id or no span id"
-
-
-def _has_ids(group: SpanGroup, span: Span) -> bool:
-    return _is_id(span.trace_id) and _is_id(span.id)
 
 
 def _is_id(text: str) -> bool:

@@ -51,15 +51,12 @@ def _read_record(value: Json, path: str) -> Span | None:
     lost = find_near_field(record, _RECORD_KEYS)
     if lost is not None:
         raise EvidenceError(f"{path}: {show(lost)} is not recognised")
-    for key in _TEXTS:
-        if not isinstance(record.get(key), (str, type(None))):
-            raise wrong_kind_error(f"{path}.{key}", "text", record[key])
-    attributes = record.get("attributes")
-    if not isinstance(attributes, (list, dict, type(None))):
-        raise wrong_kind_error(f"{path}.attributes", "a list", attributes)
+    for key in (*_TEXTS, "attributes"):
+        if not isinstance(record.get(key), (str, type(None)) if key in _TEXTS else (list, dict, type(None))):
+            raise wrong_kind_error(f"{path}.{key}", "text" if key in _TEXTS else "a list", record[key])
     trace_id, span_id = find_first(record, "traceId", "trace_id") or "", find_first(record, "spanId", "span_id") or ""
     name, body = find_first(record, "eventName", "event_name"), convert_any_value(record.get("body"))
-    return make_event_span(fold_id(trace_id), fold_id(span_id), name, read_attributes(attributes), body)
+    return make_event_span(fold_id(trace_id), fold_id(span_id), name, read_attributes(record.get("attributes")), body)
 
 
 def make_event_span(trace_id: str, span_id: str, name: str | None, attributes: dict[str, Json], body: Json) -> Span | None:

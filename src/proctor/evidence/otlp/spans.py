@@ -195,10 +195,8 @@ def find_near_field(entry: dict[str, Json], known: frozenset[str]) -> str | None
     """Return the first field that is nearly a known one, or that has attributes or a failure under another name."""
     if known.issuperset(entry):
         return None
-    for key, value in entry.items():
-        if key not in known and (_is_near(key, known) or _holds_attributes(value) or _reports_failure(value)):
-            return key
-    return None
+    others = ((key, value) for key, value in entry.items() if key not in known)
+    return next((key for key, value in others if _is_near(key, known) or _holds_attributes(value) or _reports_failure(value)), None)
 
 
 _is_near = functools.lru_cache(maxsize=1024)(is_misspelt)

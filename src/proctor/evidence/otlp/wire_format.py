@@ -38,18 +38,15 @@ class TooMuch(EvidenceError):
 def build_shape(descriptor: Any) -> Shape:
     """Return which fields of a message are messages, all the way down; key 0 holds the shape of attributes, which are most of them."""
     known: dict[str, Shape] = {}
-    shape = _build_shape(descriptor, known)
-    return {**shape, _PAIR: known.get("opentelemetry.proto.common.v1.KeyValue")}
 
+    def build(descriptor: Any) -> Shape:
+        if descriptor.full_name not in known:
+            # Entered before its fields: an `AnyValue` may hold an `AnyValue`.
+            shape = known[descriptor.full_name] = {}
+            shape.update({field.number: build(field.message_type) for field in descriptor.fields if field.message_type is not None})
+        return known[descriptor.full_name]
 
-def _build_shape(descriptor: Any, known: dict[str, Shape]) -> Shape:
-    if descriptor.full_name not in known:
-        # Entered before its fields are looked at: an `AnyValue` may hold an `AnyValue`.
-        shape = known[descriptor.full_name] = {}
-        for field in descriptor.fields:
-            if field.message_type is not None:
-                shape[field.number] = _build_shape(field.message_type, known)
-    return known[descriptor.full_name]
+    return {**build(descriptor), _PAIR: known.get("opentelemetry.proto.common.v1.KeyValue")}
 
 
 def check_size(data: bytes, shape: Shape, limits: WireLimits) -> None:
@@ -145,7 +142,6 @@ def select_fields(data: bytes, number: int) -> list[bytes]:
 
 
 def _skip(data: bytes, place: int, kind: int) -> int:
-    """Return where a field without a length ends."""
     if kind == _VARINT:
         return place + 1 if data[place] < 128 else _read_varint(data, place)[1]
     if kind == _FIXED64:
@@ -156,7 +152,6 @@ def _skip(data: bytes, place: int, kind: int) -> int:
 
 
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return the number at a place, and where it ends."""
     number = shift = 0
     while True:
         byte = data[place]

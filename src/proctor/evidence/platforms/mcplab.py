@@ -118,7 +118,6 @@ def read(document: Json) -> list[Evidence]:
 
 
 def _check_line(entry: dict[str, Any], messages: list[dict[str, Any]], error: str | None, unknowns: Unknowns) -> None:
-    """Mark what a line leaves unknown: messages that are missing, cannot be read, or end before the agent answered."""
     check_object(entry, _LINE, "$", unknowns, has_answer=bool(messages))
     if not messages and error is None:
         unknowns.mark_parts(_ALL, "the line has no messages")
@@ -173,7 +172,6 @@ def _join_text(message: dict[str, Any]) -> str:
 
 
 def _find_final_text(messages: list[dict[str, Any]]) -> str | None:
-    """Return the text of the last message of the assistant without a call."""
     spoken = (message for message in reversed(messages) if message.get("role") == "assistant" and not _list_blocks(message, "tool_use"))
     return next(map(_join_text, spoken), None)
 

@@ -57,7 +57,11 @@ _CONNECTIONS = split_words(
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-class NodeRun(msgspec.Struct, kw_only=True):
+def _join_items(items: list[Json]) -> Json:
+    return items[0] if len(items) == 1 else (items or None)
+
+
+class _NodeRun(msgspec.Struct, kw_only=True):
     """One run of a node as n8n recorded it."""
 
     name: str
@@ -75,19 +79,15 @@ class NodeRun(msgspec.Struct, kw_only=True):
     connections: set[str]
 
     def is_tool(self) -> bool:
-        """Return whether this is a call of a tool."""
         return "ai_tool" in self.connections
 
     def is_sub_node(self) -> bool:
-        """Return whether the node is part of another."""
         return "main" not in self.connections and any(kind.startswith("ai_") for kind in self.connections)
 
     def get_output(self) -> Json:
-        """Return its only item, or all of them."""
         return _join_items(self.items)
 
     def get_duration(self) -> float | None:
-        """Return how long it took in milliseconds."""
         duration = self.record.get("executionTime")
         return duration if isinstance(duration, (int, float)) else None
 
@@ -99,7 +99,7 @@ class NodeRun(msgspec.Struct, kw_only=True):
         return dict_or_empty(error).get("message") or error
 
 
-class AgentStep(msgspec.Struct, frozen=True):
+class _AgentStep(msgspec.Struct, frozen=True):
     """One entry of `intermediateSteps`."""
 
     tool: str
@@ -108,7 +108,6 @@ class AgentStep(msgspec.Struct, frozen=True):
     id: str | None
 
     def to_call(self, agent: str) -> ToolCall:
-        """Return the call of a step that has no run."""
         return ToolCall(name=self.tool, arguments=self.arguments, result=self.result, node=agent, id=self.id)
 
 
@@ -170,7 +169,7 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
     )
 
 
-def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[NodeRun]:
+def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[_NodeRun]:
     """Return the runs of all nodes in order, and mark what cannot be read of them and of the workflow."""
     root, runs_by_node = Fields(document, path, unknowns), Fields(document["data"]["resultData"]["runData"], "runData", unknowns)
     check_object(document, _EXECUTION, path, unknowns)
@@ -190,7 +189,7 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
             if not isinstance(node.value.get("type"), str):
                 node.mark(_EVERY, " has no type")
     connections = workflow.take_object("connections", parts=_EVERY)
-    runs: list[NodeRun] = []
+    runs: list[_NodeRun] = []
     for name in runs_by_node.value:
         if "nodes" in workflow and name not in definitions:
             unknowns.mark_parts(_EVERY, f"{show(name, SHOWN)} ran and is no node of the workflow")
@@ -208,7 +207,7 @@ def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[
     return runs
 
 
-def _read_run(name: str, index: int, record: Fields, definition: dict[str, Any], wired: Json) -> NodeRun:
+def _read_run(name: str, index: int, record: Fields, definition: dict[str, Any], wired: Json) -> _NodeRun:
     check_object(record.value, _RECORD, record.at, record.unknowns)
     status = record.value.get("executionStatus")
     if status is not None and read_status(status) not in ("ok", "failed"):
@@ -221,7 +220,7 @@ def _read_run(name: str, index: int, record: Fields, definition: dict[str, Any],
     source = dict_or_empty(sources[0]) if sources else {}
     number = source.get("previousNodeRun")
     data, override = (record.take_object(key, parts=_EVERY) or Fields({}, record.at, record.unknowns) for key in ("data", "inputOverride"))
-    return NodeRun(
+    return _NodeRun(
         name=name,
         index=index,
         order=(0, 0, 0),
@@ -236,7 +235,7 @@ def _read_run(name: str, index: int, record: Fields, definition: dict[str, Any],
     )
 
 
-def _may_be_tool(run: NodeRun, connections: Fields | None, wired: Json) -> bool:
+def _may_be_tool(run: _NodeRun, connections: Fields | None, wired: Json) -> bool:
     # Data is under its connection type, which shows whether this is the run of a tool; a run without data is known by its connections.
     own = str(run.type).rsplit(".", 1)[-1]
     if wired is None:
@@ -290,12 +289,12 @@ def read_step_calls(items: Iterable[Json], agent: str, unknowns: Unknowns) -> li
     return [step.to_call(agent) for step in _read_steps(items, unknowns)]
 
 
-def _read_steps(items: Iterable[Json], unknowns: Unknowns) -> list[AgentStep]:
+def _read_steps(items: Iterable[Json], unknowns: Unknowns) -> list[_AgentStep]:
     steps = (_read_step(entry, unknowns) for item in items for entry in list_of(dict_or_empty(item).get("intermediateSteps")))
     return [step for step in steps if step is not None]
 
 
-def _read_step(entry: Json, unknowns: Unknowns) -> AgentStep | None:
+def _read_step(entry: Json, unknowns: Unknowns) -> _AgentStep | None:
     """Read one intermediate step; arguments are `toolInput`, else those of the message the step came from."""
     action = dict_or_empty(dict_or_empty(entry).get("action"))
     tool = text_or_none(action.get("tool"))
@@ -313,20 +312,20 @@ def _read_step(entry: Json, unknowns: Unknowns) -> AgentStep | None:
     if arguments is None:
         unknowns.mark("tool_arguments", f"an intermediate step has no arguments of {tool!r}")
     known = None if arguments is None else read_known_arguments(arguments, f"a step of {tool!r}", unknowns)
-    return AgentStep(tool, known, dict_or_empty(entry).get("observation"), call_id)
+    return _AgentStep(tool, known, dict_or_empty(entry).get("observation"), call_id)
 
 
-def _list_calls(runs: list[NodeRun], unknowns: Unknowns) -> list[tuple[int, ToolCall]]:
+def _list_calls(runs: list[_NodeRun], unknowns: Unknowns) -> list[tuple[int, ToolCall]]:
     """Return the calls in order, each with the run of the agent that made it."""
-    steps: dict[tuple[str | None, int], list[AgentStep]] = {}
-    by_agent: dict[tuple[str | None, int], list[NodeRun]] = {}
+    steps: dict[tuple[str | None, int], list[_AgentStep]] = {}
+    by_agent: dict[tuple[str | None, int], list[_NodeRun]] = {}
     for run in runs:
         if run.is_tool():
             by_agent.setdefault(run.source, []).append(run)
         elif not run.is_sub_node():
             check_steps(run.type, run.items, run.name, unknowns)
             steps[run.name, run.index] = _read_steps(run.items, unknowns)
-    paired: dict[int, AgentStep] = {}
+    paired: dict[int, _AgentStep] = {}
     for agent, made in by_agent.items():
         found = _pair(made, steps.get(agent, []))
         if len(found) < len(steps.get(agent, [])):
@@ -339,9 +338,9 @@ def _list_calls(runs: list[NodeRun], unknowns: Unknowns) -> list[tuple[int, Tool
     return calls
 
 
-def _pair(runs: list[NodeRun], steps: list[AgentStep]) -> dict[int, AgentStep]:
+def _pair(runs: list[_NodeRun], steps: list[_AgentStep]) -> dict[int, _AgentStep]:
     """Return the step of each run of the same agent: by name and arguments, else by name, else by place if there are as many of both."""
-    paired: dict[int, AgentStep] = {}
+    paired: dict[int, _AgentStep] = {}
     free = dict(enumerate(steps))
     # Calls made at once may run in another order.
     for exactly in (True, False):
@@ -364,8 +363,7 @@ def _pair(runs: list[NodeRun], steps: list[AgentStep]) -> dict[int, AgentStep]:
     return paired
 
 
-def _read_passed(run: NodeRun) -> tuple[str | None, Json]:
-    """Return the tool's own name and the arguments of its run."""
+def _read_passed(run: _NodeRun) -> tuple[str | None, Json]:
     name, arguments = text_or_none(run.parameters.get("name")), run.given[0] if run.given else None
     # A node of MCP offers several tools; n8n adds to the arguments which of them was called.
     offers_several = "mcp" in str(run.type).rsplit(".", 1)[-1].lower()
@@ -379,7 +377,7 @@ def _spell_for_model(node_name: str) -> str:
     return _NOT_IN_NAMES.sub("_", node_name)
 
 
-def _read_call(run: NodeRun, step: AgentStep | None, unknowns: Unknowns) -> ToolCall:
+def _read_call(run: _NodeRun, step: _AgentStep | None, unknowns: Unknowns) -> ToolCall:
     result = run.get_output()
     # n8n wraps the result of a tool.
     if isinstance(result, dict) and set(result) == {"response"}:
@@ -410,28 +408,27 @@ def _read_call(run: NodeRun, step: AgentStep | None, unknowns: Unknowns) -> Tool
 class _Flow:
     """The runs before the current one; `move_past` goes on to the next."""
 
-    def __init__(self, runs: list[NodeRun]) -> None:
-        self._places: dict[tuple[str | None, int], NodeRun] = {(run.name, run.index): run for run in runs}
+    def __init__(self, runs: list[_NodeRun]) -> None:
+        self._places: dict[tuple[str | None, int], _NodeRun] = {(run.name, run.index): run for run in runs}
         self._named: dict[str, list[Json]] = {}
 
-    def find_source(self, run: NodeRun) -> NodeRun | None:
+    def find_source(self, run: _NodeRun) -> _NodeRun | None:
         return self._places.get(run.source)
 
-    def resolve(self, run: NodeRun, parameters: Json) -> Resolved:
+    def resolve(self, run: _NodeRun, parameters: Json) -> Resolved:
         source = self.find_source(run)
         # An expression can only have read what ran before its node.
         current = [source.items] if source is not None and source.order < run.order and source.items else []
         return resolve_for_items(parameters, current, self._named)
 
-    def move_past(self, run: NodeRun) -> None:
+    def move_past(self, run: _NodeRun) -> None:
         if run.items:
             self._named[run.name] = run.items
 
 
-def _build_nodes(runs: list[NodeRun], calls: list[tuple[int, ToolCall]], unknowns: Unknowns) -> tuple[Node, ...]:
+def _build_nodes(runs: list[_NodeRun], calls: list[tuple[int, ToolCall]], unknowns: Unknowns) -> tuple[Node, ...]:
     made: dict[tuple[str | None, int], list[ToolCall]] = {}
     for agent_run, call in calls:
-        # Keyed by the run too: an agent in a loop makes its calls anew in each of its runs.
         made.setdefault((call.node, agent_run), []).append(call)
     flow = _Flow(runs)
     nodes: list[Node] = []
@@ -442,7 +439,7 @@ def _build_nodes(runs: list[NodeRun], calls: list[tuple[int, ToolCall]], unknown
     return tuple(nodes)
 
 
-def _build_node(run: NodeRun, flow: _Flow, calls: tuple[ToolCall, ...], unknowns: Unknowns) -> Node:
+def _build_node(run: _NodeRun, flow: _Flow, calls: tuple[ToolCall, ...], unknowns: Unknowns) -> Node:
     parameters, more, notes = None, (), ()
     if is_http_request(run.type):
         resolved = flow.resolve(run, run.parameters)
@@ -465,11 +462,7 @@ def _build_node(run: NodeRun, flow: _Flow, calls: tuple[ToolCall, ...], unknowns
     )
 
 
-def _join_items(items: list[Json]) -> Json:
-    return items[0] if len(items) == 1 else (items or None)
-
-
-def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[NodeRun], unknowns: Unknowns) -> Usage | None:
+def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[_NodeRun], unknowns: Unknowns) -> Usage | None:
     """Return the tokens of the models, and of the AI nodes that no model serves; what a served node reports repeats its models."""
     models = [node.usage for node in nodes if node.name in sub_nodes]
     # An agent repeats the tokens of the models below it. Only where those report any is it left out, or nothing would be counted.
@@ -483,7 +476,7 @@ def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[No
     return add_usage((*models, sum_usage(others)))
 
 
-def _find_http_status(runs: list[NodeRun]) -> int | None:
+def _find_http_status(runs: list[_NodeRun]) -> int | None:
     """Return the status of the first Respond to Webhook node: 200 unless it is configured."""
     flow = _Flow(runs)
     for run in runs:
@@ -499,8 +492,7 @@ def _is_respond_to_webhook(node_type: str | None) -> bool:
     return (node_type or "").endswith(".respondToWebhook")
 
 
-def _read_request(runs: list[NodeRun], document: dict[str, Any]) -> tuple[Json, dict[str, Json]]:
-    """Return what the run was started with, and what identifies it."""
+def _read_request(runs: list[_NodeRun], document: dict[str, Any]) -> tuple[Json, dict[str, Json]]:
     started = next((run for run in runs if not run.source[0] and (run.items or is_trigger(run.type))), None)
     item = dict_or_empty(started.items[0]) if started is not None and started.items else {}
     body = item.get("body", item)

@@ -114,7 +114,6 @@ def _list_objects(value: Json) -> list[dict[str, Json]]:
 
 
 def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns) -> list[tuple[Json, str]]:
-    """Return the resources of a bundle and their places."""
     entries = bundle.get("entry")
     for key, value in bundle.items() if entries is None else ():
         if any("resource" in entry for entry in _list_objects(value)):
@@ -197,11 +196,8 @@ def _read_cds(value: Json, path: str, unknowns: Unknowns) -> model.CdsState | No
 
 
 def _read_renamed(value: Json, path: str, unknowns: Unknowns) -> list[dict[str, Json]]:
-    return [_use_first_names(row) for row in _read_rows(value, path)]
-
-
-def _use_first_names(entry: dict[str, Json]) -> dict[str, Json]:
-    return {first if (first := _SECOND_NAMES.get(name, name)) not in entry else name: member for name, member in entry.items()}
+    rows = _read_rows(value, path)
+    return [{first if (first := _SECOND_NAMES.get(key, key)) not in row else key: row[key] for key in row} for row in rows]
 
 
 def _read_tables(value: Json, path: str, unknowns: Unknowns) -> dict[str, list[dict[str, Json]]]:

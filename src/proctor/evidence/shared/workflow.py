@@ -73,13 +73,12 @@ def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
     if not any(node.parameters is not None or is_http_request(node.type) for node in nodes):
         return tuple(nodes)
     outputs = _list_outputs(nodes)
-    finished: list[Node] = []
+    finished = [msgspec.structs.replace(node, parameters=None, more_parameters=()) for node in nodes]
     for index, node in enumerate(nodes):
-        parameters, more, notes = None, (), node.notes
         if is_http_request(node.type):
             resolved = _resolve_around(nodes, index, dict_or_empty(node.parameters), outputs)
-            parameters, more, notes = with_method(resolved.value), tuple(map(with_method, resolved.more)), resolved.notes
-        finished.append(msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=notes))
+            parameters, more = with_method(resolved.value), tuple(map(with_method, resolved.more))
+            finished[index] = msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=resolved.notes)
     return tuple(finished)
 
 
@@ -102,7 +101,6 @@ def with_resolved_parameters(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 
 def _list_outputs(nodes: Sequence[Node]) -> dict[str, list[Json]]:
-    """Return the items of each node by its name."""
     outputs = {node.name: node.output for node in nodes if node.output is not None}
     return {name: output if isinstance(output, list) and output else [output] for name, output in outputs.items()}
 
@@ -110,7 +108,6 @@ def _list_outputs(nodes: Sequence[Node]) -> dict[str, list[Json]]:
 def _resolve_around(
     nodes: Sequence[Node], index: int, parameters: Json, outputs: Mapping[str, list[Json]], *, only_parts: bool = False
 ) -> Resolved:
-    """Resolve the parameters of the node at `index` by the outputs of the nodes around it."""
     # Nearest first, since no record names the node before; bounded, or each of n nodes would look through all n.
     around = [*reversed(nodes[max(0, index - _MAX_DISTANCE) : index]), *nodes[index + 1 : index + 1 + _MAX_DISTANCE]]
     current = [outputs[other.name] for other in around if other.name in outputs]
