@@ -69,6 +69,13 @@ TRACE_KEYS: RequestKeys = (
     ("scopeSpans", "scope_spans", "instrumentationLibrarySpans"),
     ("spans",),
 )
+_VALUE_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("stringValue", "bytesValue"), str),
+    **dict.fromkeys(("arrayValue", "kvlistValue"), dict),
+    "boolValue": bool,
+    "intValue": int,
+    "doubleValue": (float, int),
+}
 _UNTYPED = (KeyError, TypeError, ValueError, OverflowError)
 """What the conversion raises for a value that is not typed."""
 _AROUND = ("resource", "scope", "instrumentationLibrary", "schemaUrl", "schema_url")
@@ -258,25 +265,22 @@ def _convert_value(value: Any, depth: int) -> Json:
     """Convert a typed value; raises one of `_UNTYPED` for any other."""
     if depth > _VALUE_DEPTH:
         raise too_deep_error()
-    match value:
-        case None:
-            return None
-        case {"stringValue": str(inner)} | {"bytesValue": str(inner)} | {"boolValue": bool(inner)} | {"doubleValue": float(inner)}:
-            return inner
-        case {"intValue": int(inner) | str(inner)}:
-            return int(inner)
-        case {"doubleValue": int(inner) | str(inner)}:
-            # NaN and the infinities are written as text, and are no JSON.
-            return number if math.isfinite(number := float(inner)) else None
-        case {"arrayValue": dict(inner)}:
-            return [_convert_value(entry, depth + 1) for entry in (inner and inner["values"]) or ()]
-        case {"kvlistValue": dict(inner)}:
-            entries: Any = (inner and inner["values"]) or ()
-            return {entry["key"]: _convert_value(entry.get("value"), depth + 1) for entry in entries}
-        case _ if value == {}:
-            return None
-        case _:
-            raise TypeError
+    if value is None or value == {}:
+        return None
+    (kind,) = [key for key in value if key in _VALUE_TYPES] if isinstance(value, dict) else list[str]()
+    inner = value[kind]
+    if kind == "arrayValue":
+        return [_convert_value(entry, depth + 1) for entry in (inner and inner["values"]) or ()]
+    if kind == "kvlistValue":
+        return {entry["key"]: _convert_value(entry.get("value"), depth + 1) for entry in (inner and inner["values"]) or ()}
+    if kind == "intValue" and isinstance(inner, str):
+        return int(inner)
+    if kind == "doubleValue" and isinstance(inner, str):
+        # NaN and the infinities are written as text, and are no JSON.
+        return number if math.isfinite(number := float(inner)) else None
+    if not isinstance(inner, _VALUE_TYPES[kind]):
+        raise TypeError
+    return inner
 
 
 def is_event_only(span: Span) -> bool:

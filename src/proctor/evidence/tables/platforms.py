@@ -12,7 +12,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, SpanEvent, fold_id, read_nanoseconds
 from proctor.evidence.unknowns.endings import read_status
-from proctor.evidence.values.access import dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.times import read_time_ns
 from proctor.model.evidence import Json
@@ -37,7 +37,7 @@ _OBSERVED: dict[str, tuple[str, ...]] = {
     "status_message": ("statusMessage", "status_message"),
 }
 """The columns of Langfuse by the attribute of its SDK."""
-_OBSERVATION_TYPES = ("SPAN", "GENERATION", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL")
+_OBSERVATION_TYPES = split_words("SPAN GENERATION EVENT AGENT TOOL CHAIN RETRIEVER EVALUATOR EMBEDDING GUARDRAIL")
 _MLFLOW = frozenset(("info", "trace", "trace_id", "request_id", "trace_metadata", "execution_duration"))
 """The fields of an MLflow trace next to its spans, one or another in each generation."""
 _ID_BYTES = {24: 16, 12: 8}
@@ -195,7 +195,7 @@ def is_langfuse_row(row: Row) -> bool:
     if is_langfuse_trace(row):
         return True
     # Columns that are null in a row are left out, so only the type shows a root.
-    is_observation = any(name in row for name in _PARENTS) or row.get("type") in _OBSERVATION_TYPES
+    is_observation = any(name in row for name in _PARENTS) or text_or_none(row.get("type")) in _OBSERVATION_TYPES
     return is_observation and "id" in row and any(name in row for name in _TRACES)
 
 

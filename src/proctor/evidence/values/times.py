@@ -9,6 +9,7 @@ from proctor.model.numbers import is_number, read_digits
 
 # Without a zone, which is UTC here: adding to it and writing it takes half as long.
 _EPOCH = datetime(1970, 1, 1)
+_EPOCH_UTC = _EPOCH.replace(tzinfo=UTC)
 # The range a `datetime` can hold, in nanoseconds since 1970.
 _LAST_NS = 253_402_300_799 * 10**9
 _UNITS = ((10**17, 1), (10**14, 10**3), (10**11, 10**6), (10**8, 10**9))
@@ -20,7 +21,7 @@ def read_time_ns(value: Json) -> int:
     number = read_digits(value, 20) if isinstance(value, str) else value
     moment = _parse_instant(value) if number is None else None
     if moment is not None:
-        return max(0, (moment - _EPOCH) // timedelta(microseconds=1) * 1000)
+        return max(0, (moment - _EPOCH_UTC) // timedelta(microseconds=1) * 1000)
     if not is_number(number) or not 0 < number < 2**63:
         return 0
     return next((int(number * factor) for least, factor in _UNITS if number >= least), 0)
@@ -45,9 +46,9 @@ def write_ms_as_iso(milliseconds: Json) -> str | None:
 
 
 def _parse_instant(value: Json) -> datetime | None:
-    """Return the moment of an ISO text in UTC; a text without a zone is UTC."""
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
-        return moment if moment is None or moment.tzinfo is None else moment.astimezone(UTC).replace(tzinfo=None)
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
+    # A text without a zone is UTC.
+    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
