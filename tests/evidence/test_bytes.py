@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from proctor.errors import EvidenceError, InputError, MissingExtra
 from proctor.evidence.otlp import protobuf as otlp_protobuf
-from proctor.evidence.otlp.merging import merge_spans
+from proctor.evidence.otlp.merging import find_lost_traces, merge_spans
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, convert_any_value
-from proctor.evidence.otlp.unreadable_spans import find_lost_traces
 from proctor.evidence.reading import find_spans, read_bytes, read_document
 from proctor.evidence.recognise import FORMATS, read_data
 from proctor.evidence.tables.read import SPAN_TABLES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proctor.batches.span_spill import GatheredTrace
-from proctor.evidence.otlp.unreadable_spans import mark_lost_spans
+from proctor.evidence.otlp.merging import mark_lost_spans
 from proctor.evidence.traces.read_otlp import read_batches
 from proctor.model.evidence import Evidence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from proctor.batches.slicer import write_value
 from proctor.batches.span_spill import Beside, GatheredError, SpillWriter
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp.unreadable_spans import find_lost_traces
+from proctor.evidence.otlp.merging import find_lost_traces
 from proctor.evidence.values.json_bytes import decode
 from proctor.model.evidence import Json
 from proctor.sources.dataset_cells import Cells, read_cells

@@ -15,7 +15,6 @@ from proctor.evidence.otlp.spans import read_span
 from proctor.evidence.plain.nodes import NODE_CALLS, list_nested_calls, nest_calls_in_nodes, read_node
 from proctor.evidence.plain.record import CARRYING
 from proctor.evidence.platforms import flowise, n8n
-from proctor.evidence.platforms.n8n_tools import read_step_call
 from proctor.evidence.shared.calls import read_calls
 from proctor.evidence.shared.usage import HOLDERS, find_usage
 from proctor.evidence.shared.workflow import find_answering_node, read_answer, sum_usage, with_parameters
@@ -219,14 +218,13 @@ def _read_listed_nodes(data: dict[str, Any], unknowns: Unknowns) -> tuple[Node, 
         if not isinstance(entry["nodeName"], str) or not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
             unknowns.mark_parts(PARTS, f"{at} cannot be read: expected a nodeName and a list of items")
         items = [_unwrap_item(item) for item in list_of(given)]
-        steps = [step for item in items for step in list_of(dict_or_empty(item).get("intermediateSteps"))]
         definition = dict_or_empty(defined.get(name))
         node_type = text_or_none(definition.get("type"))
         if defined and node_type is None:
             unknowns.mark_parts(PARTS, f"the workflow has no type for {at}")
         n8n.check_steps(node_type, items, name, unknowns)
         output = items[0] if len(items) == 1 else (items or None)
-        calls = tuple(filter(None, (read_step_call(step, name, unknowns) for step in steps)))
+        calls = tuple(n8n.read_step_calls(items, name, unknowns))
         parameters, usage = definition.get("parameters"), find_usage(output, unknowns)
         nodes.append(Node(name=name, type=node_type, output=output, parameters=parameters, tool_calls=calls, items=len(items), usage=usage))
     return with_parameters(nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from proctor.errors import EvidenceError
-from proctor.evidence.platforms.mcplab_results import compare_calls, is_results, restore_whole_answer
+from proctor.evidence.platforms.mcplab import add_results, is_results
 from proctor.evidence.values.json_bytes import decode
 from proctor.model.evidence import Evidence, Json
 
@@ -30,7 +30,7 @@ class ResultsBeside:
             self._document = _read_results(self._path, self._most_bytes)
         if self._document is None:
             return evidence
-        return compare_calls(restore_whole_answer(evidence, self._document), self._document)
+        return add_results(evidence, self._document)
 
 
 def is_beside_trace(path: Path, most_bytes: int) -> bool:

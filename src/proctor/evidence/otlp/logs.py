@@ -7,84 +7,62 @@ verdicts about a span.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp.spans import Span, SpanEvent, convert_any_value, find_near_field, read_attributes
-from proctor.evidence.values.access import find_first, list_at, read_object, text_or_none, wrong_kind_error
+from proctor.evidence.otlp.spans import (
+    Refuse,
+    RequestKeys,
+    Span,
+    SpanEvent,
+    SpanGroup,
+    convert_any_value,
+    find_near_field,
+    fold_id,
+    read_attributes,
+    read_groups,
+)
+from proctor.evidence.values.access import find_first, read_object, text_or_none, wrong_kind_error
 from proctor.model.evidence import Json
 from proctor.model.show import show
 
-KEYS = ("resourceLogs", "resource_logs")
-VERDICT = "gen_ai.evaluation.result"
-"""The event with a verdict about a span."""
+LOG_KEYS: RequestKeys = (("resourceLogs", "resource_logs"), ("scopeLogs", "scope_logs"), ("logRecords", "log_records"))
+_VERDICT = "gen_ai.evaluation.result"
+_TEXTS = ("traceId", "trace_id", "spanId", "span_id", "eventName", "event_name")
+_RECORD_KEYS = frozenset((*_TEXTS, "body", "attributes"))
 
 
 def sniff(document: Json) -> bool:
     """Return whether this is an OTLP request with logs."""
-    return isinstance(document, dict) and any(isinstance(document.get(key), list) for key in KEYS)
+    return isinstance(document, dict) and any(isinstance(document.get(key), list) for key in LOG_KEYS[0])
 
 
-def read_logs(document: Json, path: str = "$") -> list[Span]:
-    """Return the events of one OTLP JSON request with logs, by their spans, which have nothing else."""
-    entry = read_object(document, path)
-    key = next(key for key in KEYS if key in entry)
-    found: list[Span] = []
-    for index, resource in enumerate(list_at(entry[key], f"{path}.{key}")):
-        at = f"{path}.{key}[{index}]"
-        records = list_records(read_object(resource, at), at)
-        found.extend(span for record in records if (span := read_record(read_object(record, f"a log record in {at}"))) is not None)
-    return gather_events(found)
+def read_log_groups(document: Json, refuse: Refuse | None = None, path: str = "$") -> list[SpanGroup]:
+    """Return the events of one OTLP JSON request with logs, by resource and span."""
+    groups = read_groups(document, LOG_KEYS, lambda scope, resource: _read_record, refuse, path)
+    return [SpanGroup(group.resource, gather_events(group.spans)) for group in groups]
 
 
-def list_records(resource: dict[str, Json], path: str) -> list[Json]:
-    """Return the log records of one resource. Raises `EvidenceError` if there is something else in their place."""
-    scopes = _list_entries(resource, ("scopeLogs", "scope_logs"), ("resource", "schemaUrl", "schema_url"), path)
-    found: list[Json] = []
-    for index, scope in enumerate(scopes):
-        at = f"{path}.scopeLogs[{index}]"
-        found.extend(_list_entries(read_object(scope, at), ("logRecords", "log_records"), ("scope", "schemaUrl", "schema_url"), at))
-    return found
-
-
-def _list_entries(holder: dict[str, Json], keys: tuple[str, str], others: tuple[str, ...], path: str) -> list[Json]:
-    entries = find_first(holder, *keys)
-    other = next((key for key in holder if key not in keys and key not in others), None) if entries is None else None
-    if other is not None:
-        raise EvidenceError(f"{path}: expected {keys[0]}, found {show(other)}")
-    return [] if entries is None else list_at(entries, f"{path}.{keys[0]}")
-
-
-def read_record(record: dict[str, Any]) -> Span | None:
-    """Return a log record in JSON as an event of its span, or None if it has no span."""
+def _read_record(value: Json, path: str) -> Span | None:
+    """Return a log record as an event of its span, or None if it has no span."""
+    record = read_object(value, path)
     # A misspelt id or body would silently drop the record.
     lost = find_near_field(record, _RECORD_KEYS)
     if lost is not None:
-        raise EvidenceError(f"a log record: {show(lost)} is not recognised")
-    for key in _TEXTS:
-        if not isinstance(record.get(key), (str, type(None))):
-            raise wrong_kind_error(f"a log record: {key}", "text", record[key])
-    trace_id = text_or_none(find_first(record, "traceId", "trace_id"))
-    span_id = text_or_none(find_first(record, "spanId", "span_id"))
-    if not trace_id or not span_id:
-        return None
-    attributes = record.get("attributes")
-    if not isinstance(attributes, (list, dict, type(None))):
-        raise wrong_kind_error("a log record: attributes", "a list", attributes)
-    name = text_or_none(find_first(record, "eventName", "event_name"))
-    return make_event_span(trace_id.lower(), span_id.lower(), name, read_attributes(attributes), convert_any_value(record.get("body")))
-
-
-_TEXTS = ("traceId", "trace_id", "spanId", "span_id", "eventName", "event_name")
-_RECORD_KEYS = frozenset((*_TEXTS, "body", "attributes"))
+        raise EvidenceError(f"{path}: {show(lost)} is not recognised")
+    for key in (*_TEXTS, "attributes"):
+        if not isinstance(record.get(key), (str, type(None)) if key in _TEXTS else (list, dict, type(None))):
+            raise wrong_kind_error(f"{path}.{key}", "text" if key in _TEXTS else "a list", record[key])
+    trace_id, span_id = find_first(record, "traceId", "trace_id") or "", find_first(record, "spanId", "span_id") or ""
+    name, body = find_first(record, "eventName", "event_name"), convert_any_value(record.get("body"))
+    return make_event_span(fold_id(trace_id), fold_id(span_id), name, read_attributes(record.get("attributes")), body)
 
 
 def make_event_span(trace_id: str, span_id: str, name: str | None, attributes: dict[str, Json], body: Json) -> Span | None:
     """Return a span with nothing but one event of the span with these ids, or None if it is not an event of an agent."""
     name = name or text_or_none(attributes.get("event.name"))
-    if not name or name == VERDICT or not trace_id.strip("0") or not span_id.strip("0"):
+    if not name or name == _VERDICT or not trace_id.strip("0") or not span_id.strip("0"):
         return None
     # Newer instrumentations write the message into attributes, older ones into the body; readers of events find both in one object.
     held = attributes if body in (None, {}) else {**attributes, "body": body}

@@ -1,13 +1,27 @@
-"""Merges spans that came in several requests: a span may be told twice, first as begun and then as ended."""
+"""Merges the spans of a trace that came in several requests, and marks what is unknown if some of them could not be read.
+
+A span may come twice, first when it begins and then when it ends. A record that cannot be read may still name its traces. If it names none,
+is cut off, or has more spans than it names traces, its spans may belong to any trace.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
 
-from proctor.evidence.otlp.spans import Span, TreeSpan
+from proctor.evidence.otlp.spans import Span, TreeSpan, fold_id
+from proctor.model.account import Account, Part
+from proctor.model.evidence import Evidence
+from proctor.model.show import shorten
+
+_TRACE = re.compile(rb'"(?:context\.)?trace_?id"\s*:\s*"([^"\\]{1,256})"', re.IGNORECASE)
+_SPAN = re.compile(rb'"(?:context\.)?span_?id"\s*:', re.IGNORECASE)
+_PARTS: tuple[Part, ...] = ("tool_calls", "tool_results", "answer", "input", "turns", "usage", "nodes")
+"""The parts that a lost span may carry; the arguments of a call come with the call."""
+_MAX_REASON = 300
 
 AnySpan = TypeVar("AnySpan", bound=TreeSpan)
 
@@ -24,14 +38,14 @@ def merge_spans(batches: Iterable[Iterable[Span]]) -> dict[str, list[Span]]:
 
 
 def merge_tree_span(before: AnySpan, after: AnySpan) -> AnySpan:
-    """Return a span that came twice, merged in what its tree is made of."""
+    """Return a span that came twice, with its tree fields merged."""
     return msgspec.structs.replace(
         after,
         parent_id=after.parent_id or before.parent_id,
         name=after.name or before.name,
         start_ns=after.start_ns or before.start_ns,
         end_ns=after.end_ns or before.end_ns,
-        # What came later is the newer state of the span; a failure that was told once stays one.
+        # The later one is the newer state of the span; a failure that was recorded once stays one.
         attributes={**before.attributes, **after.attributes},
         failed=before.failed or after.failed,
         message=after.message or before.message,
@@ -50,3 +64,23 @@ def _merge_two(before: Span, after: Span) -> Span:
         # Both count the losses of the same span, so they are not added.
         dropped=max(before.dropped, after.dropped),
     )
+
+
+def find_lost_traces(record: bytes, *, readable: bool = False) -> frozenset[str] | None:
+    """Return the traces that an unreadable record names; None if it may be about any. A `readable` one is JSON without spans."""
+    found = [fold_id(match[1].decode("utf-8", "replace")) for match in _TRACE.finditer(record)]
+    is_cut = not record.rstrip().endswith((b"}", b"]"))
+    if not readable and (not found or is_cut or len(_SPAN.findall(record)) > len(found)):
+        return None
+    return frozenset(found)
+
+
+def mark_lost_spans(evidence: Evidence, why: str) -> Evidence:
+    """Return the evidence of a trace that may lack spans, with every part of spans unknown."""
+    account = evidence.account or Account()
+    # The reader's own reasons are more exact.
+    unknown = {**dict.fromkeys(_PARTS, shorten(why, _MAX_REASON)), **account.unknown}
+    account = msgspec.structs.replace(account, unknown=unknown, seen_tools=())
+    turns = evidence.turns and tuple(msgspec.structs.replace(turn, duration_ms=None) for turn in evidence.turns)
+    # A span that began earlier or ended later would make it longer.
+    return msgspec.structs.replace(evidence, account=account, duration_ms=None, turns=turns)

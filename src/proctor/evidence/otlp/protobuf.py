@@ -10,59 +10,39 @@ from typing import Any, Literal
 
 from proctor.errors import EvidenceError, MissingExtra
 from proctor.evidence.otlp.logs import gather_events, make_event_span
-from proctor.evidence.otlp.salvage import Envelope, Refuse, salvage
-from proctor.evidence.otlp.spans import Span, SpanEvent, SpanGroup
-from proctor.evidence.otlp.wire_format import TooMuch, WireLimits, build_shape, check_size
+from proctor.evidence.otlp.spans import Refuse, Span, SpanEvent, SpanGroup
+from proctor.evidence.otlp.wire_format import WireLimits, build_shape, check_size, select_fields
 from proctor.model.evidence import Json
 
-# proto3 counts an unset enumeration as 0; 2 is STATUS_CODE_ERROR.
-_ERROR = 2
-_CLIENT = 3
-"""`SPAN_KIND_CLIENT`: the work of the span ran elsewhere."""
-_ENTRIES = (2, 5)
-"""`SPAN_KIND_SERVER` and `SPAN_KIND_CONSUMER`: a service handles what another one sent."""
-_NONE: dict[str, Json] = {}
+# The numbers of STATUS_CODE_ERROR, SPAN_KIND_CLIENT, SPAN_KIND_SERVER and SPAN_KIND_CONSUMER.
+_ERROR, _CLIENT, _ENTRIES = 2, 3, (2, 5)
+_LISTS = {"span": ("resource_spans", "scope_spans", "spans"), "log record": ("resource_logs", "scope_logs", "log_records")}
+"""The lists of resources, scopes and items in a request."""
+_Noun = Literal["span", "log record"]
 
 
 def read_protobuf_spans(data: bytes) -> list[Span]:
     """Return the spans in one binary request; `EvidenceError` if it is none."""
-    found: list[Span] = []
-    for group in _parse(data, "trace").resource_spans:
-        resource = convert_attributes(group.resource.attributes)
+    return [span for group in read_protobuf_groups(data) for span in group.spans]
+
+
+def read_protobuf_groups(data: bytes, refuse: Refuse | None = None, limits: WireLimits | None = None) -> list[SpanGroup]:
+    """Return the spans of one binary request by resource; `refuse` takes broken spans, else they fail the request and spans hold theirs."""
+    groups: list[SpanGroup] = []
+    for group in _parse(data, "span", refuse, limits).resource_spans:
+        resource, spans = convert_attributes(group.resource.attributes), []
+        own = resource if refuse is None else {}
         for scope in group.scope_spans:
             name = scope.scope.name
-            found.extend([_convert_span(span, resource, name) for span in scope.spans])
-    return found
+            spans.extend([_convert_span(span, own, name) for span in scope.spans])
+        groups.append(SpanGroup(resource, spans))
+    return groups
 
 
-def read_protobuf_groups(data: bytes, refuse: Refuse, limits: WireLimits | None = None) -> list[SpanGroup]:
-    """Return the spans of one binary request by resource; broken spans are refused one by one."""
-    try:
-        request = _parse(data, "trace", limits)
-        groups = [(group.resource, [(scope.scope, scope.spans) for scope in group.scope_spans]) for group in request.resource_spans]
-    # Before its base class: a request beyond the limits is refused as a whole and not salvaged.
-    except TooMuch:
-        raise
-    except EvidenceError:
-        groups = salvage(data, _build_envelope("span"), refuse)
-    return [
-        SpanGroup(
-            convert_attributes(resource.attributes), [_convert_span(span, _NONE, scope.name) for scope, spans in scopes for span in spans]
-        )
-        for resource, scopes in groups
-    ]
-
-
-def read_log_groups(data: bytes, refuse: Refuse, limits: WireLimits | None = None) -> list[SpanGroup]:
-    """Return the events of one binary request with logs, by resource and span; broken records are refused one by one."""
-    try:
-        groups = [(group.resource, _list_records(group)) for group in _parse(data, "logs", limits).resource_logs]
-    except TooMuch:
-        raise
-    except EvidenceError:
-        found = salvage(data, _build_envelope("log record"), refuse)
-        groups = [(resource, [record for _, records in scopes for record in records]) for resource, scopes in found]
-    return [SpanGroup(convert_attributes(resource.attributes), gather_events(_read_events(records))) for resource, records in groups]
+def read_protobuf_log_groups(data: bytes, refuse: Refuse | None = None, limits: WireLimits | None = None) -> list[SpanGroup]:
+    """Return the events of one binary request with logs, by resource and span; `refuse` takes broken records."""
+    groups = _parse(data, "log record", refuse, limits).resource_logs
+    return [SpanGroup(convert_attributes(group.resource.attributes), gather_events(_list_events(_list_records(group)))) for group in groups]
 
 
 def read_traces_or_logs(data: bytes) -> list[Span]:
@@ -70,22 +50,22 @@ def read_traces_or_logs(data: bytes) -> list[Span]:
 
     Both have the same envelope, which does not name the kind: spans read as log records have no ids, and the reverse.
     """
+    spans, failure = list[Span](), None
     try:
         spans = read_protobuf_spans(data)
-        if any(span.id for span in spans):
-            return spans
     # Not raised yet: the bytes may still be logs.
     except EvidenceError as error:
-        spans = error
+        failure = error
+    if any(span.id for span in spans):
+        return spans
     try:
-        logs = _parse(data, "logs")
-        records = [record for group in logs.resource_logs for record in _list_records(group)]
-        if any(record.time_unix_nano or record.observed_time_unix_nano or record.trace_id for record in records):
-            return gather_events(span for group in logs.resource_logs for span in _read_events(_list_records(group)))
+        records = [record for group in _parse(data, "log record").resource_logs for record in _list_records(group)]
     except EvidenceError:
-        pass
-    if isinstance(spans, EvidenceError):
-        raise spans
+        records = []
+    if any(record.time_unix_nano or record.observed_time_unix_nano or record.trace_id for record in records):
+        return gather_events(_list_events(records))
+    if failure is not None:
+        raise failure
     return spans
 
 
@@ -93,43 +73,76 @@ def _list_records(group: Any) -> list[Any]:
     return [record for scope in group.scope_logs for record in scope.log_records]
 
 
-def _read_events(records: list[Any]) -> list[Span]:
-    return [span for record in records if (span := _read_event(record)) is not None]
+def _list_events(records: list[Any]) -> list[Span]:
+    spans = [
+        make_event_span(
+            record.trace_id.hex(),
+            record.span_id.hex(),
+            record.event_name,
+            convert_attributes(record.attributes),
+            convert_value(record.body),
+        )
+        for record in records
+        if record.trace_id and record.span_id
+    ]
+    return [span for span in spans if span is not None]
 
 
-def _read_event(record: Any) -> Span | None:
-    if not record.trace_id or not record.span_id:
-        return None
-    attributes = convert_attributes(record.attributes)
-    return make_event_span(record.trace_id.hex(), record.span_id.hex(), record.event_name, attributes, convert_value(record.body))
-
-
-def _build_envelope(noun: Literal["span", "log record"]) -> Envelope:
-    from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
-    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
-    from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
-
-    return Envelope(resource=Resource, scope=InstrumentationScope, item=SpanMessage if noun == "span" else LogRecord, noun=noun)
-
-
-def _parse(data: bytes, kind: Literal["trace", "logs"], limits: WireLimits | None = None) -> Any:
+def _parse(data: bytes, noun: _Noun, refuse: Refuse | None = None, limits: WireLimits | None = None) -> Any:
     # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
     try:
-        from google.protobuf.message import DecodeError
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     except ImportError:
         raise MissingExtra("OTLP protobuf", "otlp") from None
-    request = ExportTraceServiceRequest() if kind == "trace" else ExportLogsServiceRequest()
+    request = ExportTraceServiceRequest() if noun == "span" else ExportLogsServiceRequest()
     if limits is not None:
         # Counted before parsing: the parsed objects take many times the memory of the bytes.
         check_size(data, build_shape(request.DESCRIPTOR), limits)
-    try:
-        request.ParseFromString(data)
-    except (DecodeError, RecursionError):
-        raise EvidenceError("binary data that is not OTLP protobuf") from None
+    if _decode_into(request, data) is not None:
+        if refuse is None:
+            raise EvidenceError("binary data that is not OTLP protobuf")
+        request.Clear()
+        _decode_items(request, data, noun, refuse)
     return request
+
+
+def _decode_into(message: Any, data: bytes) -> str | None:
+    """Decode a message, or return why it cannot be decoded."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        message.ParseFromString(data)
+    except (DecodeError, RecursionError) as error:
+        return "has a text that is not UTF-8" if "UTF-8" in str(error) else "is not OTLP protobuf"
+    return None
+
+
+def _decode_items(request: Any, data: bytes, noun: _Noun, refuse: Refuse) -> None:
+    """Decode each item alone: one broken text fails a request as a whole, and several exporters may share it."""
+    groups, scopes, items = _LISTS[noun]
+    for group_data in select_fields(data, 1):
+        scopes_data = select_fields(group_data, 2)
+        group = getattr(request, groups).add()
+        # By the rules of protobuf a message that occurs several times is the concatenation of its parts.
+        why = _decode_into(group.resource, b"".join(select_fields(group_data, 1)))
+        if why is not None:
+            del getattr(request, groups)[-1]
+            refuse(f"the resource of a {noun} {why}", sum(len(select_fields(scope_data, 2)) for scope_data in scopes_data))
+            continue
+        for scope_data in scopes_data:
+            items_data = select_fields(scope_data, 2)
+            scope = getattr(group, scopes).add()
+            why = _decode_into(scope.scope, b"".join(select_fields(scope_data, 1)))
+            if why is not None:
+                refuse(f"the scope of a {noun} {why}", len(items_data))
+                continue
+            decoded = getattr(scope, items)
+            for item_data in items_data:
+                why = _decode_into(decoded.add(), item_data)
+                if why is not None:
+                    del decoded[-1]
+                    refuse(f"a {noun} {why}", 1)
 
 
 def _convert_span(span: Any, resource: dict[str, Json], scope: str) -> Span:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -30,42 +32,57 @@ from proctor.model.evidence import Json
 from proctor.model.numbers import read_digits
 from proctor.model.show import show
 
+NOT_UNDERSTOOD = "proctor.not_understood"
+"""The attribute that names a field of a span which cannot be read."""
 _ATTRIBUTES = ("gen_ai.", "llm.", "openinference.", "traceloop.", "ai.", "tool.", "n8n.", "input.value", "output.value")
 """Prefixes of attributes that only spans have."""
 _VALUE_DEPTH = 64
 """Levels of OTLP's typed values, which are read by recursion."""
-NOT_UNDERSTOOD = "proctor.not_understood"
-"""The attribute that names a field of a span which cannot be read."""
 _SPAN_KEYS = split_words("""
     traceId spanId parentSpanId traceState flags name kind startTimeUnixNano endTimeUnixNano attributes droppedAttributesCount events
     droppedEventsCount links droppedLinksCount status trace_id span_id parent_span_id trace_state start_time_unix_nano end_time_unix_nano
     dropped_attributes_count dropped_events_count dropped_links_count
     """)
-_READ_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
-    ("attributes", (list, dict)),
-    *(("events", list), ("status", dict)),
-    *((key, str) for key in ("name", "parentSpanId", "parent_span_id", "traceId", "trace_id")),
-)
-_TIMES = ("startTimeUnixNano", "endTimeUnixNano", "start_time_unix_nano", "end_time_unix_nano")
-_EVENT_KEYS = frozenset(("name", "timeUnixNano", "time_unix_nano", "attributes", "droppedAttributesCount", "dropped_attributes_count"))
-_STATUS_KEYS = frozenset(("code", "message", "deprecatedCode"))
-_SCOPE_KEYS = frozenset(("spans", "scope", "instrumentationLibrary", "schemaUrl", "schema_url"))
-_VALUE_KINDS: dict[str, tuple[type, ...]] = {
-    "stringValue": (str,),
-    "arrayValue": (dict,),
-    "kvlistValue": (dict,),
-    "intValue": (int,),
-    "boolValue": (bool,),
-    "doubleValue": (float, int),
-    "bytesValue": (str,),
+_TIME = (int, str)
+_FIELD_TYPES: dict[str, type | tuple[type, ...]] = {
+    "attributes": (list, dict),
+    "events": list,
+    "status": dict,
+    **dict.fromkeys(("name", "parentSpanId", "parent_span_id", "traceId", "trace_id"), str),
+    **dict.fromkeys(("startTimeUnixNano", "endTimeUnixNano", "start_time_unix_nano", "end_time_unix_nano"), _TIME),
 }
+_DROPPED = ("droppedAttributesCount", "droppedEventsCount", "dropped_attributes_count", "dropped_events_count")
+_EVENT_KEYS = split_words("name timeUnixNano time_unix_nano attributes droppedAttributesCount dropped_attributes_count")
+_STATUS_KEYS = split_words("code message deprecatedCode")
+_SCOPE_KEYS = split_words("spans scope instrumentationLibrary schemaUrl schema_url")
+_NAMED_SCOPE_KEYS = split_words("name version attributes")
 _WHOLE = re.compile(r"-?[0-9]{1,20}")
-_DECIMAL = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?|NaN|-?Infinity")
 _HEXADECIMAL = re.compile("[0-9A-Fa-f]{16}(?:[0-9A-Fa-f]{16})?")
 _CLIENT = (3, "3", "SPAN_KIND_CLIENT")
-"""`SPAN_KIND_CLIENT` as each exporter writes it."""
 _ENTRIES = (2, "2", "SPAN_KIND_SERVER", 5, "5", "SPAN_KIND_CONSUMER")
 """The kinds of spans in which a service handles a request or a message of another one."""
+RequestKeys = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+"""The names of the lists of resources, scopes and items in a JSON request."""
+# `instrumentationLibrarySpans` is the first name of `scopeSpans`; Tempo writes `batches`.
+TRACE_KEYS: RequestKeys = (
+    ("resourceSpans", "resource_spans", "batches"),
+    ("scopeSpans", "scope_spans", "instrumentationLibrarySpans"),
+    ("spans",),
+)
+_VALUE_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("stringValue", "bytesValue"), str),
+    **dict.fromkeys(("arrayValue", "kvlistValue"), dict),
+    "boolValue": bool,
+    "intValue": int,
+    "doubleValue": (float, int),
+}
+_UNTYPED = (KeyError, TypeError, ValueError, OverflowError)
+"""What the conversion raises for a value that is not typed."""
+_AROUND = ("resource", "scope", "instrumentationLibrary", "schemaUrl", "schema_url")
+Refuse = Callable[[str, int], None]
+"""Takes the reason why a number of spans, or log records, cannot be used."""
+ReadItem = Callable[[Json, str], "Span | None"]
+"""Reads one span or log record at a path."""
 
 
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -158,24 +175,19 @@ def _count_dropped(entry: dict[str, Json]) -> int:
     return sum(count if isinstance(count, int) else 0 if count in (None, "", "0") else 1 for count in counts)
 
 
-_DROPPED = ("droppedAttributesCount", "droppedEventsCount", "dropped_attributes_count", "dropped_events_count")
-
-
 def _find_lost_field(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
     """Return the first field of a span that cannot be read: one of the wrong type, or a near miss of an OTLP field."""
     lost = find_near_field(entry, _SPAN_KEYS)
     if lost is not None:
         return lost
-    for key, kind in _READ_KINDS:
-        if entry.get(key) is not None and not isinstance(entry[key], kind):
-            return key
-    for key in _TIMES:
-        if not isinstance(entry.get(key, 0), int) and not (isinstance(entry[key], str) and _WHOLE.fullmatch(entry[key])):
+    for key, kind in _FIELD_TYPES.items():
+        value = entry.get(key)
+        if value is not None and (not isinstance(value, kind) or (kind is _TIME and not _WHOLE.fullmatch(str(value)))):
             return key
     code = status.get("code")
-    if code is None and any(read_status(value) == "failed" for key, value in status.items() if key != "message"):
-        return "status.code"
-    if find_near_field(status, _STATUS_KEYS) is not None or (code is not None and read_status(code) is None):
+    outcomes = [value for key, value in status.items() if key != "message"] if code is None else []
+    is_unread = code is not None and read_status(code) is None
+    if is_unread or find_near_field(status, _STATUS_KEYS) is not None or any(read_status(value) == "failed" for value in outcomes):
         return "status.code"
     for event in list_of(entry.get("events")):
         if not isinstance(event, dict):
@@ -190,10 +202,8 @@ def find_near_field(entry: dict[str, Json], known: frozenset[str]) -> str | None
     """Return the first field that is nearly a known one, or that has attributes or a failure under another name."""
     if known.issuperset(entry):
         return None
-    for key, value in entry.items():
-        if key not in known and (_is_near(key, known) or _holds_attributes(value) or _reports_failure(value)):
-            return key
-    return None
+    others = ((key, value) for key, value in entry.items() if key not in known)
+    return next((key for key, value in others if _is_near(key, known) or _holds_attributes(value) or _reports_failure(value)), None)
 
 
 _is_near = functools.lru_cache(maxsize=1024)(is_misspelt)
@@ -220,18 +230,18 @@ def read_attributes(value: Json) -> dict[str, Json]:
         return value
     found: dict[str, Json] = {}
     for entry in list_of(value):
-        if isinstance(entry, dict) and isinstance(entry.get("key"), str):
-            typed = entry.get("value")
-            text = typed.get("stringValue") if isinstance(typed, dict) and len(typed) == 1 else None
-            if isinstance(text, str):  # nearly all of them
-                found[entry["key"]] = text
-                continue
-            odd: list[str] = []
-            found[entry["key"]] = _convert_any_value(typed, 0, odd)
-            if odd or "value" not in entry:
-                found[NOT_UNDERSTOOD] = entry["key"]
-        else:
+        if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
             found[NOT_UNDERSTOOD] = "an attribute without a key"
+            continue
+        key, typed = entry["key"], entry.get("value")
+        text = typed.get("stringValue") if isinstance(typed, dict) and len(typed) == 1 else None
+        if isinstance(text, str):  # nearly all of them
+            found[key] = text
+            continue
+        try:
+            found[key] = _convert_value(entry["value"], 0)
+        except _UNTYPED:
+            found |= {key: typed, NOT_UNDERSTOOD: key}
     return found
 
 
@@ -245,51 +255,32 @@ def read_nanoseconds(value: Json) -> int:
 
 def convert_any_value(value: Json) -> Json:
     """Convert one of OTLP's typed values into plain JSON."""
-    odd: list[str] = []
-    found = _convert_any_value(value, 0, odd)
-    return {NOT_UNDERSTOOD: found} if odd else found
+    try:
+        return _convert_value(value, 0)
+    except _UNTYPED:
+        return {NOT_UNDERSTOOD: value}
 
 
-def _convert_any_value(value: Json, depth: int, odd: list[str]) -> Json:
-    """Convert a typed value into plain JSON; list what is none, at any depth, in `odd`."""
+def _convert_value(value: Any, depth: int) -> Json:
+    """Convert a typed value; raises one of `_UNTYPED` for any other."""
     if depth > _VALUE_DEPTH:
         raise too_deep_error()
     if value is None or value == {}:
         return None
-    kinds = [key for key in value if key in _VALUE_KINDS] if isinstance(value, dict) else []
-    if not isinstance(value, dict) or len(kinds) != 1:
-        odd.append("value")
-        return value
-    kind, inner = kinds[0], value[kinds[0]]
-    if kind == "stringValue" and isinstance(inner, str):
-        return inner
-    if kind == "arrayValue" or kind == "kvlistValue":
-        return _convert_listed_value(kind, inner, depth, odd)
-    if kind == "intValue" and isinstance(inner, str) and _WHOLE.fullmatch(inner):
-        return int(inner)
-    if kind == "doubleValue" and isinstance(inner, str) and _DECIMAL.fullmatch(inner):
-        number = float(inner)
-        return number if math.isfinite(number) else None  # NaN and the infinities are written as text, and are no JSON.
-    # `bool` is a kind of `int` in Python, and `{"intValue": true}` is a mistake.
-    if not isinstance(inner, _VALUE_KINDS[kind]) or (isinstance(inner, bool) and kind != "boolValue"):
-        odd.append(kind)
-    return inner
-
-
-def _convert_listed_value(kind: str, inner: Json, depth: int, odd: list[str]) -> Json:
-    entries = inner.get("values") if isinstance(inner, dict) else None
-    if not isinstance(inner, dict) or (inner and "values" not in inner) or not isinstance(entries, (list, type(None))):
-        odd.append(kind)
-        return inner
+    (kind,) = [key for key in value if key in _VALUE_TYPES] if isinstance(value, dict) else list[str]()
+    inner = value[kind]
     if kind == "arrayValue":
-        return [_convert_any_value(entry, depth + 1, odd) for entry in entries or ()]
-    found: dict[str, Json] = {}
-    for entry in entries or ():
-        if not isinstance(entry, dict) or not isinstance(entry.get("key"), str) or ("value" not in entry and len(entry) > 1):
-            odd.append(kind)
-            continue
-        found[entry["key"]] = _convert_any_value(entry.get("value"), depth + 1, odd)
-    return found
+        return [_convert_value(entry, depth + 1) for entry in (inner and inner["values"]) or ()]
+    if kind == "kvlistValue":
+        return {entry["key"]: _convert_value(entry.get("value"), depth + 1) for entry in (inner and inner["values"]) or ()}
+    if kind == "intValue" and isinstance(inner, str):
+        return int(inner)
+    if kind == "doubleValue" and isinstance(inner, str):
+        # NaN and the infinities are written as text, and are no JSON.
+        return number if math.isfinite(number := float(inner)) else None
+    if not isinstance(inner, _VALUE_TYPES[kind]):
+        raise TypeError
+    return inner
 
 
 def is_event_only(span: Span) -> bool:
@@ -297,66 +288,69 @@ def is_event_only(span: Span) -> bool:
     return not span.name and not span.start_ns and not span.attributes and bool(span.events)
 
 
-def read_request_spans(document: Json, path: str = "$") -> list[Span]:
-    """Return the spans of one OTLP JSON request."""
-    entry = read_object(document, path)
-    case = text_or_none(entry.get("case"))
-    found: list[Span] = []
-    key = next((key for key in ("resourceSpans", "resource_spans", "batches") if key in entry), None)
+def read_trace_groups(document: Json, refuse: Refuse | None = None, path: str = "$") -> list[SpanGroup]:
+    """Return the spans of one OTLP JSON request by resource, which each span holds unless there is a `refuse`."""
+    case = text_or_none(dict_or_empty(document).get("case")) if refuse is None else None
+
+    def read_scope(scope: dict[str, Json], resource: dict[str, Json]) -> ReadItem:
+        named = find_first(scope, "scope", "instrumentationLibrary")
+        name = dict_or_empty(named).get("name", "")
+        is_lost = not isinstance(named, (dict, type(None))) or not isinstance(name, str)
+        # The name of a scope decides what is missing from its spans.
+        lost = "scope" if is_lost else find_near_field(scope, _SCOPE_KEYS) or find_near_field(dict_or_empty(named), _NAMED_SCOPE_KEYS)
+
+        def read(value: Json, at: str) -> Span:
+            span = read_span(value, at, resource if refuse is None else None, case, text_or_none(name) or "")
+            if not span.trace_id:
+                raise EvidenceError(f"{at}.traceId: expected text; a span without a trace id belongs to no trace")
+            return span if lost is None else msgspec.structs.replace(span, attributes={**span.attributes, NOT_UNDERSTOOD: lost})
+
+        return read
+
+    return read_groups(document, TRACE_KEYS, read_scope, refuse, path)
+
+
+def read_groups(
+    document: Json, keys: RequestKeys, read_scope: Callable[[dict[str, Json], dict[str, Json]], ReadItem], refuse: Refuse | None, path: str
+) -> list[SpanGroup]:
+    """Read the items of one OTLP JSON request by resource; `refuse` takes what cannot be read, or the first error is raised."""
+    entry = dict_or_empty(document)
+    key = next((key for key in keys[0] if isinstance(entry.get(key), list)), None)
     if key is None:
-        raise EvidenceError(f"{path}: expected OTLP with resourceSpans")
-    for index, group in enumerate(_list_groups(entry[key], f"{path}.{key}")):
-        resource = read_attributes(dict_or_empty(group.get("resource")).get("attributes"))
-        for number, scope in enumerate(list_scopes(group, f"{path}.{key}[{index}]")):
-            at = f"{path}.{key}[{index}].scopeSpans[{number}].spans"
-            name, lost = find_scope_name(scope), _find_lost_scope_field(scope)
-            for place, entry_of_span in enumerate(list_scope_spans(scope, at)):
-                span = read_span(entry_of_span, f"{at}[{place}]", resource, case, name)
-                if lost is not None:
-                    span = msgspec.structs.replace(span, attributes={**span.attributes, NOT_UNDERSTOOD: lost})
-                if not span.trace_id:
-                    raise EvidenceError(f"{at}[{place}].traceId: expected text; a span without it belongs to no trace")
-                found.append(span)
-    return found
+        raise EvidenceError(f"{path}: expected OTLP with {keys[0][0]}, a list")
+    groups: list[SpanGroup] = []
+    for index, group in enumerate(entry[key]):
+        if not group:
+            continue  # millions of them cost nothing
+        at = f"{path}.{key}[{index}]"
+        resource, spans = read_attributes(dict_or_empty(dict_or_empty(group).get("resource")).get("attributes")), []
+        groups.append(SpanGroup(resource, spans))
+        try:
+            for number, scope in enumerate(_list_entries(group, keys[1], at)):
+                inner = f"{at}.{keys[1][0]}[{number}]"
+                items = _list_entries(scope, keys[2], inner)
+                read = read_scope(scope, resource)
+                for place, item in enumerate(items):
+                    try:
+                        span = read(item, f"{inner}.{keys[2][0]}[{place}]")
+                    except EvidenceError as error:
+                        if refuse is None:
+                            raise
+                        refuse(error.message, 1)
+                    else:
+                        spans.extend([] if span is None else [span])
+        except EvidenceError as error:
+            if refuse is None:
+                raise
+            refuse(error.message, 1)
+    return groups
 
 
-def _list_groups(value: Json, path: str) -> list[dict[str, Json]]:
-    return [read_object(group, f"{path}[{index}]") for index, group in enumerate(list_at(value, path))]
-
-
-def list_scopes(group: dict[str, Json], path: str) -> list[dict[str, Json]]:
-    """Return the scopes of one resource. Raises `EvidenceError` if there is something else in their place."""
-    scopes = find_first(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
-    if scopes is None:
-        odd = [key for key in group if key not in ("resource", "schemaUrl", "schema_url", *_SCOPES)]
-        if odd:
-            raise EvidenceError(f"{path}: expected scopeSpans, found {show(odd[0])}")
-    return _list_groups([] if scopes is None else scopes, f"{path}.scopeSpans")
-
-
-# `instrumentationLibrarySpans` is what OTLP called `scopeSpans` at first; old exporters still write it.
-_SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
-
-
-def list_scope_spans(scope: dict[str, Json], path: str) -> list[Json]:
-    """Return the spans of one scope. Raises `EvidenceError` if there is something else in their place."""
-    spans = scope.get("spans")
-    if spans is None:
-        odd = [key for key in scope if key not in ("spans", "scope", "instrumentationLibrary", "schemaUrl", "schema_url")]
-        if odd:
-            raise EvidenceError(f"{path}: expected spans, found {show(odd[0])}")
-    return [] if spans is None else list_at(spans, path)
-
-
-def _find_lost_scope_field(scope: dict[str, Json]) -> str | None:
-    """Return the field of a scope that cannot be read: its name decides what is missing from its spans."""
-    named = find_first(scope, "scope", "instrumentationLibrary")
-    own = dict_or_empty(named)
-    if not isinstance(named, (dict, type(None))) or not isinstance(own.get("name", ""), str):
-        return "scope"
-    return find_near_field(scope, _SCOPE_KEYS) or find_near_field(own, frozenset(("name", "version", "attributes")))
-
-
-def find_scope_name(scope: dict[str, Json]) -> str:
-    """Return the name of the instrumentation that wrote the spans of a scope."""
-    return text_or_none(dict_or_empty(find_first(scope, "scope", "instrumentationLibrary")).get("name")) or ""
+def _list_entries(value: Json, keys: tuple[str, ...], path: str) -> list[Any]:
+    """Return the entries of an object under one of these keys. Raises `EvidenceError` if there is something else in their place."""
+    holder = read_object(value, path)
+    entries = find_first(holder, *keys)
+    other = next((key for key in holder if key not in keys and key not in _AROUND), None) if entries is None else None
+    if other is not None:
+        raise EvidenceError(f"{path}: expected {keys[0]}, found {show(other)}")
+    return [] if entries is None else list_at(entries, f"{path}.{keys[0]}")

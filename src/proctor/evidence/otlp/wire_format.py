@@ -1,26 +1,22 @@
 """The wire format of protobuf, walked without decoding it.
 
-Decoded, a message of two bytes takes a hundred and more. So a large request is counted first: its messages and its fields, by the table of
-which fields are messages, which is read from the descriptors. What is more than allowed is refused with the figure before anything is
-made of it. A request that is too short to hold so much is not walked at all.
-
-The same walk takes a request apart into its spans where it cannot be decoded as a whole.
+A message of two bytes takes more than a hundred once it is decoded. So the messages and fields of a large request are counted first, by the
+table of which fields are messages, and a request with too many is refused.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
 
-_VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _PAIR = 0
-"""The key of a shape under which the shape of attributes stands; no field of a message has the number 0."""
-DEEPEST = 100
+"""The key of the shape of attributes in a shape; no field of a message has the number 0."""
+_MAX_DEPTH = 100
 """Levels of messages inside each other, as the decoder itself allows."""
 
 Shape = dict[int, Any]
@@ -42,18 +38,15 @@ class TooMuch(EvidenceError):
 def build_shape(descriptor: Any) -> Shape:
     """Return which fields of a message are messages, all the way down; key 0 holds the shape of attributes, which are most of them."""
     known: dict[str, Shape] = {}
-    shape = _build_shape(descriptor, known)
-    return {**shape, _PAIR: known.get("opentelemetry.proto.common.v1.KeyValue")}
 
+    def build(descriptor: Any) -> Shape:
+        if descriptor.full_name not in known:
+            # Entered before its fields: an `AnyValue` may hold an `AnyValue`.
+            shape = known[descriptor.full_name] = {}
+            shape.update({field.number: build(field.message_type) for field in descriptor.fields if field.message_type is not None})
+        return known[descriptor.full_name]
 
-def _build_shape(descriptor: Any, known: dict[str, Shape]) -> Shape:
-    if descriptor.full_name not in known:
-        # Entered before its fields are looked at: an `AnyValue` may hold an `AnyValue`.
-        shape = known[descriptor.full_name] = {}
-        for field in descriptor.fields:
-            if field.message_type is not None:
-                shape[field.number] = _build_shape(field.message_type, known)
-    return known[descriptor.full_name]
+    return {**build(descriptor), _PAIR: known.get("opentelemetry.proto.common.v1.KeyValue")}
 
 
 def check_size(data: bytes, shape: Shape, limits: WireLimits) -> None:
@@ -61,15 +54,6 @@ def check_size(data: bytes, shape: Shape, limits: WireLimits) -> None:
     # A field takes two bytes, and a message is one.
     if len(data) // 2 > limits.messages:
         _walk(data, shape, limits)
-
-
-def is_well_formed(data: bytes, shape: Shape) -> bool:
-    """Return whether bytes can be read as a message of this shape, whatever its texts are."""
-    try:
-        _walk(data, shape, WireLimits(messages=len(data), fields=len(data)))
-    except EvidenceError:
-        return False
-    return True
 
 
 def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
@@ -111,8 +95,8 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
                     raise TooMuch(f"more than {limits.messages} messages of protobuf in one request (--protobuf-messages)")
                 if plain or not length:
                     continue
-                if place + length > end or len(ends) >= DEEPEST:
-                    raise _broken_error() if place + length > end else TooMuch(f"messages of protobuf more than {DEEPEST} levels deep")
+                if place + length > end or len(ends) >= _MAX_DEPTH:
+                    raise _broken_error() if place + length > end else TooMuch(f"messages of protobuf more than {_MAX_DEPTH} levels deep")
                 ends.append((end, shape))
                 end, shape = place + length, inner
             else:
@@ -125,7 +109,7 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
 
 
 def _is_plain_pair(data: bytes, place: int, stop: int, end: int) -> bool:
-    """Return whether an ordinary attribute stands here, a short key with a short text: two messages and three fields."""
+    """Return whether an ordinary attribute begins here, a short key with a short text: two messages and three fields."""
     # 0x0A is field 1 with a length, 0x12 field 2: the key, the value, and in the value its field 1, a text.
     if stop > end or data[place] != 0x0A:
         return False
@@ -136,8 +120,9 @@ def _is_plain_pair(data: bytes, place: int, stop: int, end: int) -> bool:
     return data[place + 2] == 0x0A and place + 4 + data[place + 3] == stop
 
 
-def iterate_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the content of every field that has a length. Raises `EvidenceError` for what is no protobuf."""
+def select_fields(data: bytes, number: int) -> list[bytes]:
+    """Return the content of every field with this number that has a length. Raises `EvidenceError` for what is no protobuf."""
+    found: list[bytes] = []
     place = 0
     try:
         while place < len(data):
@@ -146,32 +131,27 @@ def iterate_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
                 place = _skip(data, place, tag & 7)
                 continue
             length, place = _read_varint(data, place)
-            if place + length > len(data):
-                raise _broken_error()
-            yield tag >> 3, data[place : place + length]
+            if tag >> 3 == number:
+                found.append(data[place : place + length])
             place += length
     except IndexError:
         raise _broken_error() from None
     if place > len(data):
         raise _broken_error()
+    return found
 
 
 def _skip(data: bytes, place: int, kind: int) -> int:
-    """Return where a field without a length ends."""
     if kind == _VARINT:
         return place + 1 if data[place] < 128 else _read_varint(data, place)[1]
-    # Groups (an old form that OTLP does not use) have no length; their fields are walked as if they stood in the message itself.
-    if kind in (_GROUP, _GROUP_END):
-        return place
     if kind == _FIXED64:
         return place + 8
     if kind == _FIXED32:
         return place + 4
-    raise _broken_error()
+    raise _broken_error()  # Groups are an old form that OTLP does not use.
 
 
 def _read_varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return the number at a place, and where it ends."""
     number = shift = 0
     while True:
         byte = data[place]

@@ -1,83 +1,120 @@
-"""n8n executions as its API returns them: one object, or a page `{"data": [...]}` of them.
+"""n8n executions as its API returns them: one object, or a page `{"data": [...]}` of them. Each run of a node is a node.
 
-Rules: nodes in order of `executionIndex`, one per run. A run of a tool is not a node but a tool call, of the agent that made
-it and of the whole run; its arguments are `inputOverride.ai_tool`, it is found under its node's name and under the name the model
-used. The answer is that of the last AI root node, else of the last main node that ran. The HTTP status is that of a Respond to
-Webhook node (200 unless configured), otherwise not recorded. The clock is `startedAt`, the duration goes to `stoppedAt`.
-Tokens are those of the language-model sub-nodes and of AI nodes that have none, summed.
-
-An execution lists its tools by its own contract: no run of a tool node and no intermediate step means that no tool was called. Everything
-under `json` belongs to the nodes; only the `intermediateSteps` of an agent's own output record calls.
+A run of a tool is not a node but a call of the agent that made it. The agent's `intermediateSteps`, if it returns them, name the tool as
+the model knows it, and have the arguments if the run does not. An execution lists its tools by contract: no run and no step means no call.
 """
 
 from __future__ import annotations
 
+import re
+from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.platforms.n8n_tools import ToolRun, list_tool_calls
-from proctor.evidence.shared.n8n_expressions import Resolved, iterate_outputs, resolve_for_items
+from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments, read_known_arguments
+from proctor.evidence.shared.n8n_expressions import Resolved, resolve_for_items
 from proctor.evidence.shared.usage import add_usage, find_usage
 from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_http_request, is_trigger, read_answer, sum_usage, with_method
 from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.endings import find_failure, read_status
-from proctor.evidence.unknowns.unrecognised import check_object, mark_kind
+from proctor.evidence.unknowns.fields import Fields
+from proctor.evidence.unknowns.unrecognised import check_object, list_unrecognised, mark_kind
 from proctor.evidence.values.access import SHOWN, dict_or_empty, find_first, list_of, split_words, text_or_none
+from proctor.evidence.values.json_bytes import decode_container
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.evidence.values.text import as_text
 from proctor.evidence.values.times import measure_ms_between
 from proctor.model.account import CALL_PARTS, Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
-from proctor.model.numbers import is_number
+from proctor.model.numbers import is_number, read_digits
 from proctor.model.show import kind_of, shorten, show
 
 _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")
 _EVERY: tuple[Part, ...] = (*CALL_PARTS, "answer", "input", "usage", "nodes")
-_EXECUTION: dict[str, Part | tuple[Part, ...] | None] = {
+_Table = dict[str, Part | tuple[Part, ...] | None]
+_EXECUTION: _Table = {
     **dict.fromkeys(("id", "mode", "status", "startedAt", "stoppedAt", "workflowId", "data", "case"), None),
     "workflowData": _EVERY,
 }
-_WORKFLOW: dict[str, Part | tuple[Part, ...] | None] = {
-    **dict.fromkeys(("id", "name", "pinData", "staticData"), None),
-    **dict.fromkeys(("nodes", "connections"), _EVERY),
-}
-_DEFINITION: dict[str, Part | tuple[Part, ...] | None] = {
-    **dict.fromkeys(("name", "type", "parameters"), _EVERY),
-}
-_RECORD: dict[str, Part | tuple[Part, ...] | None] = {
+_WORKFLOW: _Table = {**dict.fromkeys(("id", "name", "pinData", "staticData"), None), **dict.fromkeys(("nodes", "connections"), _EVERY)}
+_DEFINITION: _Table = dict.fromkeys(("name", "type", "parameters"), _EVERY)
+_RECORD: _Table = {
     **dict.fromkeys(("data", "source", "inputOverride", "executionIndex", "startTime"), _EVERY),
     **dict.fromkeys(("error", "executionStatus", "executionTime"), ("tool_results", "nodes")),
+}
+_ACTION: _Table = {
+    **dict.fromkeys(("log", "type"), None),
+    **dict.fromkeys(("toolInput", "toolCallId", "messageLog"), "tool_arguments"),
+    "tool": "tool_calls",
 }
 _CONNECTIONS = split_words(
     "main ai_tool ai_languageModel ai_memory ai_agent ai_chain ai_document ai_embedding ai_outputParser ai_retriever ai_reranker"
     " ai_textSplitter ai_vectorStore"
 )
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-class NodeRun(msgspec.Struct, kw_only=True):
-    """One run of a node as n8n recorded it, with its place in the order."""
+def _join_items(items: list[Json]) -> Json:
+    return items[0] if len(items) == 1 else (items or None)
+
+
+class _NodeRun(msgspec.Struct, kw_only=True):
+    """One run of a node as n8n recorded it."""
 
     name: str
     index: int
     """Which run of this node it is."""
     order: tuple[float, float, int]
+    source: tuple[str | None, int]
+    """The node before it, and its run: for a tool the agent."""
     record: dict[str, Any]
-    definition: dict[str, Any]
+    type: str | None
+    parameters: dict[str, Any]
     items: list[Json]
-    is_tool: bool
-    is_sub_node: bool
+    given: list[Json]
+    """The items of `inputOverride`."""
+    connections: set[str]
+
+    def is_tool(self) -> bool:
+        return "ai_tool" in self.connections
+
+    def is_sub_node(self) -> bool:
+        return "main" not in self.connections and any(kind.startswith("ai_") for kind in self.connections)
+
+    def get_output(self) -> Json:
+        return _join_items(self.items)
+
+    def get_duration(self) -> float | None:
+        duration = self.record.get("executionTime")
+        return duration if isinstance(duration, (int, float)) else None
+
+    def get_error(self, failure: str | None = None) -> Json:
+        """Return the message of its error; `failure` if it failed without one."""
+        error = self.record.get("error")
+        if error is None:
+            return failure if read_status(self.record.get("executionStatus")) == "failed" else None
+        return dict_or_empty(error).get("message") or error
+
+
+class _AgentStep(msgspec.Struct, frozen=True):
+    """One entry of `intermediateSteps`."""
+
+    tool: str
+    arguments: Json
+    result: Json
+    id: str | None
+
+    def to_call(self, agent: str) -> ToolCall:
+        return ToolCall(name=self.tool, arguments=self.arguments, result=self.result, node=agent, id=self.id)
 
 
 def sniff(document: Json) -> bool:
     """Return whether this is an execution or a page of executions."""
-    if not isinstance(document, dict):
-        return False
-    data = document.get("data")
-    if isinstance(data, list):
-        return bool(data) and all(_is_execution(entry) for entry in data)
-    return _is_execution(document)
+    data = dict_or_empty(document).get("data")
+    return bool(data) and all(map(_is_execution, data)) if isinstance(data, list) else _is_execution(document)
 
 
 def read(document: Json) -> list[Evidence]:
@@ -96,7 +133,7 @@ def has_run_data(document: Json) -> bool:
 def is_answered_by_webhook(evidence: Evidence) -> bool:
     """Return whether the answer is that of a Respond to Webhook node: it passes on its input, and its response is not recorded."""
     node = find_answering_node(evidence.nodes or ())
-    return node is not None and is_respond_to_webhook(node.type)
+    return node is not None and _is_respond_to_webhook(node.type)
 
 
 def _is_execution(document: Json) -> bool:
@@ -107,20 +144,13 @@ def _is_execution(document: Json) -> bool:
 def _read_execution(document: dict[str, Any], path: str) -> Evidence:
     if not has_run_data(document):
         raise EvidenceError(f"{path}: an n8n execution without its run data; export it with includeData=true")
-    result = document["data"]["resultData"]
-    workflow = dict_or_empty(document.get("workflowData"))
-    unknowns = Unknowns()
-    _check_execution(document, result["runData"], path, unknowns)
-    runs = _read_runs(dict_or_empty(result["runData"]), workflow)
-    for run in runs:
-        if not run.is_tool and not run.is_sub_node:
-            check_steps(text_or_none(run.definition.get("type")), run.items, run.name, unknowns)
-    calls = list_tool_calls([_read_tool_run(run) for run in runs if run.is_tool], _list_agent_steps(runs), unknowns)
+    error, unknowns = document["data"]["resultData"].get("error"), Unknowns()
+    runs = _read_runs(document, path, unknowns)
+    calls = _list_calls(runs, unknowns)
     nodes = _build_nodes(runs, calls, unknowns)
-    sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
+    sub_nodes = frozenset(run.name for run in runs if run.is_sub_node())
     text, body = read_answer(find_answering_node(nodes, sub_nodes))
-    message, metadata = _request(runs, document, workflow)
-    error = result.get("error")
+    message, metadata = _read_request(runs, document)
     failure = find_failure({key: value for key, value in document.items() if key not in _EXECUTION or key == "status"})
     return Evidence(
         case=text_or_none(document.get("case")),
@@ -139,98 +169,112 @@ def _read_execution(document: dict[str, Any], path: str) -> Evidence:
     )
 
 
-def _check_execution(document: dict[str, Any], runs: dict[str, Any], path: str, unknowns: Unknowns) -> None:
-    """Mark what cannot be read in an execution: runs, items and connections that are lost or of an unrecognised kind."""
-    workflow = document.get("workflowData")
+def _read_runs(document: dict[str, Any], path: str, unknowns: Unknowns) -> list[_NodeRun]:
+    """Return the runs of all nodes in order, and mark what cannot be read of them and of the workflow."""
+    root, runs_by_node = Fields(document, path, unknowns), Fields(document["data"]["resultData"]["runData"], "runData", unknowns)
     check_object(document, _EXECUTION, path, unknowns)
-    if workflow is None and any(isinstance(dict_or_empty(value).get("nodes"), list) for value in document.values()):
+    if "workflowData" not in root and any(isinstance(dict_or_empty(value).get("nodes"), list) for value in document.values()):
         unknowns.mark_unrecognised(_EVERY, f"{path} has no workflowData, and a workflow under another name")
-    _check_type(workflow, dict, "workflowData", unknowns)
-    workflow = dict_or_empty(workflow)
-    check_object(workflow, _WORKFLOW, "workflowData", unknowns)
-    if workflow and not isinstance(workflow.get("nodes"), list):
-        unknowns.mark_parts(_EVERY, "workflowData has no list of nodes")
-    _check_type(workflow.get("connections"), dict, "workflowData.connections", unknowns)
-    defined: set[str] = set()
-    for index, node in enumerate(list_of(workflow.get("nodes"))):
-        at, name = f"workflowData.nodes[{index}]", dict_or_empty(node).get("name")
-        _check_type(node, dict, at, unknowns)
-        if isinstance(name, str) and name in runs:
-            defined.add(name)
-            check_object(node, _DEFINITION, at, unknowns)
-            _check_type(node.get("parameters"), dict, f"{at}.parameters", unknowns)
-            if not isinstance(node.get("type"), str):
-                unknowns.mark_parts(_EVERY, f"{at} has no type")
-    for name, records in runs.items():
-        if isinstance(workflow.get("nodes"), list) and name not in defined:
+    workflow = root.take_object("workflowData", parts=_EVERY) or Fields({}, "workflowData", unknowns)
+    check_object(workflow.value, _WORKFLOW, workflow.at, unknowns)
+    if workflow.value and "nodes" not in workflow:
+        workflow.mark(_EVERY, " has no list of nodes")
+    definitions: dict[str, dict[str, Any]] = {}
+    for node in workflow.take_objects("nodes", parts=_EVERY):
+        name = node.value.get("name")
+        if isinstance(name, str) and name in runs_by_node.value:
+            definitions[name] = node.value
+            check_object(node.value, _DEFINITION, node.at, unknowns)
+            node.take_object("parameters", parts=_EVERY)
+            if not isinstance(node.value.get("type"), str):
+                node.mark(_EVERY, " has no type")
+    connections = workflow.take_object("connections", parts=_EVERY)
+    runs: list[_NodeRun] = []
+    for name in runs_by_node.value:
+        if "nodes" in workflow and name not in definitions:
             unknowns.mark_parts(_EVERY, f"{show(name, SHOWN)} ran and is no node of the workflow")
-        at = f"runData.{shorten(name, 60)}"
-        _check_type(records, list, at, unknowns)
-        for index, record in enumerate(list_of(records)):
-            _check_type(record, dict, f"{at}[{index}]", unknowns)
-            if isinstance(record, dict):
-                _check_record(name, record, workflow, f"{at}[{index}]", unknowns)
+        wired = None if connections is None else connections.value.get(name)
+        definition = definitions.get(name, {})
+        for index, record in enumerate(runs_by_node.take_objects(name, parts=_EVERY)):
+            run = _read_run(name, index, record, definition, wired)
+            # Before executionIndex existed there was only the start time.
+            run.order = (_read_number(record, "executionIndex"), _read_number(record, "startTime"), len(runs))
+            runs.append(run)
+            if not dict_or_empty(run.record.get("data")) and not run.record.get("inputOverride") and _may_be_tool(run, connections, wired):
+                record.mark(_EVERY, " has no data, and its connections do not show whether it is the run of a tool")
+    # n8n lists runs by node; only their numbers show the order.
+    runs.sort(key=lambda run: run.order)
+    return runs
 
 
-def _check_type(value: Json, expected: type[list[Any]] | type[dict[str, Any]] | tuple[type, ...], at: str, unknowns: Unknowns) -> None:
-    if value is not None and not isinstance(value, expected):
-        unknowns.mark_parts(_EVERY, f"{at} cannot be read: it is {kind_of(value)}")
-
-
-def _check_record(name: str, record: dict[str, Any], workflow: dict[str, Any], at: str, unknowns: Unknowns) -> None:
-    check_object(record, _RECORD, at, unknowns)
-    status = record.get("executionStatus")
+def _read_run(name: str, index: int, record: Fields, definition: dict[str, Any], wired: Json) -> _NodeRun:
+    check_object(record.value, _RECORD, record.at, record.unknowns)
+    status = record.value.get("executionStatus")
     if status is not None and read_status(status) not in ("ok", "failed"):
-        unknowns.mark_parts(("tool_results", "nodes"), f"the run at {at} did not finish: its status is {show(status, SHOWN)}")
-    for key in ("data", "inputOverride"):
-        _check_type(record.get(key), dict, f"{at}.{key}", unknowns)
-        for kind, outputs in dict_or_empty(record.get(key)).items():
-            _check_connection(kind, outputs, f"{at}.{key}", unknowns)
-    for key in ("executionIndex", "startTime"):
-        _check_type(record.get(key), (int, float), f"{at}.{key}", unknowns)
-    sources = record.get("source")
-    _check_type(sources, list, f"{at}.source", unknowns)
-    for source in list_of(sources):
-        # An empty source is that of a trigger.
-        is_known = (
-            isinstance(source, dict) and isinstance(source.get("previousNode"), str) and type(source.get("previousNodeRun", 0)) is int
-        )
-        if source and not is_known:
-            unknowns.mark_parts(_EVERY, f"{at}.source does not name the previous node")
+        record.mark(("tool_results", "nodes"), f" did not finish: its status is {show(status, SHOWN)}")
+    # An empty source is that of a trigger.
+    sources = [source for source in record.take_list("source", parts=_EVERY) if source]
+    for source in map(dict_or_empty, sources):
+        if not isinstance(source.get("previousNode"), str) or type(source.get("previousNodeRun", 0)) is not int:
+            record.mark(_EVERY, ".source does not name the previous node")
+    source = dict_or_empty(sources[0]) if sources else {}
+    number = source.get("previousNodeRun")
+    data, override = (record.take_object(key, parts=_EVERY) or Fields({}, record.at, record.unknowns) for key in ("data", "inputOverride"))
+    return _NodeRun(
+        name=name,
+        index=index,
+        order=(0, 0, 0),
+        source=(text_or_none(source.get("previousNode")), number if isinstance(number, int) else 0),
+        record=record.value,
+        type=text_or_none(definition.get("type")),
+        parameters=dict_or_empty(definition.get("parameters")),
+        items=_read_items(data),
+        given=_read_items(override),
+        # The connections of a node show what it is: those of the workflow if it was exported, else those of the run's data.
+        connections={*data.value, *override.value, *dict_or_empty(wired)},
+    )
+
+
+def _may_be_tool(run: _NodeRun, connections: Fields | None, wired: Json) -> bool:
     # Data is under its connection type, which shows whether this is the run of a tool; a run without data is known by its connections.
-    if not dict_or_empty(record.get("data")) and not dict_or_empty(record.get("inputOverride")):
-        connections = workflow.get("connections")
-        wired = dict_or_empty(connections).get(name)
-        definition = next((node for node in list_of(workflow.get("nodes")) if dict_or_empty(node).get("name") == name), {})
-        own = str(definition.get("type")).rsplit(".", 1)[-1]
-        may_be_tool = not isinstance(connections, dict) or own.startswith("tool") or own.endswith("Tool")
-        if may_be_tool if wired is None else not isinstance(wired, dict) or not _CONNECTIONS.issuperset(wired):
-            unknowns.mark_parts(_EVERY, f"{at} has no data, and its connections do not show whether it is the run of a tool")
+    own = str(run.type).rsplit(".", 1)[-1]
+    if wired is None:
+        return connections is None or own.startswith("tool") or own.endswith("Tool")
+    return not isinstance(wired, dict) or not _CONNECTIONS.issuperset(wired)
 
 
-def _check_connection(kind: str, outputs: Json, at: str, unknowns: Unknowns) -> None:
-    """Mark what is not of the form `{<connection type>: [[{json: ...}]]}`."""
-    if kind not in _CONNECTIONS:
+def _read_number(record: Fields, key: str) -> float:
+    value = record.value.get(key)
+    if value is not None and not is_number(value):
+        record.mark_wrong_type(key, "a number", value, _EVERY)
+    # A whole number beyond 1e18 is no index and no time, and one beyond 1e308 cannot become a float at all.
+    return float(value) if is_number(value) and abs(value) < 1e18 else 0.0
+
+
+def _read_items(data: Fields) -> list[Json]:
+    """Return the items of `{<connection type>: [[{json: ...}]]}`, and mark what has another form."""
+    found: list[Json] = []
+    for kind, outputs in data.value.items():
         has_items = any("json" in dict_or_empty(item) for branch in list_of(outputs) for item in list_of(branch))
-        if is_misspelt(kind, _CONNECTIONS) or (has_items and not kind.startswith("ai_")):
-            unknowns.mark_unrecognised(_EVERY, f"{show(shorten(kind, 60))} at {at} is no known type of connection")
-        elif has_items:
-            mark_kind(outputs, kind, at, unknowns, speaks=None)
-        else:
-            unknowns.ignore(kind)
-            return
-    _check_type(outputs, list, f"{at}.{kind}", unknowns)
-    for branch in list_of(outputs):
-        _check_type(branch, list, f"an output at {at}.{kind}", unknowns)
-        if any(not isinstance(item, dict) or "json" not in item for item in list_of(branch)):
-            unknowns.mark_parts(_EVERY, f"an item at {at}.{kind} has no json")
+        if kind not in _CONNECTIONS:
+            if is_misspelt(kind, _CONNECTIONS) or (has_items and not kind.startswith("ai_")):
+                data.unknowns.mark_unrecognised(_EVERY, f"{show(shorten(kind, 60))} at {data.at} is no known type of connection")
+            elif has_items:
+                mark_kind(outputs, kind, data.at, data.unknowns, speaks=None)
+            else:
+                data.unknowns.ignore(kind)
+                continue
+        for branch in data.take_list(kind, parts=_EVERY):
+            items = list_of(branch)
+            if (branch is not None and not isinstance(branch, list)) or any("json" not in dict_or_empty(item) for item in items):
+                data.mark(_EVERY, f".{kind}: expected lists of items with json")
+            found.extend(dict_or_empty(item).get("json") for item in items)
+    return found
 
 
 def check_steps(node_type: str | None, items: list[Json], name: str, unknowns: Unknowns) -> None:
     """Mark the calls if the intermediate steps of an agent cannot be read."""
-    if node_type is not None and not is_ai(node_type):
-        return
-    for item in map(dict_or_empty, items):
+    for item in map(dict_or_empty, items if node_type is None or is_ai(node_type) else ()):
         near = next((key for key in item if is_misspelt(key, ("intermediateSteps",))), None)
         steps = item.get("intermediateSteps")
         if near is not None:
@@ -240,49 +284,189 @@ def check_steps(node_type: str | None, items: list[Json], name: str, unknowns: U
             unknowns.mark("tool_calls", f"intermediateSteps of {show(name, SHOWN)}: expected a list, found {kind_of(steps)}")
 
 
-def _read_runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[NodeRun]:
-    definitions = {
-        node["name"]: node for node in list_of(workflow.get("nodes")) if isinstance(node, dict) and isinstance(node.get("name"), str)
-    }
-    connections = dict_or_empty(workflow.get("connections"))
-    runs: list[NodeRun] = []
-    for name, records in run_data.items():
-        wired = set(dict_or_empty(connections.get(name)))
-        for index, record in enumerate(list_of(records)):
-            if not isinstance(record, dict):
+def read_step_calls(items: Iterable[Json], agent: str, unknowns: Unknowns) -> list[ToolCall]:
+    """Return the calls in the intermediate steps of an agent's items."""
+    return [step.to_call(agent) for step in _read_steps(items, unknowns)]
+
+
+def _read_steps(items: Iterable[Json], unknowns: Unknowns) -> list[_AgentStep]:
+    steps = (_read_step(entry, unknowns) for item in items for entry in list_of(dict_or_empty(item).get("intermediateSteps")))
+    return [step for step in steps if step is not None]
+
+
+def _read_step(entry: Json, unknowns: Unknowns) -> _AgentStep | None:
+    """Read one intermediate step; arguments are `toolInput`, else those of the message the step came from."""
+    action = dict_or_empty(dict_or_empty(entry).get("action"))
+    tool = text_or_none(action.get("tool"))
+    if tool is None:
+        unknowns.mark("tool_calls", "an intermediate step does not name its tool")
+        return None
+    check_object(action, _ACTION, "an intermediate step", unknowns)
+    call_id, arguments = text_or_none(action.get("toolCallId")), action.get("toolInput")
+    if arguments is None or arguments == "" or arguments == {}:
+        messages = [dict_or_empty(message) for message in list_of(action.get("messageLog"))]
+        logged = [call for message in messages for call in list_of(dict_or_empty(message.get("kwargs", message)).get("tool_calls"))]
+        same = [call for call in map(dict_or_empty, logged) if call.get("id") == call_id] or list(map(dict_or_empty, logged))
+        may_be_lost = any(isinstance(decode_container(action[key]), dict) for key in list_unrecognised(action, _ACTION))
+        arguments = same[0].get("args") if same else None if may_be_lost else arguments
+    if arguments is None:
+        unknowns.mark("tool_arguments", f"an intermediate step has no arguments of {tool!r}")
+    known = None if arguments is None else read_known_arguments(arguments, f"a step of {tool!r}", unknowns)
+    return _AgentStep(tool, known, dict_or_empty(entry).get("observation"), call_id)
+
+
+def _list_calls(runs: list[_NodeRun], unknowns: Unknowns) -> list[tuple[int, ToolCall]]:
+    """Return the calls in order, each with the run of the agent that made it."""
+    steps: dict[tuple[str | None, int], list[_AgentStep]] = {}
+    by_agent: dict[tuple[str | None, int], list[_NodeRun]] = {}
+    for run in runs:
+        if run.is_tool():
+            by_agent.setdefault(run.source, []).append(run)
+        elif not run.is_sub_node():
+            check_steps(run.type, run.items, run.name, unknowns)
+            steps[run.name, run.index] = _read_steps(run.items, unknowns)
+    paired: dict[int, _AgentStep] = {}
+    for agent, made in by_agent.items():
+        found = _pair(made, steps.get(agent, []))
+        if len(found) < len(steps.get(agent, [])):
+            unknowns.mark("tool_calls", f"{agent[0]!r} lists more calls than there are runs of its tools")
+        paired.update(found)
+    calls = [(run.source[1], _read_call(run, paired.get(id(run)), unknowns)) for run in runs if run.is_tool()]
+    for agent, listed in steps.items():
+        if agent not in by_agent:
+            calls.extend((agent[1], step.to_call(agent[0] or "")) for step in listed)
+    return calls
+
+
+def _pair(runs: list[_NodeRun], steps: list[_AgentStep]) -> dict[int, _AgentStep]:
+    """Return the step of each run of the same agent: by name and arguments, else by name, else by place if there are as many of both."""
+    paired: dict[int, _AgentStep] = {}
+    free = dict(enumerate(steps))
+    # Calls made at once may run in another order.
+    for exactly in (True, False):
+        waiting: dict[tuple[str, str | None], deque[int]] = {}
+        for number, step in free.items():
+            waiting.setdefault((step.tool, as_text(step.arguments) if exactly else None), deque()).append(number)
+        for run in runs:
+            own_name, passed = _read_passed(run)
+            if id(run) in paired or (exactly and passed is None):
                 continue
-            data = dict_or_empty(record.get("data"))
-            # The connections of a node show what it is: those of the workflow if it was exported, else those of the run's data.
-            kinds = set(data) | set(dict_or_empty(record.get("inputOverride"))) | wired
-            runs.append(
-                NodeRun(
-                    name=name,
-                    index=index,
-                    # Before executionIndex existed there was only the start time.
-                    order=(_number(record.get("executionIndex")), _number(record.get("startTime")), len(runs)),
-                    record=record,
-                    definition=dict_or_empty(definitions.get(name)),
-                    items=_read_items(data),
-                    is_tool="ai_tool" in kinds,
-                    is_sub_node="main" not in kinds and any(kind.startswith("ai_") for kind in kinds),
-                )
-            )
-    # n8n lists runs by node; only their numbers show the order.
-    runs.sort(key=lambda run: run.order)
-    return runs
+            arguments = as_text(read_arguments(passed)) if exactly else None
+            names = {name for name in (run.name, _spell_for_model(run.name), own_name) if name is not None}
+            found = [queue for name in names if (queue := waiting.get((name, arguments)))]
+            # Of all the names under which the model may have known the tool, the earliest step counts.
+            if found:
+                paired[id(run)] = free.pop(min(found, key=lambda queue: queue[0]).popleft())
+    if len(runs) == len(steps):
+        for run, step in zip((run for run in runs if id(run) not in paired), free.values(), strict=True):
+            paired[id(run)] = step
+    return paired
 
 
-def _read_items(data: dict[str, Any]) -> list[Json]:
-    # data.<connection type>[branch][item].json: all branches in order, whatever the connection type.
-    branches = [branch for outputs in data.values() for branch in list_of(outputs)]
-    return [dict_or_empty(item).get("json") for branch in branches for item in list_of(branch)]
+def _read_passed(run: _NodeRun) -> tuple[str | None, Json]:
+    name, arguments = text_or_none(run.parameters.get("name")), run.given[0] if run.given else None
+    # A node of MCP offers several tools; n8n adds to the arguments which of them was called.
+    offers_several = "mcp" in str(run.type).rsplit(".", 1)[-1].lower()
+    if offers_several and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
+        return arguments["tool"], {key: value for key, value in arguments.items() if key != "tool"}
+    return name, arguments
 
 
-def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[NodeRun], unknowns: Unknowns) -> Usage | None:
+def _spell_for_model(node_name: str) -> str:
+    # n8n offers a tool to the model under its node's name, other characters replaced.
+    return _NOT_IN_NAMES.sub("_", node_name)
+
+
+def _read_call(run: _NodeRun, step: _AgentStep | None, unknowns: Unknowns) -> ToolCall:
+    result = run.get_output()
+    # n8n wraps the result of a tool.
+    if isinstance(result, dict) and set(result) == {"response"}:
+        result = result["response"]
+    own_name, arguments = _read_passed(run)
+    if arguments is None and step is not None:
+        arguments = step.arguments
+    if arguments is None:
+        unknowns.mark("tool_arguments", f"the run of {run.name!r} does not record what was passed to it")
+    aliases = dict.fromkeys(name for name in (step.tool if step else None, own_name, _spell_for_model(run.name)) if name)
+    aliases.pop(run.name, None)
+    error, kind = run.get_error("the run of the tool ended in an error"), PROTOCOL_ERROR
+    if error is None:
+        error, kind = mcp_error(result), CONTENT_ERROR
+    return ToolCall(
+        name=run.name,
+        arguments=None if arguments is None else read_arguments(arguments),
+        result=result,
+        error=error,
+        error_kind=None if error is None else kind,
+        duration_ms=run.get_duration(),
+        node=run.source[0],
+        id=step.id if step is not None else None,
+        aliases=tuple(aliases),
+    )
+
+
+class _Flow:
+    """The runs before the current one; `move_past` goes on to the next."""
+
+    def __init__(self, runs: list[_NodeRun]) -> None:
+        self._places: dict[tuple[str | None, int], _NodeRun] = {(run.name, run.index): run for run in runs}
+        self._named: dict[str, list[Json]] = {}
+
+    def find_source(self, run: _NodeRun) -> _NodeRun | None:
+        return self._places.get(run.source)
+
+    def resolve(self, run: _NodeRun, parameters: Json) -> Resolved:
+        source = self.find_source(run)
+        # An expression can only have read what ran before its node.
+        current = [source.items] if source is not None and source.order < run.order and source.items else []
+        return resolve_for_items(parameters, current, self._named)
+
+    def move_past(self, run: _NodeRun) -> None:
+        if run.items:
+            self._named[run.name] = run.items
+
+
+def _build_nodes(runs: list[_NodeRun], calls: list[tuple[int, ToolCall]], unknowns: Unknowns) -> tuple[Node, ...]:
+    made: dict[tuple[str | None, int], list[ToolCall]] = {}
+    for agent_run, call in calls:
+        made.setdefault((call.node, agent_run), []).append(call)
+    flow = _Flow(runs)
+    nodes: list[Node] = []
+    for run in runs:
+        if not run.is_tool():
+            nodes.append(_build_node(run, flow, tuple(made.get((run.name, run.index), ())), unknowns))
+        flow.move_past(run)
+    return tuple(nodes)
+
+
+def _build_node(run: _NodeRun, flow: _Flow, calls: tuple[ToolCall, ...], unknowns: Unknowns) -> Node:
+    parameters, more, notes = None, (), ()
+    if is_http_request(run.type):
+        resolved = flow.resolve(run, run.parameters)
+        parameters, more, notes = with_method(resolved.value), tuple(map(with_method, resolved.more)), resolved.notes
+    source = flow.find_source(run)
+    return Node(
+        name=run.name,
+        type=run.type,
+        status="success" if run.get_error("failed") is None else "error",
+        input=_join_items(run.given) if run.given or source is None else source.get_output(),
+        output=run.get_output(),
+        parameters=parameters,
+        more_parameters=more,
+        tool_calls=calls,
+        duration_ms=run.get_duration(),
+        error=run.get_error(),
+        items=len(run.items),
+        usage=find_usage(run.get_output(), unknowns),
+        notes=notes,
+    )
+
+
+def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[_NodeRun], unknowns: Unknowns) -> Usage | None:
     """Return the tokens of the models, and of the AI nodes that no model serves; what a served node reports repeats its models."""
     models = [node.usage for node in nodes if node.name in sub_nodes]
     # An agent repeats the tokens of the models below it. Only where those report any is it left out, or nothing would be counted.
-    served = {_find_source(run)[0] for run in runs if run.is_sub_node} if any(models) else set[str | None]()
+    served = {run.source[0] for run in runs if run.is_sub_node()} if any(models) else set[str | None]()
     others = [node for node in nodes if node.name not in sub_nodes and node.name not in served]
     models_called = {run.name for run in runs if "ai_languageModel" in dict_or_empty(run.record.get("data"))}
     counted = [node.usage for node in nodes if node.name in models_called]
@@ -292,156 +476,29 @@ def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[No
     return add_usage((*models, sum_usage(others)))
 
 
-def _number(value: Json) -> float:
-    # A whole number beyond 1e18 is no index and no time, and one beyond 1e308 cannot become a float at all.
-    return float(value) if is_number(value) and abs(value) < 1e18 else 0.0
-
-
-def _find_source(run: NodeRun) -> tuple[str | None, int]:
-    source = dict_or_empty((list_of(run.record.get("source")) or [None])[0])
-    number = source.get("previousNodeRun")
-    return text_or_none(source.get("previousNode")), number if isinstance(number, int) else 0
-
-
-def _read_output(run: NodeRun) -> Json:
-    return run.items[0] if len(run.items) == 1 else (run.items or None)
-
-
-def _read_tool_run(run: NodeRun) -> ToolRun:
-    agent, agent_run = _find_source(run)
-    override = _read_items(dict_or_empty(run.record.get("inputOverride")))
-    arguments = override[0] if override else None
-    own_name = text_or_none(dict_or_empty(run.definition.get("parameters")).get("name"))
-    if _offers_several_tools(run) and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
-        # n8n adds to the arguments which of them was called.
-        own_name = arguments["tool"]
-        arguments = {key: value for key, value in arguments.items() if key != "tool"}
-    return ToolRun(
-        name=run.name,
-        own_name=own_name,
-        agent=agent,
-        agent_run=agent_run,
-        arguments=arguments,
-        output=_read_output(run),
-        error=_read_tool_error(run.record),
-        duration_ms=run.record.get("executionTime"),
-    )
-
-
-def _read_tool_error(record: dict[str, Any]) -> Json:
-    error = record.get("error")
-    return "the run of the tool ended in an error" if error is None and read_status(record.get("executionStatus")) == "failed" else error
-
-
-def _offers_several_tools(run: NodeRun) -> bool:
-    return "mcp" in str(run.definition.get("type")).rsplit(".", 1)[-1].lower()
-
-
-def _list_agent_steps(runs: list[NodeRun]) -> list[tuple[str, int, list[Any]]]:
-    found: list[tuple[str, int, list[Any]]] = []
-    for run in runs:
-        steps = [step for item in run.items for step in list_of(dict_or_empty(item).get("intermediateSteps"))]
-        if steps and not run.is_sub_node and not run.is_tool:
-            found.append((run.name, run.index, steps))
-    return found
-
-
-class _Flow:
-    """The runs before the current one; `move_past` goes on to the next."""
-
-    def __init__(self, runs: list[NodeRun]) -> None:
-        self._places: dict[tuple[str | None, int], NodeRun] = {(run.name, run.index): run for run in runs}
-        self._named: dict[str, list[Json]] = {}
-
-    def find_source(self, run: NodeRun) -> NodeRun | None:
-        return self._places.get(_find_source(run))
-
-    def resolve(self, run: NodeRun, parameters: Json) -> Resolved:
-        source = self.find_source(run)
-        # An expression can only have read what ran before its node.
-        current = [source.items] if source is not None and source.order < run.order and source.items else []
-        most = max((len(items) for items in (*current, *self._named.values())), default=1)
-        return resolve_for_items(parameters, iterate_outputs(current, self._named), most)
-
-    def move_past(self, run: NodeRun) -> None:
-        if run.items:
-            self._named[run.name] = run.items
-
-
-def _build_nodes(runs: list[NodeRun], calls: list[tuple[int, ToolCall]], unknowns: Unknowns) -> tuple[Node, ...]:
-    made: dict[tuple[str | None, int], list[ToolCall]] = {}
-    for agent_run, call in calls:
-        # Keyed by the run too: an agent in a loop makes its calls anew in each of its runs.
-        made.setdefault((call.node, agent_run), []).append(call)
-    flow = _Flow(runs)
-    nodes: list[Node] = []
-    for run in runs:
-        if not run.is_tool:
-            nodes.append(_build_node(run, flow, tuple(made.get((run.name, run.index), ())), unknowns))
-        flow.move_past(run)
-    return tuple(nodes)
-
-
-def _build_node(run: NodeRun, flow: _Flow, calls: tuple[ToolCall, ...], unknowns: Unknowns) -> Node:
-    node_type = text_or_none(run.definition.get("type"))
-    parameters, more, notes = None, (), ()
-    if is_http_request(node_type):
-        resolved = flow.resolve(run, run.definition.get("parameters"))
-        parameters, more, notes = with_method(resolved.value), tuple(map(with_method, resolved.more)), resolved.notes
-    error = run.record.get("error")
-    duration = run.record.get("executionTime")
-    return Node(
-        name=run.name,
-        type=node_type,
-        status="error" if error is not None or read_status(run.record.get("executionStatus")) == "failed" else "success",
-        input=_find_input(run, flow),
-        output=_read_output(run),
-        parameters=parameters,
-        more_parameters=more,
-        tool_calls=calls,
-        duration_ms=duration if isinstance(duration, (int, float)) else None,
-        error=None if error is None else dict_or_empty(error).get("message") or error,
-        items=len(run.items),
-        usage=find_usage(_read_output(run), unknowns),
-        notes=notes,
-    )
-
-
-def _find_input(run: NodeRun, flow: _Flow) -> Json:
-    override = _read_items(dict_or_empty(run.record.get("inputOverride")))
-    if override:
-        return override[0] if len(override) == 1 else override
-    source = flow.find_source(run)
-    return None if source is None else _read_output(source)
-
-
-def _find_http_status(runs: list[NodeRun]) -> int | None:
+def _find_http_status(runs: list[_NodeRun]) -> int | None:
+    """Return the status of the first Respond to Webhook node: 200 unless it is configured."""
     flow = _Flow(runs)
     for run in runs:
-        if is_respond_to_webhook(run.definition.get("type")):
-            options = dict_or_empty(dict_or_empty(run.definition.get("parameters")).get("options"))
-            code = flow.resolve(run, options.get("responseCode", 200)).value
-            if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
-                code = int(code)
-            return code if isinstance(code, int) and not isinstance(code, bool) and 100 <= code <= 599 else None
+        if _is_respond_to_webhook(run.type):
+            code = flow.resolve(run, dict_or_empty(run.parameters.get("options")).get("responseCode", 200)).value
+            code = read_digits(code, 3) if isinstance(code, str) else code
+            return code if type(code) is int and 100 <= code <= 599 else None
         flow.move_past(run)
     return None
 
 
-def is_respond_to_webhook(node_type: Json) -> bool:
-    """Return whether nodes of this type answer the webhook."""
-    return isinstance(node_type, str) and node_type.endswith(".respondToWebhook")
+def _is_respond_to_webhook(node_type: str | None) -> bool:
+    return (node_type or "").endswith(".respondToWebhook")
 
 
-def _request(runs: list[NodeRun], document: dict[str, Any], workflow: dict[str, Any]) -> tuple[Json, dict[str, Json]]:
-    """Return what the run was started with, and what identifies it."""
-    started = next(
-        (run for run in runs if not _find_source(run)[0] and (run.items or is_trigger(text_or_none(run.definition.get("type"))))), None
-    )
+def _read_request(runs: list[_NodeRun], document: dict[str, Any]) -> tuple[Json, dict[str, Json]]:
+    started = next((run for run in runs if not run.source[0] and (run.items or is_trigger(run.type))), None)
     item = dict_or_empty(started.items[0]) if started is not None and started.items else {}
     body = item.get("body", item)
     message = find_first(dict_or_empty(body), *_INPUT_KEYS)
     headers = {key.lower(): value for key, value in dict_or_empty(item.get("headers")).items()}
+    workflow = dict_or_empty(document.get("workflowData"))
     known = {
         "execution_id": document.get("id"),
         "workflow_id": document.get("workflowId") or workflow.get("id"),

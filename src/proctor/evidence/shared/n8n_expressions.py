@@ -5,15 +5,14 @@ A parameter that begins with `=` is an expression: text with parts in `{{ }}`. R
     $json.a.b   $json["a"].b[0]   $input.item.json.a   $input.first().json.a
     $('Node').item.json.a   $('Node').first().json.a   $node["Node"].json.a
 
-One part that fills the whole text keeps its JSON type. Everything else (calculations, functions, unknown nodes, absent values)
-stays as it is written and is reported with the verdict. Nothing is ever executed. A node that got several items ran for
-each of them: its parameters are resolved once for each.
+One part that fills the whole text keeps its JSON type. Everything else (calculations, functions, unknown nodes, absent values) stays as it
+is written and is reported with the verdict. A node that got several items ran for each of them: its parameters are resolved for each.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -26,13 +25,12 @@ _DEPTH = 32
 
 _QUOTED = r"""(?:"([^"\\]*)"|'([^'\\]*)')"""
 _CURRENT = re.compile(r"\$json|\$input\s*\.\s*(?:item|first\(\))\s*\.\s*json")
-_NAMED = re.compile(r"\$\(\s*" + _QUOTED + r"\s*\)\s*\.\s*(?:item|first\(\))\s*\.\s*json")
-_OLD_NAMED = re.compile(r"\$node\s*(?:\[\s*" + _QUOTED + r"\s*\]|\.\s*([A-Za-z_$][\w$]*))\s*\.\s*json")
+_NEW_NAMED = r"\$\(\s*" + _QUOTED + r"\s*\)\s*\.\s*(?:item|first\(\))"
+_OLD_NAMED = r"\$node\s*(?:\[\s*" + _QUOTED + r"\s*\]|\.\s*([A-Za-z_$][\w$]*))"
+_NAMED = re.compile(rf"(?:{_NEW_NAMED}|{_OLD_NAMED})\s*\.\s*json")
 _STEP = re.compile(r"\s*(?:\??\.\s*([A-Za-z_$][\w$]*)|(?:\?\.)?\[\s*(?:" + _QUOTED + r"|(\d{1,9}))\s*\])")
-
-
-MOST_ITEMS = 1000
-"""For how many items of a node its parameters are resolved; those of the others stay as they are written."""
+_MAX_ITEMS = 1000
+"""Items of a node for which its parameters are resolved."""
 
 
 class Outputs(msgspec.Struct, frozen=True):
@@ -54,24 +52,35 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 def resolve(parameters: Json, outputs: Outputs, *, only_parts: bool = False) -> Resolved:
-    """Return parameters with every expression in them resolved, at any depth.
-
-    With `only_parts` a text after `=` is an expression only if it contains a part in `{{ }}`: outside of n8n's own documents a text
-    may begin with `=`.
-    """
+    """Return parameters with every expression in them resolved; with `only_parts` an expression is only what contains a part in `{{ }}`."""
     notes: list[str] = []
     value = _resolve(parameters, outputs, "", notes, 0, "{{" if only_parts else "=")
     return Resolved(value, tuple(notes))
 
 
-def iterate_outputs(current: Sequence[Sequence[Json]], named: Mapping[str, Sequence[Json]]) -> Iterator[Outputs]:
-    """Yield what expressions may refer to, for one item after another; each source is given with all its items."""
-    first = Outputs([items[0] for items in current], {name: items[0] for name, items in named.items()})
-    yield first
-    for index in range(1, min(MOST_ITEMS, max((len(items) for items in (*current, *named.values())), default=1))):
-        yield Outputs(
-            [_pick_item(items, index) for items in current], {name: _pick_item(items, index) for name, items in named.items()}, first
-        )
+def resolve_for_items(
+    parameters: Json, current: Sequence[Sequence[Json]], named: Mapping[str, Sequence[Json]], *, only_parts: bool = False
+) -> Resolved:
+    """Return the parameters of the first item, and what is different for other items; each source is given with all its items."""
+    outputs = Outputs([items[0] for items in current], {name: items[0] for name, items in named.items()})
+    first = resolve(parameters, outputs, only_parts=only_parts)
+    # Every item has the same parameters then, so one is enough.
+    if not has_expression(parameters):
+        return first
+    most = max((len(items) for items in (*current, *named.values())), default=1)
+    more: dict[str, Json] = {}
+    notes = dict.fromkeys(first.notes)
+    for index in range(1, min(_MAX_ITEMS, most)):
+        own = {name: _pick_item(items, index) for name, items in named.items()}
+        resolved = resolve(parameters, Outputs([_pick_item(items, index) for items in current], own, outputs), only_parts=only_parts)
+        notes.update(dict.fromkeys(resolved.notes))
+        if resolved.value != first.value:
+            # Each different value once: a thousand items mostly share a few. `repr` distinguishes 1 from true, which compare as equal.
+            more[repr(resolved.value)] = resolved.value
+    if most > _MAX_ITEMS:
+        notes[f"the expressions in the parameters were resolved for {_MAX_ITEMS:,} of {most:,} items"] = None
+        return Resolved(first.value, tuple(notes), (*more.values(), parameters))
+    return Resolved(first.value, tuple(notes), tuple(more.values()))
 
 
 def _pick_item(items: Sequence[Json], index: int) -> Json:
@@ -79,44 +88,12 @@ def _pick_item(items: Sequence[Json], index: int) -> Json:
     return items[index] if index < len(items) else items[0]
 
 
-def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *, only_parts: bool = False) -> Resolved:
-    """Return the parameters of the first item, and what is different for other items, each resolved.
-
-    `most` is how many items there are. Of items beyond `MOST_ITEMS` the parameters are those that were written.
-    """
-    first: Resolved | None = None
-    more: dict[bytes, Json] = {}
-    notes: dict[str, None] = {}
-    for item in outputs:
-        resolved = resolve(parameters, item, only_parts=only_parts)
-        notes.update(dict.fromkeys(resolved.notes))
-        if first is None:
-            first = resolved
-            # Every item has the same parameters then, so one is enough.
-            if not has_expression(parameters):
-                return first
-        elif resolved.value != first.value:
-            # Each different value once: a thousand items mostly share a few. `repr` distinguishes 1 from true, which compare as equal.
-            more[repr(resolved.value).encode(errors="backslashreplace")] = resolved.value
-    if first is None:
-        return Resolved(parameters)
-    if most > MOST_ITEMS:
-        notes[f"the expressions in the parameters were resolved for {MOST_ITEMS:,} of {most:,} items"] = None
-        return Resolved(first.value, tuple(notes), (*more.values(), parameters))
-    return Resolved(first.value, tuple(notes), tuple(more.values()))
-
-
-def has_expression(parameters: Json) -> bool:
+def has_expression(parameters: Json, depth: int = 0) -> bool:
     """Return whether an expression with a part in `{{ }}` is anywhere in parameters."""
-    waiting: list[tuple[Json, int]] = [(parameters, 0)]
-    while waiting:
-        value, depth = waiting.pop()
-        if isinstance(value, str):
-            if value.startswith("=") and "{{" in value:
-                return True
-        elif depth < _DEPTH and isinstance(value, (dict, list)):
-            waiting.extend((member, depth + 1) for member in (value.values() if isinstance(value, dict) else value))
-    return False
+    if isinstance(parameters, str):
+        return parameters.startswith("=") and "{{" in parameters
+    members = parameters.values() if isinstance(parameters, dict) else parameters if isinstance(parameters, list) else ()
+    return depth < _DEPTH and any(has_expression(member, depth + 1) for member in members)
 
 
 def _resolve(value: Json, outputs: Outputs, field: str, notes: list[str], depth: int, mark: str) -> Json:
@@ -152,21 +129,16 @@ def _resolve_text(written: str, outputs: Outputs, field: str, notes: list[str]) 
 
 
 def _look_up(expression: str, outputs: Outputs) -> Json | Missing:
-    found = _CURRENT.match(expression)
-    named = _NAMED.match(expression) if found is None else None
-    if outputs.first is not None and (match := found or named) is not None and "first()" in match.group():
-        outputs = outputs.first
-    if found is not None:
-        for item in outputs.current:
-            value = _walk(item, expression, found.end())
-            if value is not MISSING:
-                return value
-        return MISSING
-    found = named or _OLD_NAMED.match(expression)
+    found = _CURRENT.match(expression) or _NAMED.match(expression)
     if found is None:
         return MISSING
-    name = next((group for group in found.groups() if group is not None), "")
-    return _walk(outputs.named[name], expression, found.end()) if name in outputs.named else MISSING
+    if outputs.first is not None and "first()" in found.group():
+        outputs = outputs.first
+    name = next((group for group in found.groups() if group is not None), None)
+    # `$json` has no name.
+    items = outputs.current if name is None else [outputs.named[name]] if name in outputs.named else []
+    values = (_walk(item, expression, found.end()) for item in items)
+    return next((value for value in values if value is not MISSING), MISSING)
 
 
 def _walk(value: Json, expression: str, at: int) -> Json | Missing:

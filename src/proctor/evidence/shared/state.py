@@ -1,18 +1,13 @@
 """The end state of the systems an agent worked in, as plain evidence spells it.
 
-Every family has a full form and the short forms people write: a list where the object would hold one list, one text where a
-list of texts is expected, `path: content` for files, FHIR bundles in place of their resources. A family that is null was not
-captured; an empty one was captured and is empty. Unrecognised families are ignored, listed and kept in the metadata; one that is a
-near miss of a family makes the end state unknown.
-
-A family without the field that holds its content, and with an unrecognised one, was not captured. Resources, rows and utterances without
-content make the end state unknown. So do FHIR bundles that hold a part of a search, resources that are marked as parts, and errors of a
-server in place of resources.
+Every family has a full form and the short forms people write: the list alone, one text for a list of texts, `path: content` for files, FHIR
+bundles in place of their resources. A family that is null, or has an unrecognised field in place of its content, was not captured.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import msgspec
 
@@ -22,59 +17,28 @@ from proctor.evidence.unknowns.account import Unknowns
 from proctor.evidence.unknowns.unrecognised import list_unrecognised
 from proctor.evidence.values.access import find_first, list_at, list_texts, read_object, read_text, wrong_kind_error
 from proctor.evidence.values.near_miss import is_misspelt
-from proctor.model.evidence import (
-    CdsState,
-    FaxState,
-    FhirState,
-    Hl7State,
-    Json,
-    MessagesState,
-    State,
-    StateChange,
-    StateFile,
-    StateRequest,
-    VoiceState,
-    VoiceTurn,
-    X12State,
-)
+from proctor.model import evidence as model
+from proctor.model.evidence import Json, State
 from proctor.model.show import shorten, show
 from proctor.model.typed import convert_to
 
-_T = TypeVar("_T", StateRequest, StateChange)
-
-FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12", "fax", "messages", "cds", "records", "requests", "changes", "systems")
-
 _BUNDLE_DEPTH = 16
-"""Bundles inside each other; they are opened by recursion."""
-
-
+"""Bundles inside each other."""
 _TYPES_FOLDED = {name.casefold(): name for name in RESOURCE_TYPES}
 _CDS = ("services", "invocations", "feedback")
 _SECOND_NAMES = {"body": "text", "to_number": "to", "from_number": "from"}
 """Other names of fields of faxes and messages."""
+_Reader = Callable[[Json, str, Unknowns], Any]
 
 
 def read_state(value: Json, path: str, unknowns: Unknowns) -> tuple[State, dict[str, Json]]:
     """Read the known families, and return the rest as it is."""
     document = read_object(value, path)
-    given = {family: document[family] for family in FAMILIES if document.get(family) is not None}
-    state = State(
-        fhir=_read_fhir(given["fhir"], f"{path}.fhir", unknowns) if "fhir" in given else None,
-        hl7=Hl7State(outbound=sent) if (sent := _read_texts(given.get("hl7"), "outbound", f"{path}.hl7", unknowns)) is not None else None,
-        portal=_read_tables(given["portal"], f"{path}.portal", unknowns) if "portal" in given else None,
-        files=_read_files(given["files"], f"{path}.files", unknowns) if "files" in given else None,
-        voice=_read_voice(given["voice"], f"{path}.voice", unknowns) if "voice" in given else None,
-        x12=X12State(responses=sent) if (sent := _read_texts(given.get("x12"), "responses", f"{path}.x12", unknowns)) is not None else None,
-        fax=_read_fax(given["fax"], f"{path}.fax", unknowns) if "fax" in given else None,
-        messages=_read_messages(given["messages"], f"{path}.messages", unknowns) if "messages" in given else None,
-        cds=_read_cds(given["cds"], f"{path}.cds", unknowns) if "cds" in given else None,
-        records=_read_tables(given["records"], f"{path}.records", unknowns) if "records" in given else None,
-        requests=_read_entries(given["requests"], StateRequest, f"{path}.requests") if "requests" in given else None,
-        changes=_read_entries(given["changes"], StateChange, f"{path}.changes") if "changes" in given else None,
-        systems=list_texts(given["systems"], f"{path}.systems") if "systems" in given else None,
-    )
+    families = {
+        family: _READERS[family](document[family], f"{path}.{family}", unknowns) for family in FAMILIES if document.get(family) is not None
+    }
     _check_names(document, FAMILIES, path, unknowns)
-    return state, {key: member for key, member in document.items() if key not in FAMILIES}
+    return State(**families), {key: member for key, member in document.items() if key not in FAMILIES}
 
 
 def _check_names(entry: dict[str, Any], names: tuple[str, ...], path: str, unknowns: Unknowns) -> None:
@@ -88,7 +52,7 @@ def _check_names(entry: dict[str, Any], names: tuple[str, ...], path: str, unkno
             unknowns.ignore(key)
 
 
-def flatten_resources(values: list[Any], path: str, unknowns: Unknowns | None = None) -> tuple[dict[str, Json], ...]:
+def _flatten_resources(values: list[Any], path: str, unknowns: Unknowns) -> tuple[dict[str, Json], ...]:
     """Return FHIR resources in order, with bundles replaced by their entries."""
     found: list[dict[str, Json]] = []
     bundles: list[tuple[str, dict[str, Json]]] = []
@@ -99,15 +63,14 @@ def flatten_resources(values: list[Any], path: str, unknowns: Unknowns | None = 
         resource = read_object(value, at)
         if resource.get("resourceType") != "Bundle":
             found.append(resource)
-            if unknowns is not None and (why := _find_flaw(resource)):
+            if why := _find_flaw(resource):
                 unknowns.mark("state", f"{at} {why}")
             continue
         if depth >= _BUNDLE_DEPTH:
             raise wrong_kind_error(at, f"at most {_BUNDLE_DEPTH} bundles inside each other", "one more")
         bundles.append((at, resource))
-        inner = [(resource, place, depth + 1) for resource, place in _list_bundle(resource, at, unknowns)]
-        waiting.extend(reversed(inner))
-    if unknowns is not None and (why := _find_missing_page(bundles)):
+        waiting.extend(reversed([(inner, place, depth + 1) for inner, place in _list_bundle(resource, at, unknowns)]))
+    if why := _find_missing_page(bundles):
         unknowns.mark("state", why)
     return tuple(found)
 
@@ -150,11 +113,10 @@ def _list_objects(value: Json) -> list[dict[str, Json]]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns | None) -> list[tuple[Json, str]]:
-    """Return the resources of a bundle and their places."""
+def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns) -> list[tuple[Json, str]]:
     entries = bundle.get("entry")
     for key, value in bundle.items() if entries is None else ():
-        if unknowns is not None and any("resource" in entry for entry in _list_objects(value)):
+        if any("resource" in entry for entry in _list_objects(value)):
             unknowns.mark_unrecognised(("state",), f"{show(shorten(key, 60))} at {at} is not read; did you mean 'entry'?")
     inner: list[tuple[Json, str]] = []
     for index, given in enumerate(list_at(entries, f"{at}.entry") if entries is not None else ()):
@@ -163,7 +125,7 @@ def _list_bundle(bundle: dict[str, Json], at: str, unknowns: Unknowns | None) ->
         if entry.get("resource") is not None:
             inner.append((entry["resource"], f"{place}.resource"))
         # An entry of a response or a history reports what was done instead.
-        elif unknowns is not None and entry and "request" not in entry and "response" not in entry:
+        elif entry and "request" not in entry and "response" not in entry:
             unknowns.mark("state", f"{place} has no resource")
     return inner
 
@@ -178,75 +140,64 @@ def _find_content(value: dict[str, Any], key: str, path: str, unknowns: Unknowns
     return None
 
 
-def _read_fhir(value: Json, path: str, unknowns: Unknowns) -> FhirState | None:
-    if isinstance(value, list):
-        return FhirState(resources=flatten_resources(value, path, unknowns))
-    document = read_object(value, path)
-    if "resourceType" in document:
-        return FhirState(resources=flatten_resources([document], path, unknowns))
-    resources = _find_content({key: document[key] for key in document if key != "served"}, "resources", path, unknowns)
-    if resources is None:
-        return None
-    if document.get("served") is True:
-        rows = list_at(resources, f"{path}.resources")
-        return FhirState(resources=tuple(read_object(row, f"{path}.resources[{index}]") for index, row in enumerate(rows)), served=True)
-    # One resource or one bundle may be written in place of the list.
-    listed = [resources] if isinstance(resources, dict) else list_at(resources, f"{path}.resources")
-    return FhirState(resources=flatten_resources(listed, f"{path}.resources", unknowns))
-
-
-def _read_texts(value: Json, key: str, path: str, unknowns: Unknowns) -> tuple[str, ...] | None:
-    if isinstance(value, dict):
-        value, path = _find_content(value, key, path, unknowns), f"{path}.{key}"
+def _read_fhir(value: Json, path: str, unknowns: Unknowns) -> model.FhirState | None:
+    served = False
+    if isinstance(value, dict) and "resourceType" not in value:
+        served = value.get("served") is True
+        value = _find_content({key: value[key] for key in value if key != "served"}, "resources", path, unknowns)
+        path = f"{path}.resources"
     if value is None:
         return None
-    if isinstance(value, str):
-        return (value,)
-    texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    # One resource or one bundle may be written in place of the list.
+    listed = [value] if isinstance(value, dict) else list_at(value, path)
+    resources = _read_rows(listed, path) if served else _flatten_resources(listed, path, unknowns)
+    return model.FhirState(resources=tuple(resources), served=served)
+
+
+def _read_rows(value: Json, path: str) -> list[dict[str, Json]]:
+    return [read_object(row, f"{path}[{index}]") for index, row in enumerate(list_at(value, path))]
+
+
+def _read_family(kind: Callable[..., Any], key: str, read: _Reader) -> _Reader:
+    """Return the reader of a family: a list, or an object with the list under this key."""
+
+    def read_family(value: Json, path: str, unknowns: Unknowns) -> Any:
+        if isinstance(value, dict):
+            value, path = _find_content(value, key, path, unknowns), f"{path}.{key}"
+        return None if value is None else kind(**{key: tuple(read(value, path, unknowns))})
+
+    return read_family
+
+
+def _read_texts(value: Json, path: str, unknowns: Unknowns) -> list[str]:
+    listed = [value] if isinstance(value, str) else list_at(value, path)
+    texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(listed)]
     if None in texts:
         unknowns.mark("state", f"{path}[{texts.index(None)}] is null")
-    return tuple(text for text in texts if text is not None)
+    return [text for text in texts if text is not None]
 
 
-def _read_entries(value: Json, kind: type[_T], path: str) -> tuple[_T, ...]:
-    """Read requests or changes as a run stores them; one of another form is rejected, as claims would be decided on half of them."""
-    entries: list[_T] = []
-    for index, entry in enumerate(list_at(value, path)):
+def _read_entries(kind: type[Any]) -> _Reader:
+    """Return the reader of requests or changes as a run stores them; others are rejected, or claims would be decided on half of them."""
+
+    def read_entries(value: Json, path: str, unknowns: Unknowns) -> tuple[Any, ...]:
         try:
-            entries.append(convert_to(read_object(entry, f"{path}[{index}]"), kind))
+            return tuple(convert_to(row, kind) for row in _read_rows(value, path))
         except msgspec.ValidationError as error:
-            raise EvidenceError(f"{path}[{index}]: {error}") from None
-    return tuple(entries)
+            raise EvidenceError(f"{path}: {error}") from None
+
+    return read_entries
 
 
-def _read_fax(value: Json, path: str, unknowns: Unknowns) -> FaxState | None:
-    entries = _read_objects(value, "documents", path, unknowns)
-    return None if entries is None else FaxState(documents=tuple(map(_use_first_names, entries)))
-
-
-def _read_messages(value: Json, path: str, unknowns: Unknowns) -> MessagesState | None:
-    entries = _read_objects(value, "messages", path, unknowns)
-    return None if entries is None else MessagesState(messages=tuple(map(_use_first_names, entries)))
-
-
-def _read_cds(value: Json, path: str, unknowns: Unknowns) -> CdsState | None:
+def _read_cds(value: Json, path: str, unknowns: Unknowns) -> model.CdsState | None:
     if isinstance(value, dict):
         value = {key: value[key] for key in value if key == "cards" or key not in _CDS or value.get("cards") is None}
-    entries = _read_objects(value, "cards", path, unknowns)
-    return None if entries is None else CdsState(cards=tuple(entries))
+    return _read_cards(value, path, unknowns)
 
 
-def _read_objects(value: Json, name: str, path: str, unknowns: Unknowns) -> list[dict[str, Json]] | None:
-    """Return the objects of a family: a list, or an object with the list under this name."""
-    if isinstance(value, dict):
-        value, path = _find_content(value, name, path, unknowns), f"{path}.{name}"
-        if value is None:
-            return None
-    return [read_object(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
-
-
-def _use_first_names(entry: dict[str, Json]) -> dict[str, Json]:
-    return {first if (first := _SECOND_NAMES.get(name, name)) not in entry else name: member for name, member in entry.items()}
+def _read_renamed(value: Json, path: str, unknowns: Unknowns) -> list[dict[str, Json]]:
+    rows = _read_rows(value, path)
+    return [{first if (first := _SECOND_NAMES.get(key, key)) not in row else key: row[key] for key in row} for row in rows]
 
 
 def _read_tables(value: Json, path: str, unknowns: Unknowns) -> dict[str, list[dict[str, Json]]]:
@@ -259,7 +210,7 @@ def _read_tables(value: Json, path: str, unknowns: Unknowns) -> dict[str, list[d
                 unknowns.mark("state", f"{at} holds collections instead of rows")
             tables[name] = [rows]
             continue
-        tables[name] = [read_object(row, f"{at}[{index}]") for index, row in enumerate(list_at(rows, at))]
+        tables[name] = _read_rows(rows, at)
     return tables
 
 
@@ -267,39 +218,50 @@ def _is_list_of_objects(value: Json) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
 
 
-def _read_files(value: Json, path: str, unknowns: Unknowns) -> tuple[StateFile, ...]:
+def _read_files(value: Json, path: str, unknowns: Unknowns) -> tuple[model.StateFile, ...]:
     if isinstance(value, dict):
         for name, content in value.items():
             inside = [content] if isinstance(content, dict) else content if _is_list_of_objects(content) else []
             # A name without a dot or a slash, with a structure under it, is more likely a folder than a file of JSON.
-            named = "." in name or "/" in name
-            if (not named and isinstance(content, (dict, list))) or any(
-                "path" in entry or any("." in key or "/" in key for key in entry) for entry in inside
-            ):
+            is_folder = "." not in name and "/" not in name and isinstance(content, (dict, list))
+            if is_folder or any("path" in entry or any("." in key or "/" in key for key in entry) for entry in inside):
                 unknowns.mark("state", f"{path}.{name} may hold files instead of the content of one")
-        return tuple(StateFile(path=name, content=content) for name, content in value.items())
-    files: list[StateFile] = []
-    for index, entry in enumerate(list_at(value, path)):
-        at = f"{path}[{index}]"
-        name = read_text(read_object(entry, at).get("path"), f"{at}.path")
-        if name is None:
-            raise wrong_kind_error(f"{at}.path", "text", None)
-        files.append(StateFile(path=name, content=entry.get("content", "")))
+        return tuple(model.StateFile(path=name, content=content) for name, content in value.items())
+    files: list[model.StateFile] = []
+    for index, entry in enumerate(_read_rows(value, path)):
+        name = entry.get("path")
+        if not isinstance(name, str):
+            raise wrong_kind_error(f"{path}[{index}].path", "text", name)
+        files.append(model.StateFile(path=name, content=entry.get("content", "")))
     return tuple(files)
 
 
-def _read_voice(value: Json, path: str, unknowns: Unknowns) -> VoiceState | None:
-    if isinstance(value, dict):
-        value, path = _find_content(value, "turns", path, unknowns), f"{path}.turns"
-        if value is None:
-            return None
-    turns: list[VoiceTurn] = []
-    for index, entry in enumerate(list_at(value, path)):
+def _read_voice_turns(value: Json, path: str, unknowns: Unknowns) -> list[model.VoiceTurn]:
+    turns: list[model.VoiceTurn] = []
+    for index, turn in enumerate(_read_rows(value, path)):
         at = f"{path}[{index}]"
-        turn = read_object(entry, at)
         speaker = read_text(find_first(turn, "speaker", "role"), f"{at}.speaker")
         text = read_text(find_first(turn, "text", "content"), f"{at}.text")
         if text is None or (speaker is None and list_unrecognised(turn, ("text", "content"))):
             unknowns.mark("state", f"{at} has no {'text' if text is None else 'speaker'}")
-        turns.append(VoiceTurn(speaker=speaker or "", text=text or ""))
-    return VoiceState(turns=tuple(turns))
+        turns.append(model.VoiceTurn(speaker=speaker or "", text=text or ""))
+    return turns
+
+
+_read_cards = _read_family(model.CdsState, "cards", lambda value, path, unknowns: _read_rows(value, path))
+_READERS: dict[str, _Reader] = {
+    "fhir": _read_fhir,
+    "hl7": _read_family(model.Hl7State, "outbound", _read_texts),
+    "portal": _read_tables,
+    "files": _read_files,
+    "voice": _read_family(model.VoiceState, "turns", _read_voice_turns),
+    "x12": _read_family(model.X12State, "responses", _read_texts),
+    "fax": _read_family(model.FaxState, "documents", _read_renamed),
+    "messages": _read_family(model.MessagesState, "messages", _read_renamed),
+    "cds": _read_cds,
+    "records": _read_tables,
+    "requests": _read_entries(model.StateRequest),
+    "changes": _read_entries(model.StateChange),
+    "systems": lambda value, path, unknowns: list_texts(value, path),
+}
+FAMILIES = tuple(_READERS)

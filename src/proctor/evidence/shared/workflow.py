@@ -1,10 +1,7 @@
 """What workflow platforms have in common: kinds of nodes, and which node gives the answer.
 
-A node is an AI node when its type contains `langchain`, `openai`, `anthropic`, `azure`, `gemini` or `ollama` (Mibo's list), or has
-`agent`, `llm` or `ai` as a word of its own, as hand-written integrations spell it. Language models, memories, tools and
-other parts that hang below an AI node are sub-nodes: they never give the answer. Triggers do not either.
-
-The answer is that of the last AI node that ran and has an output, else of the last other node that ran.
+Language models, memories, tools and other parts of an AI node are sub-nodes: they never give the answer, and triggers do not either. The
+answer is that of the last AI node that ran and has an output, else of the last other node that ran.
 """
 
 from __future__ import annotations
@@ -15,17 +12,16 @@ from functools import lru_cache
 
 import msgspec
 
-from proctor.evidence.shared.n8n_expressions import Resolved, has_expression, iterate_outputs, resolve_for_items
+from proctor.evidence.shared.n8n_expressions import Resolved, has_expression, resolve_for_items
 from proctor.evidence.shared.usage import add_usage
 from proctor.evidence.values.access import dict_or_empty
 from proctor.evidence.values.text import NODE_KEYS, find_text
 from proctor.model.evidence import Json, Node, Usage
 
-_AI_PARTS = ("langchain", "openai", "anthropic", "azure", "gemini", "ollama")
-_FARTHEST = 200
-"""How many nodes away the output may be that an expression without a name refers to."""
-_AI_WORDS = frozenset(("ai", "agent", "llm"))
-_WORD = re.compile(r"[a-z]+")
+# Mibo's list, and words as hand-written integrations spell them.
+_AI = re.compile(r"langchain|openai|anthropic|azure|gemini|ollama|(?<![a-z])(?:ai|agent|llm)(?![a-z])", re.IGNORECASE)
+_MAX_DISTANCE = 200
+"""Nodes between an expression without a name and the output that it refers to."""
 # n8n names its sub-nodes by what they are: lmChatOpenAi, memoryBufferWindow, toolCalculator, outputParserStructured.
 _SUB_NODE = re.compile(
     r"\.(?:lm|memory|tool|embeddings|outputParser|textSplitter|document|retriever|reranker|mcpClientTool|modelSelector)(?![a-z])"
@@ -33,41 +29,32 @@ _SUB_NODE = re.compile(
 
 
 def is_ai(node_type: str | None) -> bool:
-    """Return whether nodes of this type talk to a model."""
-    if not node_type:
-        return False
-    lowered = node_type.lower()
-    return any(part in lowered for part in _AI_PARTS) or not _AI_WORDS.isdisjoint(_WORD.findall(lowered))
+    """Return whether nodes of this type call a model."""
+    return _AI.search(node_type or "") is not None
 
 
 def is_sub_node(node_type: str | None) -> bool:
     """Return whether nodes of this type are parts of another node: models, memories, tools, parsers."""
-    return bool(node_type) and _SUB_NODE.search(node_type or "") is not None
+    return _SUB_NODE.search(node_type or "") is not None
 
 
 def is_trigger(node_type: str | None) -> bool:
     """Return whether nodes of this type start a workflow."""
-    if not node_type:
-        return False
-    own = node_type.rsplit(".", 1)[-1].lower()
+    own = (node_type or "").rsplit(".", 1)[-1].lower()
     return own in ("webhook", "start") or "trigger" in own
 
 
 @lru_cache(maxsize=1024)
 def is_http_request(node_type: str | None) -> bool:
     """Return whether nodes of this type send an HTTP request whose parameters count as arguments."""
-    return bool(node_type) and "httprequest" in (node_type or "").lower().replace("-", "").replace("_", "")
+    return "httprequest" in (node_type or "").lower().replace("-", "").replace("_", "")
 
 
 def find_answering_node(nodes: Sequence[Node], sub_nodes: frozenset[str] = frozenset()) -> Node | None:
     """Return the node that gives the answer; `sub_nodes` are names of nodes that are parts of others."""
-    candidates = [
-        node for node in nodes if node.ran() and node.name not in sub_nodes and not is_sub_node(node.type) and not is_trigger(node.type)
-    ]
-    for node in reversed(candidates):
-        if is_ai(node.type) and node.output is not None:
-            return node
-    return candidates[-1] if candidates else None
+    own = [node for node in reversed(nodes) if node.ran() and node.name not in sub_nodes and not is_sub_node(node.type)]
+    candidates = [node for node in own if not is_trigger(node.type)]
+    return next((node for node in candidates if is_ai(node.type) and node.output is not None), candidates[0] if candidates else None)
 
 
 def read_answer(node: Node | None) -> tuple[str | None, Json]:
@@ -77,27 +64,21 @@ def read_answer(node: Node | None) -> tuple[str | None, Json]:
 
 def sum_usage(nodes: Sequence[Node]) -> Usage | None:
     """Sum the tokens over all AI nodes, or over all nodes if none has a type."""
-    # Without any type nobody knows which nodes are AI; then whatever reports tokens counts.
     untyped = all(node.type is None for node in nodes)
     return add_usage(node.usage for node in nodes if untyped or is_ai(node.type))
 
 
 def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
-    """Resolve the parameters of HTTP Request nodes against the other nodes; other nodes keep none.
-
-    The map does not say which node fed which, so `$json` is the nearest earlier node that has the value, else a later one.
-    """
+    """Resolve the parameters of HTTP Request nodes against the other nodes; other nodes lose theirs."""
     if not any(node.parameters is not None or is_http_request(node.type) for node in nodes):
         return tuple(nodes)
     outputs = _list_outputs(nodes)
-    finished: list[Node] = []
+    finished = [msgspec.structs.replace(node, parameters=None, more_parameters=()) for node in nodes]
     for index, node in enumerate(nodes):
-        parameters, more, notes = None, (), node.notes
         if is_http_request(node.type):
             resolved = _resolve_around(nodes, index, dict_or_empty(node.parameters), outputs)
-            parameters, notes = with_method(resolved.value), resolved.notes
-            more = tuple(map(with_method, resolved.more))
-        finished.append(msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=notes))
+            parameters, more = with_method(resolved.value), tuple(map(with_method, resolved.more))
+            finished[index] = msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=resolved.notes)
     return tuple(finished)
 
 
@@ -107,35 +88,27 @@ def with_method(parameters: Json) -> Json:
 
 
 def with_resolved_parameters(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Resolve the expressions in the parameters of nodes in our own words, and change nothing else."""
-    outputs: dict[str, list[Json]] | None = None
+    """Resolve the expressions in the parameters of nodes in our own format, and change nothing else."""
     finished = list(nodes)
-    for index, node in enumerate(nodes):
-        if node.parameters is None or not has_expression(node.parameters):
-            continue
-        outputs = _list_outputs(nodes) if outputs is None else outputs
+    places = [index for index, node in enumerate(nodes) if node.parameters is not None and has_expression(node.parameters)]
+    outputs = _list_outputs(nodes) if places else {}
+    for index in places:
+        node = nodes[index]
         resolved = _resolve_around(nodes, index, node.parameters, outputs, only_parts=True)
-        more = (*node.more_parameters, *resolved.more)
-        notes = (*node.notes, *resolved.notes)
+        more, notes = (*node.more_parameters, *resolved.more), (*node.notes, *resolved.notes)
         finished[index] = msgspec.structs.replace(node, parameters=resolved.value, more_parameters=more, notes=notes)
     return tuple(finished)
 
 
 def _list_outputs(nodes: Sequence[Node]) -> dict[str, list[Json]]:
-    """Return the items that each node gave, by its name."""
-    return {node.name: _list_items(node.output) for node in nodes if node.output is not None}
+    outputs = {node.name: node.output for node in nodes if node.output is not None}
+    return {name: output if isinstance(output, list) and output else [output] for name, output in outputs.items()}
 
 
 def _resolve_around(
     nodes: Sequence[Node], index: int, parameters: Json, outputs: Mapping[str, list[Json]], *, only_parts: bool = False
 ) -> Resolved:
-    """Resolve the parameters of the node at `index` by the outputs of the nodes around it."""
-    # Bounded, or each of n nodes would look through all n; nearest first, as the map does not say which node fed which.
-    around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
+    # Nearest first, since no record names the node before; bounded, or each of n nodes would look through all n.
+    around = [*reversed(nodes[max(0, index - _MAX_DISTANCE) : index]), *nodes[index + 1 : index + 1 + _MAX_DISTANCE]]
     current = [outputs[other.name] for other in around if other.name in outputs]
-    most = max((len(items) for items in outputs.values()), default=1)
-    return resolve_for_items(parameters, iterate_outputs(current, outputs), most, only_parts=only_parts)
-
-
-def _list_items(output: Json) -> list[Json]:
-    return output if isinstance(output, list) and output else [output]
+    return resolve_for_items(parameters, current, outputs, only_parts=only_parts)

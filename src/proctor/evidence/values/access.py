@@ -1,8 +1,6 @@
-"""Looking into decoded JSON with errors that name the place.
+"""Access to decoded JSON. In formats that users write by hand a value of the wrong kind is an `EvidenceError` that names its place.
 
-Readers of formats that users write by hand use these: a value of the wrong kind is an `EvidenceError` such as
-`$.tool_calls[0].name: expected text, found number 3`. Readers of what a platform wrote are lenient instead and use `dict_or_empty`,
-`list_of` and `text_or_none`, which answer with an empty value.
+Readers of what a platform wrote are lenient instead and use `dict_or_empty`, `list_of` and `text_or_none`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from proctor.model.numbers import is_number
 from proctor.model.show import kind_of, show
 
 SHOWN = 80
-"""Characters of a value from the record in an error or a doubt."""
+"""Characters of a value from the record in an error or a reason."""
 
 
 def wrong_kind_error(path: str, expected: str, found: Json) -> EvidenceError:
@@ -53,21 +51,17 @@ def list_texts(value: Json, path: str) -> tuple[str, ...]:
 
 def number_at(value: Json, path: str) -> float | None:
     """Return a number that is not true/false, or None if it is null."""
-    if value is None:
-        return None
-    if not is_number(value):
-        raise wrong_kind_error(path, "a number", value)
-    return value
+    if value is None or is_number(value):
+        return value
+    raise wrong_kind_error(path, "a number", value)
 
 
 def read_integer(value: Json, path: str) -> int | None:
     """Return a whole number (`200.0` is one), or None if it is null."""
     number = number_at(value, path)
-    if number is None or isinstance(number, int):
-        return number
-    if number.is_integer():
-        return int(number)
-    raise wrong_kind_error(path, "a whole number", value)
+    if isinstance(number, float) and not number.is_integer():
+        raise wrong_kind_error(path, "a whole number", value)
+    return None if number is None else int(number)
 
 
 def dict_or_empty(value: Json) -> dict[str, Any]:
@@ -88,12 +82,11 @@ def text_or_none(value: Json) -> str | None:
 def find_first(document: dict[str, Any], *keys: str) -> Json:
     """Return the value of the first of these keys that is there and not null."""
     for key in keys:
-        value = document.get(key)
-        if value is not None:
+        if (value := document.get(key)) is not None:
             return value
     return None
 
 
 def split_words(text: str) -> frozenset[str]:
-    """Return the words of a text as a set; names of members are easiest to read as one text."""
+    """Return the words of a text as a set."""
     return frozenset(text.split())

@@ -1,14 +1,13 @@
-"""From bytes to decoded JSON, refusing what is not JSON with a message that says what it is instead.
+"""From bytes to decoded JSON. What is not JSON is refused with a message that names what it is instead.
 
-Rules: UTF-8, with or without a byte order mark. `NaN` and `Infinity` are refused. At most `MAX_DEPTH` levels of nesting, so that
-nobody further in has to fear a stack overflow. A lone half of a surrogate pair (JavaScript writes one when it cuts a text in the
-middle of an emoji) becomes U+FFFD. A key that stands twice in one object is refused: which of its values was meant nobody knows, and
-decoders quietly take the last.
+JSON is UTF-8, with or without a byte order mark. `NaN`, more than `MAX_DEPTH` levels and a key that occurs twice in one object are refused.
+A lone half of a surrogate pair (JavaScript writes one when it cuts a text in the middle of an emoji) becomes U+FFFD.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -20,24 +19,20 @@ from proctor.model.show import shorten, show
 
 MAX_DEPTH = 256
 """Levels of lists and objects inside each other."""
-
-_BINARY: tuple[tuple[bytes, str], ...] = (
-    (b"\x1f\x8b", "gzip-compressed data; unpack it first (gunzip)"),
-    (b"\x28\xb5\x2f\xfd", "zstd-compressed data; unpack it first"),
-    (b"PK\x03\x04", "a zip archive; unpack it first"),
-    (b"BZh", "bzip2-compressed data; unpack it first"),
-    (b"\xfd7zXZ", "xz-compressed data; unpack it first"),
-    (b"PAR1", "a Parquet file, not JSON"),
-    (b"SQLite format 3", "a SQLite database, not JSON"),
-    (b"\x89PNG", "a PNG picture, not JSON"),
-    (b"%PDF", "a PDF document, not JSON"),
-    (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
-    (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
-)
-
+_BINARY = {
+    b"\x1f\x8b": "gzip-compressed data; unpack it first (gunzip)",
+    b"\x28\xb5\x2f\xfd": "zstd-compressed data; unpack it first",
+    b"PK\x03\x04": "a zip archive; unpack it first",
+    b"BZh": "bzip2-compressed data; unpack it first",
+    b"\xfd7zXZ": "xz-compressed data; unpack it first",
+    b"PAR1": "a Parquet file, not JSON",
+    b"SQLite format 3": "a SQLite database, not JSON",
+    b"\x89PNG": "a PNG picture, not JSON",
+    b"%PDF": "a PDF document, not JSON",
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16 text; save it as UTF-8"),
+}
 _BETWEEN_OBJECTS = re.compile(rb"\n\}\r?\n\{\r?\n")
 """Where one object printed over several lines ends and the next begins; inside an object a bracket is indented."""
-
 BOM = b"\xef\xbb\xbf"
 _AT_BYTE = re.compile(r"^(.*) \(byte (\d+)\)$", re.DOTALL)
 # An escaped backslash, a whole surrogate pair, or a half one. Only the last is replaced.
@@ -48,25 +43,21 @@ _encode = msgspec.json.Encoder().encode
 
 def decode(data: bytes) -> Json:
     """Decode JSON. Raises `EvidenceError` for everything that is not JSON."""
-    if data.startswith(BOM):
-        data = data[len(BOM) :]
+    data = data.removeprefix(BOM)
     try:
-        value = _ANY.decode(data)
+        try:
+            value = _ANY.decode(data)
+        except msgspec.MsgspecError:
+            # Only after a failure: few documents have half a pair, and the search is a pass over every byte.
+            data = mend_surrogates(data) or data
+            value = _ANY.decode(data)
     except RecursionError:
         raise too_deep_error() from None
     except UnicodeDecodeError:
-        raise not_utf8_error(data) from None
+        raise _not_utf8_error(data) from None
     except msgspec.MsgspecError as error:
-        # Only after a failure: hardly a document has half a pair, and looking for one is a pass over every byte.
-        mended = mend_surrogates(data)
-        if mended is None:
-            raise _not_json_error(data, str(error)) from None
-        data = mended
-        try:
-            value = _ANY.decode(data)
-        except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError) as again:
-            raise _not_json_error(data, str(again)) from None
-    refuse_duplicate_keys(data, value)
+        raise _not_json_error(data, str(error)) from None
+    _refuse_duplicate_keys(data, value)
     return value
 
 
@@ -81,20 +72,16 @@ def split_documents(data: bytes) -> list[Json] | None:
         return None
 
 
-def refuse_duplicate_keys(data: bytes, value: Json) -> None:
+def _refuse_duplicate_keys(data: bytes, value: Json) -> None:
     """Raise `EvidenceError` where an object in JSON text has a key twice; `value` is what the text was decoded to."""
     if not may_repeat_key(data, value):
         return
     import json  # slow, and needed only to name the key
 
-    def refuse_repeated(pairs: list[tuple[str, Json]]) -> Json:
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise EvidenceError(f"the key {show(shorten(key, 60))} stands twice in one object", code="duplicate_key")
-            seen.add(key)
-        # Nothing is built: only the keys are looked at.
-        return None
+    def refuse_repeated(pairs: list[tuple[str, Json]]) -> None:
+        if len(dict(pairs)) < len(pairs):
+            repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            raise EvidenceError(f"the key {show(shorten(repeated, 60))} stands twice in one object", code="duplicate_key")
 
     try:
         json.loads(data, object_pairs_hook=refuse_repeated)
@@ -103,35 +90,26 @@ def refuse_duplicate_keys(data: bytes, value: Json) -> None:
 
 
 UNWRITABLE = (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
-"""What the encoder raises on a value that cannot be written anew."""
+"""What the encoder raises for a value that it cannot write."""
 
 
 def may_repeat_key(data: bytes, value: Json) -> bool:
-    """Return whether an object in JSON text may have a key twice; `value` is what the text was decoded to.
-
-    Every key ends in a colon, and a key that was dropped took its colon with it. So text without repeated keys has as many colons as the
-    same value written anew, unless a colon inside a text is escaped. That is found without a look at each key.
-    """
+    """Return whether an object in JSON text may have a key twice; `value` is what the text was decoded to."""
+    # Every key ends in a colon, and a key that was dropped took its colon with it. So text without repeated keys has as many colons as the
+    # same value written again, unless a colon inside a text is escaped.
     try:
         written = _encode(value)
-        # Written by the same library, as most lines are: equal bytes cannot hide a key.
-        if written == data:
-            return False
-        if data.count(b":") != written.count(b":"):
-            return True
-    # What cannot be written anew cannot be compared either; the look key by key then decides.
     except UNWRITABLE:
         return True
-    # An escaped colon is a colon that neither count sees the same way; such a text is looked at key by key.
-    return b"\\" in data and (b"\\u003a" in data or b"\\u003A" in data)
+    # Most lines were written by the same library.
+    if written == data:
+        return False
+    return data.count(b":") != written.count(b":") or (b"\\" in data and (b"\\u003a" in data or b"\\u003A" in data))
 
 
 def find_binary_kind(data: bytes) -> str | None:
-    """Return what kind of file this is if its first bytes say that it is no text, else None."""
-    for magic, meaning in _BINARY:
-        if data.startswith(magic):
-            return meaning
-    return None
+    """Return what kind of file this is if its first bytes are not those of text, else None."""
+    return next((meaning for magic, meaning in _BINARY.items() if data.startswith(magic)), None)
 
 
 def decode_embedded(text: str) -> Json | Missing:
@@ -155,18 +133,15 @@ def decode_container(value: Json) -> Json:
     return value
 
 
-_NESTING = (dict, list)
-
-
 def exceeds_depth(value: Json) -> bool:
     """Return whether lists and objects nest deeper than `MAX_DEPTH`; looks level by level, so that no depth overflows the stack."""
-    level: list[Any] = [value] if isinstance(value, _NESTING) else []
+    level: list[Any] = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
         for item in level:
-            # Nearly all members are texts: their exact type is asked for first, at half the cost.
+            # Nearly all members are texts: the first test costs half of the second.
             for member in item.values() if isinstance(item, dict) else item:
-                if type(member) is not str and isinstance(member, _NESTING):
+                if type(member) is not str and isinstance(member, (dict, list)):
                     below.append(member)
         if not below:
             return False
@@ -179,8 +154,7 @@ def too_deep_error() -> EvidenceError:
     return EvidenceError(f"nested more than {MAX_DEPTH} levels deep", code="too_deep")
 
 
-def not_utf8_error(data: bytes) -> EvidenceError:
-    """Return the error for text that is not UTF-8, naming the first bad byte."""
+def _not_utf8_error(data: bytes) -> EvidenceError:
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -192,7 +166,7 @@ def mend_surrogates(data: bytes) -> bytes | None:
     """Replace every half surrogate pair in the JSON by U+FFFD, or return None if there is none and the JSON is broken otherwise."""
     if b"\\ud" not in data and b"\\uD" not in data:
         return None
-    mended, _ = _SURROGATES.subn(lambda found: b"\\ufffd" if len(found.group()) == 6 else found.group(), data)
+    mended = _SURROGATES.sub(lambda found: b"\\ufffd" if len(found.group()) == 6 else found.group(), data)
     return mended if mended != data else None
 
 
@@ -210,8 +184,7 @@ def _not_json_error(data: bytes, message: str) -> EvidenceError:
     offset = int(found.group(2))
     what = found.group(1).removeprefix("JSON is malformed: ")
     if what == "trailing characters":
-        # Of these the decoder names the byte after the first.
-        offset -= 1
+        offset -= 1  # The decoder names the byte after the first of them.
     rest = data[offset : offset + 9]
     if rest.startswith((b"NaN", b"Infinity")) or (rest.startswith(b"I") and data[max(0, offset - 1) : offset] == b"-"):
         what = "NaN and Infinity are not JSON"

@@ -1,9 +1,7 @@
-"""Where the answer stands in a response, and what JSON an answer is.
+"""Which field of a response is the answer, and which JSON an answer is.
 
-The lookup order of an HTTP response is `text`, `message`, `content`, `output`, `answer`, `response`, else the whole response as
-text; that of a workflow node's output is `text`, `output`, `message`, `content`, `response`, else the whole output. (Mibo
-documents both; they differ.) A key that is null is passed over. A chat message (`role` and `content`) is its content; any other
-value that is not text is written as compact JSON.
+Mibo documents both orders of keys, and that a response without them is the answer itself. A chat message (`role` and `content`) is its
+content; any other value that is not text is written as compact JSON.
 """
 
 from __future__ import annotations
@@ -17,10 +15,7 @@ HTTP_KEYS = ("text", "message", "content", "output", "answer", "response")
 NODE_KEYS = ("text", "output", "message", "content", "response")
 
 MAYBE_JSON = frozenset('{["-0123456789tfn \t\r\n')
-"""First characters of a text that may be JSON; the cheapest test there is."""
-_STARTS = frozenset('{["-0123456789')
-_LETTERS = frozenset("tfn")
-_WORDS = frozenset(("true", "false", "null"))
+"""First characters of a text that may be JSON."""
 
 
 def as_text(value: Json) -> str | None:
@@ -49,10 +44,6 @@ def parse_json(text: str | None) -> Json:
 
 
 def may_be_json(text: str) -> bool:
-    """Return whether the first character makes it worth parsing a text as JSON at all."""
+    """Return whether a text may be JSON by its first character, or is one of the three words that JSON has."""
     text = text.lstrip()
-    first = text[:1]
-    # Answers in words mostly begin with a letter, and of those only three words are JSON: this saves the attempt to parse.
-    if first in _LETTERS:
-        return text.rstrip() in _WORDS
-    return first in _STARTS
+    return text.rstrip() in ("true", "false", "null") if text[:1] in "tfn" else text[:1] in MAYBE_JSON
