@@ -182,14 +182,18 @@ def _make_parser() -> argparse.ArgumentParser:
     add_selection_flags(parser)
     add_last_failed_flag(parser)
     parser.add_argument("--watch", action="store_true", help="run again whenever the suite, the settings or the agent's module change")
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt (default: 120)")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt, its retries included (default: 120)"
+    )
     parser.add_argument(
         "--retries", type=parse_whole, default=2, metavar="N", help="how often a transport fault is tried again (default: 2)"
     )
     parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the other side is overloaded")
     parser.add_argument("--max-tokens", type=parse_whole, metavar="N", help="stop when so many tokens are spent")
     parser.add_argument("--max-cost", type=parse_amount, metavar="AMOUNT", help="stop when so much is spent, by the prices of models")
-    parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after so many seconds")
+    parser.add_argument(
+        "--max-seconds", type=float, metavar="S", help="stop after so many seconds; what is cut off is driven again by --resume"
+    )
     parser.add_argument("--max-failures", type=parse_whole, metavar="N", help="stop after so many failed attempts")
     add_rate_flags(parser)
     parser.add_argument("--record", metavar="FILE", help="keep everything said over a wire in a cassette")
