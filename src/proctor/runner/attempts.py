@@ -19,7 +19,6 @@ from proctor.model.numbers import is_number
 from proctor.model.result import CaseResult
 from proctor.model.show import exception_text
 from proctor.model.typed import make_json_decoder
-from proctor.model.verdict import errored
 from proctor.runner.budgeted_speaker import AttemptStopped, BudgetedSpeaker, measure_answer
 from proctor.runner.events import Event
 from proctor.runner.limits import AttemptGate, BudgetMeter
@@ -80,8 +79,7 @@ class AttemptDriver:
                 wait = self._choose_wait(tried, error.code, error.retry_after_s, deadline) if error.safe else None
                 if wait is None:
                     seen = error.evidence if error.evidence is None or explain_unusable(error.evidence) is None else None
-                    broken = make_broken_result(prepared, number, error.code, exception_text(error, _LONGEST_REASON))
-                    return broken if seen is None else prepared.add_cost(broken, seen), seen
+                    return prepared.decide_unanswered(seen, number, error.code, exception_text(error, _LONGEST_REASON)), seen
                 self._count_try(prepared, number, error.evidence)
                 await self._wait_before_retry(case.id, number, wait, exception_text(error), error.code, error.retry_after_s)
                 continue
@@ -90,10 +88,10 @@ class AttemptDriver:
                 raise
             except Exception as error:  # a bug in a target is this attempt's error, not the end of the run
                 told = f"a bug in the target: {type(error).__name__}: {exception_text(error)}"
-                return make_broken_result(prepared, number, "internal_error", told), None
+                return prepared.decide_unanswered(None, number, "internal_error", told), None
             wrong = explain_unusable(evidence)
             if wrong is not None:
-                return make_broken_result(prepared, number, "bad_answer", f"what the target observed cannot be kept: {wrong}"), None
+                return prepared.decide_unanswered(None, number, "bad_answer", f"what the target observed cannot be kept: {wrong}"), None
             # Who answers 429 has not worked on the request, so it may be asked again. Its last answer is evidence like any other.
             retry_after = _get_asked_pause_s(evidence)
             wait = self._choose_wait(tried, "rate_limited", retry_after, deadline) if retry_after is not None else None
@@ -187,13 +185,6 @@ class AttemptDriver:
         self._ports.listener(Event(kind="retrying", case=case, attempt=number, message=f"{why}; again in {wait:g} s"))
         # The place at the gate is kept meanwhile: a retry must not make room for more requests to a side that is overloaded.
         await asyncio.sleep(wait)
-
-
-def make_broken_result(prepared: PreparedCase, number: int, code: str, reason: str) -> CaseResult:
-    """Return the result of an attempt that left nothing to decide on."""
-    # One for each assertion, as readers pair them by position, and all with the code of the attempt: by that `left_nothing` knows it.
-    verdict = errored(code, reason)
-    return CaseResult(prepared.case, "error", None, (verdict,) * len(prepared.case.assertions), None, None, None, number, {}, code, reason)
 
 
 def explain_unusable(evidence: object) -> str | None:

@@ -25,7 +25,7 @@ from proctor.model.lazy_cases import is_lazy
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.show import exception_text
-from proctor.runner.attempts import AttemptDriver, make_broken_result
+from proctor.runner.attempts import AttemptDriver
 from proctor.runner.budgeted_speaker import AttemptStopped
 from proctor.runner.events import Event
 from proctor.runner.limits import MOST_ATTEMPTS, AttemptGate, BudgetMeter
@@ -324,9 +324,8 @@ class Runner:
         except (StoreError, AttemptStopped):
             raise  # an answer that cannot be recorded, or the end of the run, is no bug of the judge
         except Exception as error:  # the others go on
-            return make_broken_result(
-                prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {exception_text(error)}"
-            )
+            why = f"a bug in the judge: {type(error).__name__}: {exception_text(error)}"
+            return prepared.decide_unanswered(None, number, "internal_error", why)
         except asyncio.CancelledError:
             self._lost += 1
             self._changed.set()
