@@ -13,6 +13,8 @@ from proctor.model.result import CaseResult, RunResult
 if TYPE_CHECKING:
     from proctor.actions.gating import BaseRun, OutcomeCounter
 
+_EVERY_FAILURE = "every failure counts (--allow-missing-baseline)"
+
 
 def add_gate_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of a command whose exit code is a gate."""
@@ -25,12 +27,20 @@ def add_gate_flags(parser: argparse.ArgumentParser) -> None:
         "regression, failures that are no worse than there beyond chance (a list with commas; may be repeated)",
     )
     parser.add_argument("--against", metavar="RUN", help="the run that new-failure and regression hold against (default: the baseline)")
+    parser.add_argument(
+        "--allow-missing-baseline",
+        action="store_true",
+        help="where the suite has no baseline, or none of its cases is in it, every failure counts (default: exit 4)",
+    )
 
 
 class Gate:
     """Holds a run against what was asked for; asked for nothing, it changes nothing."""
 
-    def __init__(self, reasons: tuple[str, ...], counter: OutcomeCounter | None, base: BaseRun | None) -> None:
+    def __init__(
+        self, reasons: tuple[str, ...], counter: OutcomeCounter | None, base: BaseRun | None, *, allow_missing: bool = False
+    ) -> None:
+        self._allow_missing = allow_missing
         self._reasons = reasons
         self._counter = counter
         self._base = base
@@ -55,9 +65,16 @@ class Gate:
         # A run that was broken off, or could not be used, stays that: no gate can tell more of it.
         if self._counter is None or code not in (Exit.PASSED, Exit.FAILED, Exit.NOTHING):
             return code
-        verdict = self._counter.decide(self._reasons, run, self._base)
+        from proctor.errors import InputError
         from proctor.report.neutral import to_one_line  # only a gate needs it
 
+        try:
+            verdict = self._counter.decide(self._reasons, run, self._base)
+        except InputError as error:
+            if not self._allow_missing:
+                raise
+            print(f"{to_one_line(str(error), 500)}; {_EVERY_FAILURE}", file=sys.stderr)
+            verdict = self._counter.decide(self._reasons, run, None)
         for line in verdict.fails:
             print(f"failed on {to_one_line(line, 500)}", file=sys.stderr)
         if verdict.fails:
@@ -74,11 +91,19 @@ def open_gate(options: argparse.Namespace, suite: str) -> Gate:
         return Gate((), None, None)
     from proctor.actions.gating import AGAINST, OutcomeCounter, open_base, read_reasons  # most commands have no gate
     from proctor.actions.history import find_home
-    from proctor.errors import InputError
+    from proctor.errors import InputError, StoreError
 
     reasons = read_reasons(options.fail_on)
     if not any(reason in AGAINST for reason in reasons):
         if options.against is not None:
             raise InputError(f"--against goes with --fail-on {' or '.join(AGAINST)}")
         return Gate(reasons, OutcomeCounter(), None)
-    return Gate(reasons, OutcomeCounter(), open_base(find_home(options.home), options.against, suite))
+    allow_missing: bool = options.allow_missing_baseline
+    try:
+        base = open_base(find_home(options.home), options.against, suite)
+    except StoreError as error:
+        if not allow_missing or options.against is not None:
+            raise
+        print(f"{error}; {_EVERY_FAILURE}", file=sys.stderr)
+        base = None
+    return Gate(reasons, OutcomeCounter(), base, allow_missing=allow_missing)
