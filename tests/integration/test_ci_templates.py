@@ -155,8 +155,9 @@ def test_a_pull_request_is_held_against_the_run_of_main_and_told_so(job: Job) ->
 
 def test_what_failed_on_main_as_well_does_not_fail_a_pull_request(job: Job) -> None:
     on_main(job, fails="a")
-    on_pull_request(job, fails="a")
+    comment = on_pull_request(job, fails="a")
     assert job.outputs["run"]["exit-code"] == "0" and job.step("verdict").returncode == 0
+    assert "## ✅ Gate" in comment and "let through: 1 case that fails: a" in comment
     job.inputs["fail-on"] = ""
     on_pull_request(job, fails="a")
     assert job.step("verdict").returncode == 1

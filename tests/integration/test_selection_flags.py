@@ -84,7 +84,7 @@ def test_without_an_earlier_run_there_is_nothing_that_failed(place: Path) -> Non
 def test_a_run_stops_at_its_first_failure_and_can_go_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_FAILS", "b d")
     done = proctor("run", "suite.yaml", "-x", "-j", "1")
-    assert done.code == 1 and "stopped at the first failure; go on with --resume" in done.err
+    assert done.code == 2 and "stopped at the first failure; go on with --resume" in done.err
     assert asked(place) == ["a", "b"]
     assert proctor("run", "suite.yaml", "--resume", "latest").code == 1 and asked(place) == ["c", "d"]
     monkeypatch.delenv("AGENT_FAILS")
@@ -121,7 +121,7 @@ def test_a_check_stops_at_its_first_failure(place: Path) -> None:
     answers = {"a": "you said a", "b": "no", "c": "no", "d": "you said d"}
     (place / "evidence.jsonl").write_text("".join(json.dumps({"case": case, "text": text}) + "\n" for case, text in answers.items()))
     done = proctor("check", "suite.yaml", "evidence.jsonl", "-x", "--format", "jsonl")
-    assert done.code == 1 and [json.loads(line)["id"] for line in done.out.splitlines()] == ["a", "b"]
+    assert done.code == 2 and [json.loads(line)["id"] for line in done.out.splitlines()] == ["a", "b"]
     assert "stopped at the first failure" in done.err
 
 

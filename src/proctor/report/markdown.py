@@ -104,8 +104,9 @@ def render_markdown(run: RunResult) -> str:
 def _render(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes: AxisTally) -> str:
     words = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(results))
     score = f" · {words}" if words else ""
-    title = f"## {_ICONS[run.outcome]} {write_plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
-    notes = [words for words in (incomplete_words(run.incomplete), unmet_words(run.unmet)) if words]
+    title = f"## {_ICONS[run.shown_outcome]} {write_plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
+    let_through = write_plain(f"let through: {run.let_through}", 500) if run.let_through else ""
+    notes = [words for words in (incomplete_words(run.incomplete), unmet_words(run.unmet), let_through) if words]
     priced = cost_words(run.cost)
     head = [
         title,

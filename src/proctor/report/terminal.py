@@ -307,7 +307,7 @@ class TerminalReport:
 
     def _paint_closing(self, run: RunResult) -> str:
         counts = run.counts or self._counts
-        outcome = run.outcome
+        outcome = run.shown_outcome
         text = self._style.paint(f"{MARKS[outcome]} {outcome_word(outcome, self._words)}", "bold", COLOURS[outcome])
         told = [
             incomplete_words(run.incomplete, self._words),
@@ -315,6 +315,7 @@ class TerminalReport:
             "" if run.score is None else score_words(run.score, counts, undecided=self._undecided, words=self._words),
             unmet_words(run.unmet, self._words),
             to_one_line(cost_words(run.cost, self._words)),
+            to_one_line(run.let_through, 500),
         ]
         return f"{text}  {'  ·  '.join(part for part in told if part)}"
 
