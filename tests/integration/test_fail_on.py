@@ -253,7 +253,7 @@ def test_a_green_gate_looks_green_and_says_why(place: Path, monkeypatch: pytest.
     if format == "terminal":
         assert last.startswith("✓ PASS  1 failed, 2 passed")
     if format == "junit":
-        assert 'failures="0" errors="0" skipped="1"' in done.out and "<failure" not in done.out and "fail, let through: " in done.out
+        assert 'failures="0" errors="0" time="0" skipped="1"' in done.out and "<failure" not in done.out and "fail, let through: " in done.out
     if format == "json":
         assert (json.loads(done.out)["outcome"], json.loads(done.out)["let_through"].count(why)) == ("fail", 1)
     red = run(*flags, "--format", format, fails="a b")
@@ -261,3 +261,23 @@ def test_a_green_gate_looks_green_and_says_why(place: Path, monkeypatch: pytest.
     if gate == "baseline":
         checked = check(place, {case: BAD if case == "b" else GOOD for case in CASES}, *flags, "--format", format)
         assert (checked.code, why in checked.out) == (0, True), checked
+
+
+def test_several_runs_are_each_compared_with_the_first(place: Path) -> None:
+    for name, fails in (("one", ""), ("two", "b"), ("three", "b c")):
+        run("-n", "12", "--name", name, fails=fails)
+    done = proctor("compare", "one", "two", "three", "--format", "json", "--fail-on", "new-failure")
+    found = json.loads(done.out)["comparisons"]
+    assert done.code == 1 and [len(each["found"]["comparison"]["newly_failing"]) for each in found] == [1, 2]
+    assert all(each["adjusted_p"] >= each["found"]["comparison"]["p_value"] for each in found)
+    for format in ("terminal", "markdown"):
+        shown = proctor("compare", "one", "two", "three", "--format", format)
+        assert shown.code == 0 and shown.out.count("among 2 comparisons (Holm)") == 2
+    assert proctor("compare", "one", "two", "three", "--format", "html").code == 4
+
+
+def test_the_text_of_a_run_with_repeats_has_how_likely_several_attempts_all_pass(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FLAKY", "b")
+    for format in ("terminal", "markdown"):
+        monkeypatch.delitem(sys.modules, "agent", raising=False)
+        assert "pass^2 72.2 %" in run("-n", "4", "--format", format).out

@@ -108,6 +108,25 @@ def test_the_short_flag_of_pytest_is_taken_for_what_failed_last(place: Path, mon
     assert asked(place) == ["b"] and "1 of the 2 cases that failed in" in done.err
 
 
+def test_what_failed_last_is_merged_over_runs_of_parts_of_a_suite(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FAILS", "b c")
+    proctor("run", "suite.yaml", "--quiet")
+    monkeypatch.setenv("AGENT_FAILS", "c")
+    assert proctor("run", "suite.yaml", "-k", "id=b").code == 0
+    asked(place)
+    done = proctor("run", "suite.yaml", "--lf")
+    assert asked(place) == ["c"] and "the case that failed in" in done.err and "and the runs before it" in done.err, done
+    monkeypatch.setenv("AGENT_FAILS", "a")
+    proctor("run", "suite.yaml", "-k", "id=a")
+    asked(place)
+    proctor("run", "suite.yaml", "--lf")
+    assert asked(place) == ["a", "c"]
+    monkeypatch.delenv("AGENT_FAILS")
+    proctor("run", "suite.yaml", "--lf")
+    done = proctor("run", "suite.yaml", "--lf")
+    assert done.code == 5 and "nothing failed in" in done.err
+
+
 def test_a_missing_judge_is_told_before_the_agent_is_imported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PROCTOR_JUDGE_MODEL", raising=False)
     (place / "agent.py").write_text("raise SystemExit('imported')\n")

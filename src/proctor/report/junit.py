@@ -43,19 +43,13 @@ def render_junit(run: RunResult) -> str:
     """Return the whole run as one XML document."""
     outcomes = Counter("skip" if run.let_through and result.outcome != "pass" else result.outcome for result in run.cases)
     missing = list(_write_missing_cases(run, f"{run.suite_name}/{run.dialect}"))
-    totals = _write_attributes(
-        {
-            "tests": str(len(run.cases) + len(missing)),
-            "failures": str(outcomes["fail"]),
-            "errors": str(outcomes["error"] + len(missing)),
-            "skipped": str(outcomes["skip"]),
-            "time": "0",
-        }
-    )
+    counts = {"tests": len(run.cases) + len(missing), "failures": outcomes["fail"], "errors": outcomes["error"] + len(missing), "time": 0}
+    totals = _write_attributes({key: str(value) for key, value in counts.items()})
+    skipped = _write_attributes({"skipped": str(outcomes["skip"])})
     name = _write_attributes({"name": run.suite_name or "suite"})
     stamp = _write_attributes({"timestamp": run.started_at}) if run.started_at else ""
     classname = f"{run.suite_name}/{run.dialect}"
-    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites{name}{totals}>", f"  <testsuite{name}{totals}{stamp}>"]
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites{name}{totals}>", f"  <testsuite{name}{totals}{skipped}{stamp}>"]
     lines += _write_properties(_run_facts(run), indent="    ")
     for title, result in zip(_make_unique_names(run.cases), run.cases, strict=True):
         lines += _test_case(title, classname, result, run.let_through)
@@ -153,7 +147,7 @@ def _make_unique_names(results: Iterable[CaseResult]) -> list[str]:
 
 def _test_case(name: str, classname: str, result: CaseResult, let_through: str = "") -> list[str]:
     lines = [f"    <testcase{_write_attributes({'name': name, 'classname': classname, 'time': '0'})}>"]
-    lines += _write_properties(_list_case_facts(result), indent="      ")
+    facts = "\n".join(to_one_line(f"{name}: {value}", 600) for name, value in _list_case_facts(result).items())
     element = _ELEMENTS.get(result.outcome)
     if element is not None:
         message = _write_message(result)
@@ -163,7 +157,8 @@ def _test_case(name: str, classname: str, result: CaseResult, let_through: str =
         kind = "" if element == "skipped" else _write_attributes({"type": _find_kind(result)})
         text = _write_text("\n".join(_write_story(result)))
         lines.append(f"      <{element}{_write_attributes({'message': message})}{kind}>{text}</{element}>")
-    return [*lines, "    </testcase>"]
+    # Not as properties: the schema of Jenkins knows none of a test case.
+    return [*lines, *([f"      <system-out>{_write_text(facts)}</system-out>"] if facts else []), "    </testcase>"]
 
 
 def _find_kind(result: CaseResult) -> str:

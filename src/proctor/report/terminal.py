@@ -29,6 +29,7 @@ from proctor.report.wording import (
     number_words,
     outcome_word,
     pad_outcome_word,
+    pass_hat_words,
     score_words,
     share_words,
     summary_title,
@@ -233,7 +234,7 @@ class TerminalReport:
         for summary, name in zip(shown, names, strict=True):
             word = self._style.paint(f"{MARKS[summary.outcome]} {pad_outcome_word(summary.outcome, self._words)}", COLOURS[summary.outcome])
             lines.append(f"  {word} {pad(name, size)}  {share_words(summary.counts, self._words)}")
-        return lines + self._paint_more(len(repeated) - len(shown))
+        return [*lines, *self._paint_more(len(repeated) - len(shown)), f"  {pass_hat_words(repeated)}"]
 
     def _paint_by_tag(self) -> list[list[str]]:
         return [
