@@ -253,7 +253,9 @@ def test_a_green_gate_looks_green_and_says_why(place: Path, monkeypatch: pytest.
     if format == "terminal":
         assert last.startswith("✓ PASS  1 failed, 2 passed")
     if format == "junit":
-        assert 'failures="0" errors="0" time="0" skipped="1"' in done.out and "<failure" not in done.out and "fail, let through: " in done.out
+        assert (
+            'failures="0" errors="0" time="0" skipped="1"' in done.out and "<failure" not in done.out and "fail, let through: " in done.out
+        )
     if format == "json":
         assert (json.loads(done.out)["outcome"], json.loads(done.out)["let_through"].count(why)) == ("fail", 1)
     red = run(*flags, "--format", format, fails="a b")
@@ -281,3 +283,10 @@ def test_the_text_of_a_run_with_repeats_has_how_likely_several_attempts_all_pass
     for format in ("terminal", "markdown"):
         monkeypatch.delitem(sys.modules, "agent", raising=False)
         assert "pass^2 72.2 %" in run("-n", "4", "--format", format).out
+
+
+def test_commands_that_show_a_run_take_the_latest_where_none_is_named(place: Path) -> None:
+    run(fails="a")
+    run(fails="b")
+    assert "FAIL  b" in proctor("show").out and "FAIL  b" in proctor("recheck").out
+    assert proctor("report", "--format", "markdown").code == 0 and "`b`" in (place / "report.md").read_text()
