@@ -234,7 +234,8 @@ class TerminalReport:
         for summary, name in zip(shown, names, strict=True):
             word = self._style.paint(f"{MARKS[summary.outcome]} {pad_outcome_word(summary.outcome, self._words)}", COLOURS[summary.outcome])
             lines.append(f"  {word} {pad(name, size)}  {share_words(summary.counts, self._words)}")
-        return [*lines, *self._paint_more(len(repeated) - len(shown)), f"  {pass_hat_words(repeated)}"]
+        chances = pass_hat_words(repeated)
+        return [*lines, *self._paint_more(len(repeated) - len(shown)), *([f"  {chances}"] if chances else [])]
 
     def _paint_by_tag(self) -> list[list[str]]:
         return [

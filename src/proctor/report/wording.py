@@ -128,9 +128,10 @@ def share_words(counts: Mapping[str, int], words: Catalogue | None = None) -> st
 
 
 def pass_hat_words(repeated: Sequence[CaseSummary]) -> str:
-    """Return how likely k attempts all pass, as a mean over cases with several attempts: `pass^2 80.0 %, pass^5 60.0 %`; empty for none."""
+    """Return how likely k attempts all pass, as a mean over these cases: `pass^2 80.0 %, pass^5 60.0 %`; empty where all of them pass."""
     found = summarize_suite({summary.id: count_outcomes(summary.counts) for summary in repeated}).pass_hat
-    return ", ".join(f"pass^{k} {100 * chance:.1f} %" for k, chance in found.items() if k > 1)
+    shown = [k for k in (2, 3, 5, 10, max(found, default=0)) if k > 1 and k in found]
+    return ", ".join(f"pass^{k} {100 * found[k]:.1f} %" for k in dict.fromkeys(shown)) if any(found[k] < 1 for k in shown) else ""
 
 
 def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = False, words: Catalogue | None = None) -> str:
