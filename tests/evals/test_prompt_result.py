@@ -44,6 +44,9 @@ def test_times_and_tokens() -> None:
     assert (FULL.input_tokens(), FULL.output_tokens(), FULL.total_tokens()) == (100, 20, 120)
     assert FULL.get_usage() == Usage(input_tokens=100, output_tokens=20, total_tokens=120)
     assert PromptResult(usage=Usage(total_tokens=7)).total_tokens() == 7
+    # A count that is unknown is not 0.
+    assert PromptResult(usage=Usage(input_tokens=3, total_tokens=7)).total_tokens() == 7
+    assert PromptResult(usage=Usage(output_tokens=3)).total_tokens() == 3
     assert PromptResult().total_tokens() == 0
 
 

@@ -155,11 +155,48 @@ def test_a_pull_request_is_held_against_the_run_of_main_and_told_so(job: Job) ->
 
 def test_what_failed_on_main_as_well_does_not_fail_a_pull_request(job: Job) -> None:
     on_main(job, fails="a")
-    on_pull_request(job, fails="a")
+    comment = on_pull_request(job, fails="a")
     assert job.outputs["run"]["exit-code"] == "0" and job.step("verdict").returncode == 0
+    assert "## ✅ Gate" in comment and "let through: 1 case that fails: a" in comment
     job.inputs["fail-on"] = ""
     on_pull_request(job, fails="a")
     assert job.step("verdict").returncode == 1
+
+
+def test_a_suite_that_a_pull_request_renames_is_run_and_commented_on(job: Job) -> None:
+    on_main(job)
+    suite = json.loads((job.folder / "suite.yaml").read_text())
+    (job.folder / "suite.yaml").write_text(json.dumps({**suite, "name": "Renamed"}))
+    assert "so every failure counts" in on_pull_request(job) and job.outputs["run"]["exit-code"] == "0"
+    assert "3 failed" not in on_pull_request(job, fails="a") and job.outputs["run"]["exit-code"] == "1"
+    cases = [{**case, "id": f"new-{case['id']}"} for case in suite["cases"]]
+    (job.folder / "suite.yaml").write_text(json.dumps({**suite, "cases": cases}))
+    assert on_pull_request(job, fails="a") and job.outputs["run"]["exit-code"] == "1"
+
+
+def test_an_agent_that_did_not_change_does_not_fail_a_pull_request_by_chance(job: Job) -> None:
+    (job.folder / "agent.py").write_text(
+        "import itertools, os\n"
+        "calls = itertools.count(int(os.environ['START']))\n"
+        "def answer(message):\n"
+        "    return 'no idea' if next(calls) % 20 == 7 else f'you said {message}'\n"
+    )
+    cases = [{"id": f"c{n}", "input": "hi", "expect": [{"response_contains": "you said"}]} for n in range(30)]
+    (job.folder / "suite.yaml").write_text(json.dumps({"proctor": 1, "name": "Gate", "cases": cases}))
+    job.environment["START"] = "0"
+    on_main(job)
+    job.environment["START"] = "10"
+    on_pull_request(job)
+    assert job.outputs["run"]["exit-code"] == "0", "each 1 of 20 attempts fails, now of other cases"
+
+
+def test_arguments_are_split_as_a_shell_splits_them_and_never_executed(job: Job) -> None:
+    job.inputs["arguments"] = """--name 'two words' --note "$(touch hacked) *" -k 'id=a or id=b'"""
+    on_main(job)
+    listed = subprocess.run(["proctor", "list"], capture_output=True, text=True, check=True, cwd=job.folder, env=job.environment).stdout
+    assert "two words" in listed and not (job.folder / "hacked").exists()
+    job.inputs["arguments"] = "--name 'open"
+    assert job.step("run").returncode == 4
 
 
 def test_without_a_run_of_main_every_failure_counts(job: Job) -> None:

@@ -235,3 +235,58 @@ def test_known_failures_are_not_let_through_below_the_pass_rate(place: Path) -> 
 def test_a_reason_that_is_none_is_refused_with_the_nearest(place: Path) -> None:
     done = run("--fail-on", "new-failures")
     assert done.code == 4 and "nearest: new-failure" in done.err
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "junit", "json", "html"])
+@pytest.mark.parametrize("gate", ["rate", "baseline"])
+def test_a_green_gate_looks_green_and_says_why(place: Path, monkeypatch: pytest.MonkeyPatch, gate: str, format: str) -> None:
+    run(fails="b")
+    proctor("baseline", "set", "latest")
+    flags = ("--min-pass-rate", "0.6") if gate == "rate" else ("--fail-on", "new-failure")
+    why = "66.7 % (2 of 3 attempts), at least 60.0 %: reached" if gate == "rate" else "1 case that fails: b; let through"
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = run(*flags, "--format", format, "--summary", str(place / "summary.md"), fails="b")
+    assert (done.code, why in done.out, "::error" in done.err, "::warning" in done.err) == (0, True, False, True), done
+    summary = (place / "summary.md").read_text()
+    assert summary.startswith("## ✅ Gated: 1 failed, 2 passed") and why in summary.replace("\\", "")
+    last = done.out.rstrip().splitlines()[-1]
+    if format == "terminal":
+        assert last.startswith("✓ PASS  1 failed, 2 passed")
+    if format == "junit":
+        assert (
+            'failures="0" errors="0" time="0" skipped="1"' in done.out and "<failure" not in done.out and "fail, let through: " in done.out
+        )
+    if format == "json":
+        assert (json.loads(done.out)["outcome"], json.loads(done.out)["let_through"].count(why)) == ("fail", 1)
+    red = run(*flags, "--format", format, fails="a b")
+    assert red.code == 1 and "let_through" not in red.out and "::error" in red.err
+    if gate == "baseline":
+        checked = check(place, {case: BAD if case == "b" else GOOD for case in CASES}, *flags, "--format", format)
+        assert (checked.code, why in checked.out) == (0, True), checked
+
+
+def test_several_runs_are_each_compared_with_the_first(place: Path) -> None:
+    for name, fails in (("one", ""), ("two", "b"), ("three", "b c")):
+        run("-n", "12", "--name", name, fails=fails)
+    done = proctor("compare", "one", "two", "three", "--format", "json", "--fail-on", "new-failure")
+    found = json.loads(done.out)["comparisons"]
+    assert done.code == 1 and [len(each["found"]["comparison"]["newly_failing"]) for each in found] == [1, 2]
+    assert all(each["adjusted_p"] >= each["found"]["comparison"]["p_value"] for each in found)
+    for format in ("terminal", "markdown"):
+        shown = proctor("compare", "one", "two", "three", "--format", format)
+        assert shown.code == 0 and shown.out.count("among 2 comparisons (Holm)") == 2
+    assert proctor("compare", "one", "two", "three", "--format", "html").code == 4
+
+
+def test_the_text_of_a_run_with_repeats_has_how_likely_several_attempts_all_pass(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FLAKY", "b")
+    for format in ("terminal", "markdown"):
+        monkeypatch.delitem(sys.modules, "agent", raising=False)
+        assert "pass^2 72.2 %" in run("-n", "4", "--format", format).out
+
+
+def test_commands_that_show_a_run_take_the_latest_where_none_is_named(place: Path) -> None:
+    run(fails="a")
+    run(fails="b")
+    assert "FAIL  b" in proctor("show").out and "FAIL  b" in proctor("recheck").out
+    assert proctor("report", "--format", "markdown").code == 0 and "`b`" in (place / "report.md").read_text()

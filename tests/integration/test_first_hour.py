@@ -305,3 +305,19 @@ def test_a_trial_tells_an_error_once(place: Path) -> None:
 def test_validate_takes_the_flag_for_no_colours_as_other_commands_do(place: Path) -> None:
     write_suite(place / "suite.yaml", {"id": "a", "input": "x", "expect": [{"response_contains": "hi"}]})
     assert proctor("validate", "suite.yaml", "--no-color").code == 0
+
+
+@pytest.mark.parametrize(
+    "suite",
+    [
+        {"name": "x", "input_utterance": "hello", "assertions": {"procedural": []}},
+        {"agents": [{"id": "a", "provider": "openai", "model": "m"}], "scenarios": [{"id": "x", "prompt": "hi"}]},
+        {"proctor": 1, "cases": [{"id": "x", "input": "hi", "expect": []}]},
+    ],
+)
+@pytest.mark.parametrize("door", ["check", "validate"])
+def test_a_case_that_asserts_nothing_is_warned_of_once(suite: object, door: str, tmp_path: Path) -> None:
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    (tmp_path / "runs.jsonl").write_text('{"text": "hi"}\n')
+    done = proctor(door, tmp_path / "suite.json", *([tmp_path / "runs.jsonl", "--format", "json"] if door == "check" else []))
+    assert (done.err if door == "check" else done.out + done.err).count(": warning: ") == 1, done

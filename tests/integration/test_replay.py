@@ -90,6 +90,24 @@ def test_fifty_recorded_cases_are_replayed_twice_alike_and_offline(
     assert "query 3" in broken[0]["reason"] and "question 3" in broken[0]["reason"]
 
 
+@pytest.mark.parametrize("place", ["/chat/${AGENT_TOKEN}", "/chat?key=${AGENT_TOKEN}", "/chat?x=${AGENT_TOKEN}"])
+def test_a_key_in_an_address_is_not_needed_to_replay(
+    agent: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AGENT_TOKEN", SECRET)
+    (tmp_path / "suite.yaml").write_text("proctor: 1\ncases: [{id: a, input: question 1, expect: [response_contains: answer]}]\n")
+    url = f"http://127.0.0.1:{agent.server_address[1]}{place}"
+    (tmp_path / "proctor.yaml").write_text(f'targets: {{agent: {{type: http, url: "{url}"}}}}\n')
+    recorded = proctor("run", "suite.yaml", "--record", "tape.jsonl", "--format", "json", "--quiet")
+    monkeypatch.delenv("AGENT_TOKEN")
+    replayed = proctor("run", "suite.yaml", "--replay", "tape.jsonl", "--format", "json", "--quiet")
+    assert told(replayed.out) == told(recorded.out) and "[redacted]" in (tmp_path / "tape.jsonl").read_text()
+    assert proctor("run", "suite.yaml").code == 4, "a live run needs it"
+    (tmp_path / "proctor.yaml").write_text('targets: {agent: {type: http, url: "http://${AGENT_TOKEN}/chat"}}\n')
+    assert proctor("run", "suite.yaml", "--replay", "tape.jsonl").code == 4, "a host is no secret"
+
+
 def test_recordings_that_are_never_asked_for_are_told_in_one_line(
     agent: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

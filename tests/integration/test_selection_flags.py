@@ -84,7 +84,7 @@ def test_without_an_earlier_run_there_is_nothing_that_failed(place: Path) -> Non
 def test_a_run_stops_at_its_first_failure_and_can_go_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_FAILS", "b d")
     done = proctor("run", "suite.yaml", "-x", "-j", "1")
-    assert done.code == 1 and "stopped at the first failure; go on with --resume" in done.err
+    assert done.code == 2 and "stopped at the first failure; go on with --resume" in done.err
     assert asked(place) == ["a", "b"]
     assert proctor("run", "suite.yaml", "--resume", "latest").code == 1 and asked(place) == ["c", "d"]
     monkeypatch.delenv("AGENT_FAILS")
@@ -108,6 +108,25 @@ def test_the_short_flag_of_pytest_is_taken_for_what_failed_last(place: Path, mon
     assert asked(place) == ["b"] and "1 of the 2 cases that failed in" in done.err
 
 
+def test_what_failed_last_is_merged_over_runs_of_parts_of_a_suite(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FAILS", "b c")
+    proctor("run", "suite.yaml", "--quiet")
+    monkeypatch.setenv("AGENT_FAILS", "c")
+    assert proctor("run", "suite.yaml", "-k", "id=b").code == 0
+    asked(place)
+    done = proctor("run", "suite.yaml", "--lf")
+    assert asked(place) == ["c"] and "the case that failed in" in done.err and "and the runs before it" in done.err, done
+    monkeypatch.setenv("AGENT_FAILS", "a")
+    proctor("run", "suite.yaml", "-k", "id=a")
+    asked(place)
+    proctor("run", "suite.yaml", "--lf")
+    assert asked(place) == ["a", "c"]
+    monkeypatch.delenv("AGENT_FAILS")
+    proctor("run", "suite.yaml", "--lf")
+    done = proctor("run", "suite.yaml", "--lf")
+    assert done.code == 5 and "nothing failed in" in done.err
+
+
 def test_a_missing_judge_is_told_before_the_agent_is_imported(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PROCTOR_JUDGE_MODEL", raising=False)
     (place / "agent.py").write_text("raise SystemExit('imported')\n")
@@ -121,7 +140,7 @@ def test_a_check_stops_at_its_first_failure(place: Path) -> None:
     answers = {"a": "you said a", "b": "no", "c": "no", "d": "you said d"}
     (place / "evidence.jsonl").write_text("".join(json.dumps({"case": case, "text": text}) + "\n" for case, text in answers.items()))
     done = proctor("check", "suite.yaml", "evidence.jsonl", "-x", "--format", "jsonl")
-    assert done.code == 1 and [json.loads(line)["id"] for line in done.out.splitlines()] == ["a", "b"]
+    assert done.code == 2 and [json.loads(line)["id"] for line in done.out.splitlines()] == ["a", "b"]
     assert "stopped at the first failure" in done.err
 
 

@@ -32,14 +32,27 @@ def test_counts_agree_with_what_a_parser_counts() -> None:
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == written
 
 
-def test_totals_of_the_document_are_those_of_its_suite() -> None:
+ELEMENTS = {
+    "testsuites": ({"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "group", "time", "skipped", "timestamp", "hostname", "id", "package", "file", "log", "url"},
+        {"testsuite", "properties", "testcase", "system-out", "system-err"},
+    ),
+    "properties": (set[str](), {"property"}),
+    "property": ({"name", "value"}, set[str]()),
+    "testcase": ({"name", "time", "classname", "group"}, {"skipped", "error", "failure", "system-out", "system-err"}),
+    **{name: ({"type", "message"}, set[str]()) for name in ("skipped", "error", "failure")},
+    **{name: (set[str](), set[str]()) for name in ("system-out", "system-err")},
+}
+"""What the schema of the xunit plugin of Jenkins (`junit-10.xsd`) allows: attributes and elements inside."""
+
+
+def test_the_document_has_only_what_the_schema_of_jenkins_allows() -> None:
     document = ET.fromstring(render_junit(samples.troubled_run()).encode())
-    assert {name: document.get(name) for name in ("tests", "failures", "errors", "skipped")} == {
-        "tests": "9",
-        "failures": "2",
-        "errors": "2",
-        "skipped": "1",
-    }
+    assert {name: document.get(name) for name in ("tests", "failures", "errors")} == {"tests": "9", "failures": "2", "errors": "2"}
+    for element in document.iter():
+        attributes, inside = ELEMENTS[element.tag]
+        assert set(element.keys()) <= attributes and {child.tag for child in element} <= inside, element.tag
 
 
 def test_suite_is_named_after_the_suite_and_cases_after_their_ids() -> None:
@@ -90,13 +103,13 @@ def test_an_error_is_typed_by_its_code() -> None:
     assert case.result[0].type == "regex_timeout"
 
 
-def test_score_and_verdict_are_properties() -> None:
+def test_score_and_verdict_are_properties_of_the_run_and_the_output_of_a_case() -> None:
     run = samples.troubled_run()
     suite = suite_of(run)
     assert {p.name: p.value for p in suite.properties()} == {
         "dialect": "native",
         "outcome": "fail",
-        "score": "0.798",
+        "score": "0.799",
         "run_id": "run-1",
         "suite_path": "suites/refund.yaml",
         "cases_without_evidence": "0",
@@ -105,9 +118,8 @@ def test_score_and_verdict_are_properties() -> None:
         "records_with_other_input": "0",
     }
     weighted = next(case for case in suite if case.name == "book-visit")
-    element = weighted._elem.find("properties")
-    found = {p.get("name"): p.get("value") for p in element}
-    assert found["score"] == "0.541" and found["verdict"] == "fail" and found["axis:safety"] == "1.00"
+    found = dict(line.split(": ", 1) for line in weighted._elem.find("system-out").text.splitlines())
+    assert found["score"] == "0.542" and found["verdict"] == "fail" and found["axis:safety"] == "1.00"
 
 
 def test_several_results_of_a_case_are_told_apart_by_their_evidence() -> None:
@@ -134,7 +146,7 @@ def test_hostile_text_survives_a_real_parser() -> None:
     failure = found.find("failure")
     assert failure is not None and failure.text is not None
     assert f"    first {shown}\n    second\n" in failure.text
-    assert [child.tag for child in found] == ["properties", "failure"]
+    assert [child.tag for child in found] == ["failure", "system-out"]
 
 
 def test_many_failed_assertions_of_one_case_are_bounded() -> None:

@@ -438,3 +438,82 @@ def test_a_target_that_swallows_the_cancelling_starts_no_further_attempt() -> No
 
     outcome, target = asyncio.run(interrupted())
     assert (outcome.ended, len(target.asked)) == ("interrupted", 4)
+
+
+async def takes_its_time(attempt: Attempt) -> Evidence:
+    await asyncio.sleep(0.06)
+    return Evidence(text="hi")
+
+
+async def answers_429(attempt: Attempt) -> Evidence:
+    return Evidence(text="later", http_status=429, metadata={"retry_after_s": 0.08})
+
+
+async def asks_for_a_pause(attempt: Attempt) -> Evidence:
+    raise TargetError("429", code="rate_limited", retry_after_s=20.0, safe=True)
+
+
+def test_what_the_time_limit_of_a_run_cuts_off_is_no_result_and_is_driven_again() -> None:
+    outcome, log, _, events = drive(cases(20), takes_its_time, concurrency=4, budget=Budget(max_seconds=0.1))
+    assert (outcome.ended, [entry.outcome for entry in log.kept]) == ("budget", ["pass"] * 4)
+    assert events[-1].kind == "stopping"
+    done = [(entry.case, entry.attempt) for entry in log.kept]
+    outcome, log, _, _ = drive(cases(20), takes_its_time, done=done, concurrency=20)
+    assert (outcome.ended, len(log.kept)) == ("completed", 16)
+
+
+def test_a_run_whose_last_attempts_are_cut_off_is_incomplete() -> None:
+    outcome, log, target, _ = drive(cases(2), takes_its_time, budget=Budget(max_seconds=0.03))
+    assert (outcome.ended, outcome.reason, log.kept, target.closed) == ("budget", "0.03 seconds are over", [], 1)
+
+
+@pytest.mark.parametrize("answer", [answers_429, asks_for_a_pause])
+def test_one_deadline_covers_the_tries_of_an_attempt_and_the_waits_between_them(answer: Answer) -> None:
+    outcome, log, target, _ = drive(cases(1), answer, timeout_s=0.2, retries=10)
+    assert outcome.ended == "completed" and (log.kept[0].duration_ms or 0) < 250
+    assert log.kept[0].outcome in ("fail", "error") and len(target.asked) == (3 if answer is answers_429 else 1)
+
+
+def test_a_retry_has_the_time_that_is_left_of_its_attempt() -> None:
+    given: list[float] = []
+
+    async def answer(attempt: Attempt) -> Evidence:
+        given.append(attempt.timeout_s)
+        await asyncio.sleep(0.02 if len(given) == 1 else 5)
+        raise TargetError("reset", code="transport", safe=True)
+
+    _, log, _, _ = drive(cases(1), answer, timeout_s=0.1)
+    assert (log.kept[0].code, (log.kept[0].duration_ms or 0) < 200) == ("timeout", True)
+    assert given[0] == 0.1 and given[1] <= 0.08
+
+
+def test_a_pause_that_outlasts_the_run_ends_it_at_once_and_is_named() -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        return await (asks_for_a_pause if attempt.case.id == "c0" else says_hi)(attempt)
+
+    outcome, log, _, _ = drive(cases(9), answer, concurrency=1, budget=Budget(max_seconds=3))
+    assert (outcome.ended, log.kept, "rate_limited" in outcome.reason) == ("budget", [], True)
+
+
+def test_the_time_limit_of_a_run_covers_the_judge_and_the_opening_of_its_target() -> None:
+    class Slow:
+        async def judge(self, questions: Any, *, case: str, attempt: int, tape: Any) -> Any:
+            await asyncio.sleep(60)
+
+        async def close(self) -> None: ...
+
+    class Shut(StubTarget):
+        async def open(self) -> None:
+            await asyncio.sleep(60)
+
+    judged = SUITE % "{id: c0, expect: [judged: it is polite]}"
+    for suite, target, judge in ((judged, StubTarget(says_hi), Slow()), (cases(1), Shut(says_hi), None)):
+        log = MemoryLog()
+        runner = Runner(
+            prepare_once(proctor.parse_suite(suite)).cases,
+            RunPorts(target=target, log=log, now=lambda: "2026-11-15T09:00:00Z", judge=judge),
+            run_id="r1",
+            settings=RunSettings(budget=Budget(max_seconds=0.05)),
+        )
+        outcome = asyncio.run(runner.run())
+        assert (outcome.ended, log.kept) == ("budget", []), outcome

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import hypothesis.strategies as st
 import pytest
 from benchmarks.statistics_power import simulate
@@ -215,3 +217,24 @@ def test_real_drops_are_seen_at_least_as_often_as_the_formula_says(suite: str) -
         # Three standard errors of a simulation of this size.
         assert found.share("regressed") >= promised - 3 * (promised * (1 - promised) / comparisons) ** 0.5
     assert found.share("regressed") >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "runs", "least", "verdict", "reason"),
+    [
+        (3, 1, 3, 0.0, "too_little_data", "too little data over 1 case to tell a change from chance"),
+        (90, 70, 100, 0.5, "too_little_data", "the pass rate fell over 1 case, less than the minimum of 50 points"),
+        (900, 899, 1000, 0.0, "unchanged", "no change beyond chance over 1 case"),
+    ],
+)
+def test_a_reason_names_why_a_change_is_not_called(before: int, after: int, runs: int, least: float, verdict: str, reason: str) -> None:
+    found = compare_runs({"a": Counts(runs, before)}, {"a": Counts(runs, after)}, min_effect=least)
+    assert found.verdict == verdict and found.reason.startswith(reason)
+    assert "no change" not in found.reason or found.p_value > found.alpha
+
+
+def test_no_comparison_with_a_small_p_value_says_that_nothing_changed() -> None:
+    for cases, runs, lost in itertools.product((1, 2, 3, 6), (2, 3, 5, 8), (1, 2, 3)):
+        base = {f"c{number}": Counts(runs, runs) for number in range(cases)} | {"dead": Counts(runs, 0)}
+        found = compare_runs(base, {case: Counts(runs, max(0, seen.passes - lost)) for case, seen in base.items()})
+        assert "no change" not in found.reason or (found.p_value > found.alpha and found.verdict == "unchanged"), found.reason

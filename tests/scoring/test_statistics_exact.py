@@ -160,3 +160,10 @@ def test_attempts_count_by_their_median_and_cases_without_amounts_are_left_out()
     assert compare_amounts({}, candidate).verdict == "too_little_data"
     with pytest.raises(ValueError, match="at least one"):
         find_median([])
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.2, "unchanged"), (100_000.0, "higher")])
+def test_a_change_below_what_counts_is_none(factor: float, verdict: str) -> None:
+    base = [0.02 + 0.001 * number for number in range(20)]
+    found = compare_amounts(_one_each(base), _one_each([value * factor for value in base]), least_change=5.0)
+    assert found.verdict == verdict and found.interval is not None and (1.0 in found.interval) == (verdict == "unchanged")

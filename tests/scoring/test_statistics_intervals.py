@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from typing import Any
 
 import hypothesis.strategies as st
@@ -192,3 +193,27 @@ def test_a_suite_is_summarized_over_the_cases_that_were_decided() -> None:
     assert found.pass_at == pytest.approx({1: (1 / 2 + 1 / 3 + 1) / 3, 2: (5 / 6 + 2 / 3 + 1) / 3, 3: 1.0})
     empty = summarize_suite({})
     assert (empty.cases, empty.rate, empty.pass_at, empty.flaky) == (0, 0.0, {}, ())
+
+
+@pytest.mark.parametrize("passes", [0, 5])
+def test_cases_that_never_vary_do_not_narrow_the_interval_of_the_others(passes: int) -> None:
+    others = [(Counts(runs=5, passes=5 - passes), Counts(runs=5, passes=abs(5 - passes - lost))) for lost in (0, 0, 1, 0)]
+    alone = stratified_difference(others).interval
+    joined = stratified_difference([*others, *[(Counts(runs=5, passes=passes), Counts(runs=5, passes=passes))] * 4]).interval
+    # Twice as many cases: each of the others counts half.
+    assert joined.low <= alone.low / 2 + 1e-12 and joined.high >= alone.high / 2 - 1e-12
+
+
+@pytest.mark.parametrize(("live", "before", "after", "runs"), [(2, 1.0, 0.9, 10), (5, 0.98, 0.9, 5), (5, 0.99, 0.95, 10)])
+def test_the_interval_covers_the_change_of_a_suite_of_which_half_always_fails(live: int, before: float, after: float, runs: int) -> None:
+    draw = random.Random(7)
+
+    def count(rate: float) -> Counts:
+        return Counts(runs=runs, passes=sum(draw.random() < rate for _ in range(runs)))
+
+    dead = [(Counts(runs=runs, passes=0), Counts(runs=runs, passes=0))] * live
+    covered = 0
+    for _ in range(400):
+        found = stratified_difference([*dead, *((count(before), count(after)) for _ in range(live))]).interval
+        covered += (after - before) / 2 in found
+    assert covered >= 0.95 * 400

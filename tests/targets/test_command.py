@@ -131,6 +131,12 @@ def test_a_program_that_takes_too_long_is_ended_with_what_it_started(tmp_path: P
     assert has_ended(int(mark.read_text()))
 
 
+def test_a_program_that_takes_too_long_is_ended_with_what_it_started_in_another_session(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    found = fault(["sh", "-c", f"setsid sh -c 'echo $$ > {mark}; exec sleep 300' & wait"], attempt("x"), timeout_s=0.5)
+    assert found.code == "timeout" and has_ended(int(mark.read_text()))
+
+
 def test_what_a_program_leaves_running_neither_holds_it_up_nor_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proctor.targets.local.child._GRACE_S", 0.2)
     mark = tmp_path / "pid"

@@ -113,14 +113,38 @@ _SKIPPED = ({"id": "first", "response_contains": "nowhere to be found", "advisor
 
 @pytest.mark.parametrize(
     "beside",
-    [[_UNTRUE], [{**_UNTRUE, "weight": 0.001}], list(_SKIPPED), [{"http_status": 500, "advisory": True}]],
-    ids=["is another", "is another and hardly counts", "is skipped", "is only remarked on"],
+    [list(_SKIPPED), [{"http_status": 500, "advisory": True}], [{**_UNTRUE, "advisory": True}]],
+    ids=["is skipped", "is only remarked on", "is another and only remarked on"],
 )
 @pytest.mark.parametrize("reply", [{"status": 500, "body": {"text": "oops"}}, {"status": 200, "data": ""}], ids=["500", "nothing"])
 def test_a_claim_that_does_not_hold_of_what_came_lifts_nothing(beside: list[dict[str, Any]], reply: dict[str, Any], tmp_path: Path) -> None:
     live, _ = drive_all({"reply": reply}, tmp_path, *beside)
     assert {case.outcome for case in live.result.cases} == {"error"}
     assert {case.code for case in live.result.cases} == {"http_status" if reply["status"] == 500 else "empty_answer"}
+
+
+@pytest.mark.parametrize("weight", [1, 0.001])
+@pytest.mark.parametrize("status", [500, 429, 200])
+def test_a_claim_of_another_status_fails_its_dependents_are_skipped_and_every_other_claim_is_an_error(
+    status: int, weight: float, tmp_path: Path
+) -> None:
+    reply = {"status": status, "data": ""}
+    up = {**_UNTRUE, "id": "up", "weight": weight}
+    live, _ = drive_all({"reply": reply}, tmp_path, up, {"response_contains": "hello", "depends_on": "up"})
+    for case in (*live.result.cases, *recheck(tmp_path, live.result.run_id).cases):
+        assert (case.outcome, case.verdicts[1].outcome, case.verdicts[2].outcome) == ("fail", "fail", "skip"), case.id
+    for case in live.result.cases:
+        assert case.verdicts[0].code == {500: "http_status", 429: "rate_limited", 200: "empty_answer"}[status], case.id
+        assert case.verdicts[0].outcome == "error" and case.verdicts[0].reason in (case.reason or ""), case.id
+
+
+def test_a_claim_on_the_status_of_one_turn_is_decided_on_that_turn(tmp_path: Path) -> None:
+    up = {"turn": {"expect": [{"http_status": 200, "id": "up"}, {"response_contains": "done", "depends_on": "up"}]}}
+    live = converse({**up, "case": [{"response_contains": "done"}]}, tmp_path)
+    (case,) = live.result.cases
+    verdicts = {(entry.assertion.check, entry.assertion.turn): entry.verdict.outcome for entry in case.assertions}
+    assert case.outcome == "fail"
+    assert verdicts == {("http_status", 1): "fail", ("response_contains", 1): "skip", ("response_contains", None): "error"}
 
 
 def _has_body(row: dict[str, Any], about: str) -> bool:

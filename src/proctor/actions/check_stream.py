@@ -270,10 +270,11 @@ class CheckStream:
 
 
 def list_empty_cases(suite: Suite) -> Iterator[Problem]:
-    """A warning for every case that asserts nothing; of very many, for the first ones, and how many more there are."""
+    """A warning for every case that asserts nothing, unless its reader gave one; of very many, for the first ones and how many more."""
     count = 0
+    known = {problem.origin for problem in suite.warnings if problem.code == "no_assertions"}
     for case in suite.cases if may_have(suite.cases, EMPTY) else ():
-        if not case.assertions and case.skip is None:
+        if not case.assertions and case.skip is None and case.origin not in known:
             count += 1
             if count <= MOST_EMPTY:
                 yield Problem(

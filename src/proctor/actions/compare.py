@@ -93,6 +93,10 @@ def compare_axis(home: Path, run: str, by: str, *, alpha: float = 0.05) -> RunCo
     return tell_incomplete(found, base=much, candidate=much)
 
 
+LEAST_LATENCY_CHANGE_MS = 5.0
+"""Milliseconds that a median must move: below, runs of the same agent differ by what else the machine does."""
+
+
 def read_axis_pair(by: str, suite: Suite) -> tuple[str, str, str]:
     """Return the axis and its two values from `model=a,b`; raises `InputError` for what the suite's matrix has not."""
     axis, equals, values = by.partition("=")
@@ -143,9 +147,9 @@ def compare_tallies(
     counts = after.count_by_case()
     comparison = compare_runs(before.count_by_case(), counts, alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds)
 
-    def compare_by(amounts: Callable[[CaseTally], list[float]]) -> AmountChange:
+    def compare_by(amounts: Callable[[CaseTally], list[float]], least_change: float = 0.0) -> AmountChange:
         first, second = ({case: amounts(one) for case, one in tally.cases.items() if amounts(one)} for tally in (before, after))
-        return compare_amounts(first, second, alpha=alpha)
+        return compare_amounts(first, second, alpha=alpha, least_change=least_change)
 
     return RunComparison(
         base=base[0],
@@ -153,7 +157,7 @@ def compare_tallies(
         comparison=comparison,
         reasons=_find_reasons(after, suite, set(comparison.newly_failing)),
         failing=tuple(list_failing_cases(counts, thresholds)),
-        latency=compare_by(lambda one: one.times_ms),
+        latency=compare_by(lambda one: one.times_ms, LEAST_LATENCY_CHANGE_MS),
         lacking=tuple(case for case, one in after.cases.items() if one.lacks),
         unmet=after.find_unmet(suite),
         tokens=compare_by(lambda one: one.tokens),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.compare import RunComparison
+from proctor.actions.compare import LEAST_LATENCY_CHANGE_MS, RunComparison
 from proctor.actions.gating import list_failing_cases
 from proctor.batches.judged_tally import JudgedTally, estimate_case, read_tally
 from proctor.batches.options import name_output
@@ -53,7 +53,7 @@ def compare_batches(base: str, candidate: str, *, alpha: float = 0.05) -> RunCom
         base=before.make_header(),
         candidate=after.make_header(),
         comparison=found,
-        latency=compare_sketches(first.durations, second.durations, alpha=alpha),
+        latency=compare_sketches(first.durations, second.durations, alpha=alpha, least_change=LEAST_LATENCY_CHANGE_MS),
         tokens=compare_sketches(first.tokens, second.tokens, alpha=alpha),
         cost=cost,
         reasons=_find_reasons(after.sketch, {*found.newly_failing, *(one.case for one in found.changes if one.verdict == "regressed")}),

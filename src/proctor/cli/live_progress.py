@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import Literal
 
 from proctor.cli.verbose import print_case
 from proctor.model.result import CaseResult
@@ -150,7 +151,7 @@ def _describe_attempt(number: int) -> str:
     return f" (attempt {number + 1})" if number else ""
 
 
-def write_annotations(results: Iterable[CaseResult]) -> list[str]:
+def write_annotations(results: Iterable[CaseResult], *, level: Literal["error", "warning"] = "error") -> list[str]:
     """Return GitHub's workflow commands for every assertion that did not hold, at the place where it is written."""
     lines: list[str] = []
     faults = CaseFaults()
@@ -163,7 +164,7 @@ def write_annotations(results: Iterable[CaseResult]) -> list[str]:
             origin = entry.assertion.origin
             place = f" file={_escape_property(origin.file)},line={origin.line or 1},col={origin.column or 1}," if origin.file else " "
             title = _escape_property(f"{result.case.id}: {entry.assertion.label or entry.assertion.check}")
-            lines.append(f"::error{place}title={title}::{_escape_message(entry.reason)}")
+            lines.append(f"::{level}{place}title={title}::{_escape_message(entry.reason)}")
     return lines
 
 

@@ -26,9 +26,7 @@ def add_selection_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_last_failed_flag(parser: argparse.ArgumentParser) -> None:
     """Add the flag of a command that can drive again what failed."""
-    parser.add_argument(
-        "--last-failed", "--lf", action="store_true", help="only cases that failed or errored in the last kept run of this suite"
-    )
+    parser.add_argument("--last-failed", "--lf", action="store_true", help="only cases that failed or errored when they were last driven")
 
 
 def select_cases(suite: Suite, options: argparse.Namespace) -> Suite | None:
@@ -45,11 +43,12 @@ def select_cases(suite: Suite, options: argparse.Namespace) -> Suite | None:
         last = find_last_failed(find_home(options.home), suite)
         suite = choose_failed_cases(suite, last)
         what = "the cases chosen here are none of those that failed in" if last.cases else "nothing failed in"
-        why = f"{what} {last.run_id}, the last run of this suite"
+        before = " and the runs before it" if last.earlier else ""
+        why = f"{what} {last.run_id}{before}, the last run of this suite"
         if not last.whole:
             why += ", which did not come to its end"
         if suite.cases and not options.quiet:
-            print(f"{_count_failed(len(suite.cases), len(last.cases))} that failed in {last.run_id}", file=sys.stderr)
+            print(f"{_count_failed(len(suite.cases), len(last.cases))} that failed in {last.run_id}{before}", file=sys.stderr)
     if suite.cases:
         return suite
     print(f"nothing selected: {why}", file=sys.stderr)

@@ -24,11 +24,13 @@ def find_summary_file(environment: Mapping[str, str] = os.environ) -> str | None
     return path if path and is_on_github(environment) and not _is_output(path) else None
 
 
-def append_summary(text: Callable[[], str]) -> None:
-    """Append what `text` gives to the job's summary, if there is one; it is asked for only then."""
-    path = find_summary_file()
-    if path is None:
-        return
+def append_summary(text: Callable[[], str], file: str | None = None) -> None:
+    """Append what `text` gives to the job's summary, if there is one, and to `file`; it is asked for only then."""
+    for path in filter(None, (find_summary_file(), file)):
+        _append(path, text)
+
+
+def _append(path: str, text: Callable[[], str]) -> None:
     # Half a pair of surrogates may come from anywhere; a summary with a question mark is better than none.
     content = f"{text().rstrip()}\n\n".encode("utf-8", "replace")
     try:

@@ -137,6 +137,25 @@ class PreparedCase:
             result = cut_short(result, evidence)
         return result if result.outcome == "skip" else self.add_cost(result, evidence)
 
+    def decide_unanswered(self, evidence: Evidence | None, attempt: int, code: str, reason: str) -> CaseResult:
+        """Return the result of an attempt without an answer, of which `evidence` was seen.
+
+        Claims on the HTTP status are decided on the one that came, what depends on them is skipped, and every other claim is an error.
+        """
+        error = errored(code, reason)
+        assertions = self.case.assertions
+        if evidence is None or evidence.http_status is None or not any(a.check == "http_status" for a in assertions):
+            # One for each assertion, as readers pair them by position; `left_nothing` knows such an attempt by their codes.
+            result = CaseResult(self.case, "error", None, (error,) * len(assertions), None, None, None, attempt, {}, code, reason)
+            return result if evidence is None else self.add_cost(result, evidence)
+        checks = [check if a.check == "http_status" else lambda _: error for a, check in zip(assertions, self._checks, strict=True)]
+        state = _Deciding(assertions, checks, evidence, unseen=error)
+        for index in self._order:
+            state.decide(index)
+        score = score_case(assertions, state.list_verdicts(), self.case.scoring)
+        result = CaseResult(self.case, score.outcome, score.score, state.list_verdicts(), None, score.verdict, score.axes, attempt)
+        return self.add_cost(cut_short(result, evidence), evidence)
+
     def add_cost(self, result: CaseResult, evidence: Evidence) -> CaseResult:
         """Return a result that was not decided on its evidence with what that cost, where there are prices."""
         return result if self.prices is None else with_cost(result, evidence, self.prices)
@@ -224,7 +243,11 @@ class PreparedCase:
 class _Deciding:
     """The assertions of one case on one evidence, as they are decided one after the other."""
 
-    def __init__(self, assertions: Sequence[Assertion], checks: Sequence[Decide], evidence: Evidence) -> None:
+    def __init__(
+        self, assertions: Sequence[Assertion], checks: Sequence[Decide], evidence: Evidence, unseen: Verdict | None = None
+    ) -> None:
+        self._unseen = unseen
+        """The verdict on a turn that is not there."""
         self._assertions = assertions
         self._checks = checks
         self._evidence = evidence
@@ -246,7 +269,10 @@ class _Deciding:
                 if assertion.turn not in self._turns:
                     self._turns[assertion.turn] = turn_evidence(self._evidence, assertion.turn)
                 scope = self._turns[assertion.turn]
-            verdict = missing(f"turn {(assertion.turn or 0) + 1}") if scope is None else decide_guarded(self._checks[index], scope)
+            if scope is None:
+                verdict = self._unseen or missing(f"turn {(assertion.turn or 0) + 1}")
+            else:
+                verdict = decide_guarded(self._checks[index], scope)
             verdict = _as_wanted(assertion, verdict)
         return self.settle(index, verdict)
 

@@ -194,9 +194,10 @@ class PromptResult:
         return (self._usage.output_tokens if self._usage else None) or 0
 
     def total_tokens(self) -> int:
-        """Return input and output tokens together; the reported total only where neither is known."""
-        spent = self.input_tokens() + self.output_tokens()
-        return spent or (self._usage.total() if self._usage else None) or 0
+        """Return input and output tokens together, as the original does; the reported total where one of them is unknown."""
+        usage = self._usage or Usage()
+        is_known = usage.input_tokens is not None and usage.output_tokens is not None
+        return self.input_tokens() + self.output_tokens() if is_known else usage.total() or 0
 
     def get_usage(self) -> Usage:
         """Return the tokens that went in, came out and both together."""

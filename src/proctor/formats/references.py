@@ -19,6 +19,7 @@ _BARE_ADDRESS = re.compile(r"https?://[^@?#]*\Z")
 _SHORTEST_SECRET = 4
 """Characters: masking a shorter value would black out half of a report and protect nothing."""
 _SECRET_PLACE = re.compile(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:auth|headers|env)\b")
+_BEHIND_HOST = re.compile(r"https?://[^/?#$]+[/?]")
 _REDACTED = "[redacted]"  # what stands in a recording for a secret
 
 
@@ -36,8 +37,8 @@ class References:
     def __contains__(self, name: str) -> bool:
         return name in self._variables
 
-    def is_excused(self, path: str) -> bool:
-        """Return whether the variable that is named at `path` may be missing."""
+    def is_excused(self, path: str, before: str) -> bool:
+        """Return whether the variable that is named at `path`, after the text `before`, may be missing."""
         return False
 
     def list_names(self) -> tuple[str, ...]:
@@ -74,9 +75,9 @@ class References:
 class ReplayedReferences(References):
     """The variables of a run that asks nobody: a secret that is not set stands as recordings show it, since nothing is sent."""
 
-    def is_excused(self, path: str) -> bool:
-        """Return whether the place is a key, a token or a header, whose value may be missing; an address or a name may not."""
-        return _SECRET_PLACE.search(path) is not None
+    def is_excused(self, path: str, before: str) -> bool:
+        """Return whether the place is a key, a token, a header or behind the host of an address; a host or a name may not be missing."""
+        return _SECRET_PLACE.search(path) is not None or (path.endswith("url") and _BEHIND_HOST.match(before) is not None)
 
     def find_value(self, name: str) -> str:
         """Return the value of the variable, or what recordings have in its place."""
@@ -105,7 +106,7 @@ def _check_reference(node: Located, found: re.Match[str], reading: Reading, refe
             hint="a literal ${ is written $${",
             code="missing_variable",
         )
-    elif name not in references and not references.is_excused(node.path):
+    elif name not in references and not references.is_excused(node.path, str(node.value)[: found.start()]):
         reading.error(
             node,
             references.missing.format(name=name),

@@ -213,10 +213,11 @@ def explain_alike(expected: str, found: str) -> str | None:
 
 
 def number_words(value: float) -> str:
-    """Return a score or weight with two or three places, cut and not rounded: 0.8999 must not look like 0.9."""
+    """Return a score or weight with two or three places, rounded, unless that makes it look like a round threshold: 0.8999 is not 0.9."""
     if not math.isfinite(value):
         return "none"
-    # A mean that is 0.9 but for its last bits must not be shown as 0.899.
-    cut = math.floor(value * 1000 + 1e-6) / 1000
-    text = f"{cut:.3f}"
+    text = f"{value:.3f}"
+    # A mean that is 0.9 but for its last bits is 0.9.
+    if text.endswith("0") and float(text) > value + 1e-9:
+        text = f"{math.floor(value * 1000) / 1000:.3f}"
     return text[:-1] if text.endswith("0") else text

@@ -1,13 +1,21 @@
-"""Programs in a process group of their own: what they started is ended with them, and their last words are kept."""
+"""Programs in a process group of their own: what they started is ended with them, and their last words are kept.
+
+A program may start another one in a session of its own, which signals to its group do not reach. It has the mark of the program in its
+environment, by which it is found where there is a `/proc`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 from contextlib import suppress
 from typing import Any
 
+from proctor.processes.guard_script import marked_processes
+
+_MARK = "PROCTOR_PROGRAM"
 TAIL_BYTES = 2_000
 """How much of standard error is kept: the reason of a failure stands at its end."""
 
@@ -20,6 +28,23 @@ def signal_group(process: asyncio.subprocess.Process, name: str) -> None:
             os.killpg(process.pid, getattr(signal, name))
         elif process.returncode is None:
             process.kill()
+
+
+def mark_program() -> dict[str, str]:
+    """Return what marks a program, and what it starts, in its environment."""
+    return {_MARK: secrets.token_hex(16)}
+
+
+def kill_strays(mark: dict[str, str]) -> None:
+    """Kill everything that carries the mark of a program which had to be ended."""
+    # Several rounds: one that dies may have started another in the meantime.
+    for _ in range(3):
+        found = marked_processes(f"{_MARK}={mark[_MARK]}".encode())
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
 
 
 def release_pipes(process: asyncio.subprocess.Process) -> None:

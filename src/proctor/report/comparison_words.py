@@ -9,6 +9,8 @@ from proctor.scoring.paired import Comparison
 
 def describe_reason(comparison: Comparison, words: Catalogue) -> str:
     """Return why the verdict is what it is, with its figures; in English the same as `reason` of the comparison."""
+    if words.language == "en":
+        return comparison.reason
     if not comparison.cases:
         return words.say("compared.no_cases")
     figures = words.say(
@@ -28,6 +30,9 @@ def describe_chance(comparison: Comparison, words: Catalogue) -> str:
     if not comparison.cases:
         return words.say("chance.no_cases")
     named = comparison.verdict in ("regressed", "improved")
+    # The test finds a change, and it is not called one for another reason.
+    if not named and comparison.p_value <= comparison.alpha:
+        return f"{describe_reason(comparison, words)}."
     return words.say(
         f"chance.{comparison.verdict}",
         points=words.write_number(100 * (abs(comparison.effect) if named else comparison.effect), 1),

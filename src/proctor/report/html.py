@@ -208,7 +208,7 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
     body = read_template("report.html").format(
         name=name,
         sprite=write_markup(draw_sprite()),
-        outcome=write_markup(draw_outcome(run.outcome, words)),
+        outcome=write_markup(draw_outcome(run.shown_outcome, words)),
         told=told,
         rate="" if rate is None else f'<p class="summary">{write_markup(rate)}</p>',
         facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()), words)),
@@ -222,6 +222,8 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
 
 
 def _list_facts(run: RunResult, cases: int, words: Catalogue) -> Iterator[str]:
+    if run.let_through:
+        yield run.let_through
     if len(run.cases) > cases:
         yield words.say("report.attempts_at", attempts=len(run.cases), count=cases)
     score = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(run.cases), words=words)

@@ -338,6 +338,7 @@ def iterate_document(run: RunResult, cases: Iterable[bytes]) -> Iterator[bytes]:
         "unmatched_evidence": list(run.unmatched_evidence),
         "unmet": run.unmet,
         "incomplete": incomplete_document(run.incomplete),
+        **({"let_through": run.let_through} if run.let_through else {}),
         "warnings": [problem_document(problem) for problem in run.warnings],
     }
     yield indent_json(encode_strangers(head)).removesuffix(b"\n}") + b',\n  "cases": '

@@ -35,6 +35,7 @@ from proctor.report.wording import (
     missing_words,
     number_words,
     origin_place,
+    pass_hat_words,
     score_words,
     share_words,
     split_reason,
@@ -104,8 +105,10 @@ def render_markdown(run: RunResult) -> str:
 def _render(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes: AxisTally) -> str:
     words = "" if run.score is None else score_words(run.score, run.counts, undecided=has_undecided_claims(results))
     score = f" · {words}" if words else ""
-    title = f"## {_ICONS[run.outcome]} {write_plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
-    notes = [words for words in (incomplete_words(run.incomplete), unmet_words(run.unmet)) if words]
+    title = f"## {_ICONS[run.shown_outcome]} {write_plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
+    let_through = write_plain(f"let through: {run.let_through}", 500) if run.let_through else ""
+    repeated = pass_hat_words([summary for summary in run.summary if summary.runs > 1])
+    notes = [words for words in (incomplete_words(run.incomplete), unmet_words(run.unmet), let_through, repeated) if words]
     priced = cost_words(run.cost)
     head = [
         title,

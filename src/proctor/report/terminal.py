@@ -29,6 +29,7 @@ from proctor.report.wording import (
     number_words,
     outcome_word,
     pad_outcome_word,
+    pass_hat_words,
     score_words,
     share_words,
     summary_title,
@@ -233,7 +234,8 @@ class TerminalReport:
         for summary, name in zip(shown, names, strict=True):
             word = self._style.paint(f"{MARKS[summary.outcome]} {pad_outcome_word(summary.outcome, self._words)}", COLOURS[summary.outcome])
             lines.append(f"  {word} {pad(name, size)}  {share_words(summary.counts, self._words)}")
-        return lines + self._paint_more(len(repeated) - len(shown))
+        chances = pass_hat_words(repeated)
+        return [*lines, *self._paint_more(len(repeated) - len(shown)), *([f"  {chances}"] if chances else [])]
 
     def _paint_by_tag(self) -> list[list[str]]:
         return [
@@ -307,7 +309,7 @@ class TerminalReport:
 
     def _paint_closing(self, run: RunResult) -> str:
         counts = run.counts or self._counts
-        outcome = run.outcome
+        outcome = run.shown_outcome
         text = self._style.paint(f"{MARKS[outcome]} {outcome_word(outcome, self._words)}", "bold", COLOURS[outcome])
         told = [
             incomplete_words(run.incomplete, self._words),
@@ -315,6 +317,7 @@ class TerminalReport:
             "" if run.score is None else score_words(run.score, counts, undecided=self._undecided, words=self._words),
             unmet_words(run.unmet, self._words),
             to_one_line(cost_words(run.cost, self._words)),
+            to_one_line(run.let_through, 500),
         ]
         return f"{text}  {'  ·  '.join(part for part in told if part)}"
 

@@ -4,7 +4,7 @@ Everything returned here still holds the text of strangers; each report makes it
 that is given; formats for programs give none, and get English.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -13,10 +13,11 @@ from proctor.model.case import Assertion
 from proctor.model.cost import TotalCost
 from proctor.model.evidence import Cost, Json, Source
 from proctor.model.origin import Origin
-from proctor.model.result import CaseResult, Incomplete, MissingAttempts, Unmet
+from proctor.model.result import CaseResult, CaseSummary, Incomplete, MissingAttempts, Unmet
 from proctor.model.show import number_words, show
 from proctor.model.verdict import OUTCOMES, Verdict
 from proctor.report.catalogue import Catalogue, speak
+from proctor.scoring.statistics import count_outcomes, summarize_suite
 
 MARKS = {"pass": "✓", "fail": "✗", "error": "!", "skip": "–"}
 GROUPING_TAGS = ("test_dimension", "optimization_target")
@@ -124,6 +125,13 @@ def share_words(counts: Mapping[str, int], words: Catalogue | None = None) -> st
     decided = passed + counts.get("fail", 0) + counts.get("error", 0)
     beside = _count_outcome("skip", skipped, words) if skipped or not decided else ""
     return ", ".join(part for part in (words.say("told.share", passed=passed, decided=decided) if decided else "", beside) if part)
+
+
+def pass_hat_words(repeated: Sequence[CaseSummary]) -> str:
+    """Return how likely k attempts all pass, as a mean over these cases: `pass^2 80.0 %, pass^5 60.0 %`; empty where all of them pass."""
+    found = summarize_suite({summary.id: count_outcomes(summary.counts) for summary in repeated}).pass_hat
+    shown = [k for k in (2, 3, 5, 10, max(found, default=0)) if k > 1 and k in found]
+    return ", ".join(f"pass^{k} {100 * found[k]:.1f} %" for k in dict.fromkeys(shown)) if any(found[k] < 1 for k in shown) else ""
 
 
 def score_words(score: float, counts: Mapping[str, int], *, undecided: bool = False, words: Catalogue | None = None) -> str:

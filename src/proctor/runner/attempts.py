@@ -19,8 +19,7 @@ from proctor.model.numbers import is_number
 from proctor.model.result import CaseResult
 from proctor.model.show import exception_text
 from proctor.model.typed import make_json_decoder
-from proctor.model.verdict import errored
-from proctor.runner.budgeted_speaker import BudgetedSpeaker, ConversationStopped, measure_answer
+from proctor.runner.budgeted_speaker import AttemptStopped, BudgetedSpeaker, measure_answer
 from proctor.runner.events import Event
 from proctor.runner.limits import AttemptGate, BudgetMeter
 from proctor.runner.ports import RunPorts
@@ -57,44 +56,48 @@ class AttemptDriver:
     async def drive(self, prepared: PreparedCase, number: int) -> tuple[CaseResult | None, Evidence | None]:
         """Drive the agent and return the result with its evidence; no result yet where a judge has to decide.
 
-        Raises `ConversationStopped` where the budget of the run ended it in its middle, and `StoreError` where it cannot be recorded.
+        Raises `AttemptStopped` where a limit of the run ended it before its end, and `StoreError` where it cannot be recorded.
         """
         case = prepared.case
         if case.skip is not None:
             return prepared.decide(Evidence(), attempt=number), None
         attempt = self._make_attempt(case, number)
         tape = self._ports.tape_for(case.id, number)
+        # One deadline for all tries and the waits between them.
+        deadline = self._ports.clock() + attempt.timeout_s
         for tried in range(self._settings.retries + 1):
+            if tried:
+                attempt = msgspec.structs.replace(attempt, timeout_s=round(max(0.001, deadline - self._ports.clock()), 3))
             spoken = attempt
             try:
                 spoken = self._give_speaker(prepared, attempt, tape)
-                evidence = await self._bound_time(self._ports.target.run(spoken, tape))
+                evidence = await self._bound_time(self._ports.target.run(spoken, tape), attempt.timeout_s)
             except TargetError as error:
                 if isinstance(spoken.speaker, BudgetedSpeaker) and spoken.speaker.stopped is not None:
-                    raise ConversationStopped(spoken.speaker.stopped) from None
-                last = not error.safe or tried == self._settings.retries or self._is_out_of_time()
-                if last or self._asks_for_too_long(error.code, error.retry_after_s):
+                    why = f"{spoken.speaker.stopped}; the conversation of {case.id!r} was left in its middle"
+                    raise AttemptStopped(why) from None
+                wait = self._choose_wait(tried, error.code, error.retry_after_s, deadline) if error.safe else None
+                if wait is None:
                     seen = error.evidence if error.evidence is None or explain_unusable(error.evidence) is None else None
-                    broken = make_broken_result(prepared, number, error.code, exception_text(error, _LONGEST_REASON))
-                    return broken if seen is None else prepared.add_cost(broken, seen), seen
+                    return prepared.decide_unanswered(seen, number, error.code, exception_text(error, _LONGEST_REASON)), seen
                 self._count_try(prepared, number, error.evidence)
-                await self._wait_before_retry(case.id, number, tried, exception_text(error), error.code, error.retry_after_s)
+                await self._wait_before_retry(case.id, number, wait, exception_text(error), error.code, error.retry_after_s)
                 continue
             except StoreError:
                 # No fault of the target: what cannot be recorded must not be driven, and the others could not be recorded either.
                 raise
             except Exception as error:  # a bug in a target is this attempt's error, not the end of the run
                 told = f"a bug in the target: {type(error).__name__}: {exception_text(error)}"
-                return make_broken_result(prepared, number, "internal_error", told), None
+                return prepared.decide_unanswered(None, number, "internal_error", told), None
             wrong = explain_unusable(evidence)
             if wrong is not None:
-                return make_broken_result(prepared, number, "bad_answer", f"what the target observed cannot be kept: {wrong}"), None
+                return prepared.decide_unanswered(None, number, "bad_answer", f"what the target observed cannot be kept: {wrong}"), None
             # Who answers 429 has not worked on the request, so it may be asked again. Its last answer is evidence like any other.
             retry_after = _get_asked_pause_s(evidence)
-            last = tried == self._settings.retries or self._is_out_of_time()
-            if retry_after is not None and not last and not self._asks_for_too_long("rate_limited", retry_after):
+            wait = self._choose_wait(tried, "rate_limited", retry_after, deadline) if retry_after is not None else None
+            if wait is not None:
                 self._count_try(prepared, number, evidence)
-                await self._wait_before_retry(case.id, number, tried, "the agent answered 429", "rate_limited", retry_after)
+                await self._wait_before_retry(case.id, number, wait, "the agent answered 429", "rate_limited", retry_after)
                 continue
             self._gate.note_success()
             if self._ports.judge is not None and prepared.judged:
@@ -138,12 +141,7 @@ class AttemptDriver:
             return prepared.decide(evidence, attempt=number, clock=self._ports.now)
         return await self._ports.decides.decide_one(prepared.case, evidence, attempt=number, clock=self._ports.now())
 
-    async def _bound_time(self, running: Awaitable[Evidence]) -> Evidence:
-        seconds = self._settings.timeout_s
-        left = self._spent.get_seconds_left()
-        # An attempt that outlasts the time of the run would keep the run from ending.
-        if left is not None:
-            seconds = min(seconds, left)
+    async def _bound_time(self, running: Awaitable[Evidence], seconds: float) -> Evidence:
         bound = asyncio.timeout(seconds)
         try:
             async with bound:
@@ -151,7 +149,7 @@ class AttemptDriver:
         except TimeoutError as error:
             # A target may raise `TimeoutError` on its own: it is our time-out only where the bound has expired.
             why = (
-                f"no answer within {seconds:g} s"
+                f"no answer within {self._settings.timeout_s:g} s"
                 if bound.expired()
                 else f"the target gave up waiting: {exception_text(error) or 'TimeoutError'}"
             )
@@ -163,17 +161,22 @@ class AttemptDriver:
             # Nobody cancelled this attempt: something inside the target was, and it let that through.
             raise TargetError("the target was cancelled from inside", code="internal_error") from None
 
-    def _asks_for_too_long(self, code: str, retry_after_s: float | None) -> bool:
-        """Return whether the other side wants a longer pause than a whole attempt may take: it gets fewer attempts instead."""
-        if retry_after_s is None or retry_after_s <= self._settings.timeout_s:
-            return False
+    def _choose_wait(self, tried: int, code: str, retry_after_s: float | None, deadline: float) -> float | None:
+        """Return the seconds before the next try, or None where there is none: no retries left, or no time left in the attempt."""
+        if tried == self._settings.retries:
+            return None
+        wait = max(self._settings.backoff_s * 2**tried, retry_after_s or 0.0)
+        if self._ports.clock() + wait < deadline:
+            return wait
         if code in ("rate_limited", "overloaded"):
             # Without the pause: it would close the gate for all other attempts, longer than any of them may take.
             self._gate.slow_down(None)
-        return True
+        return None
 
-    async def _wait_before_retry(self, case: str, number: int, tried: int, why: str, code: str, retry_after_s: float | None) -> None:
-        wait = max(self._settings.backoff_s * 2**tried, retry_after_s or 0.0)
+    async def _wait_before_retry(self, case: str, number: int, wait: float, why: str, code: str, retry_after_s: float | None) -> None:
+        left = self._spent.get_seconds_left()
+        if left is not None and wait >= left:
+            raise AttemptStopped(f"{self._spent.explain_time()} before the next try of {case!r}, in {wait:g} s ({code}: {why})")
         if code in ("rate_limited", "overloaded"):
             self._gate.slow_down(retry_after_s)
             # The run may be waiting without a time limit, and has to learn of the pause to wake up at its end.
@@ -182,16 +185,6 @@ class AttemptDriver:
         self._ports.listener(Event(kind="retrying", case=case, attempt=number, message=f"{why}; again in {wait:g} s"))
         # The place at the gate is kept meanwhile: a retry must not make room for more requests to a side that is overloaded.
         await asyncio.sleep(wait)
-
-    def _is_out_of_time(self) -> bool:
-        return self._spent.get_seconds_left() == 0.0
-
-
-def make_broken_result(prepared: PreparedCase, number: int, code: str, reason: str) -> CaseResult:
-    """Return the result of an attempt that left nothing to decide on."""
-    # One for each assertion, as readers pair them by position, and all with the code of the attempt: by that `left_nothing` knows it.
-    verdict = errored(code, reason)
-    return CaseResult(prepared.case, "error", None, (verdict,) * len(prepared.case.assertions), None, None, None, number, {}, code, reason)
 
 
 def explain_unusable(evidence: object) -> str | None:

@@ -60,8 +60,8 @@ def measure_answer(answer: Evidence, prices: PriceList | None) -> Spending:
     return Spending(tokens=tokens or 0, cost=cost or 0.0)
 
 
-class ConversationStopped(Exception):
-    """The budget of the run ended an attempt in the middle of its conversation."""
+class AttemptStopped(Exception):
+    """A limit of the run ended an attempt before its end: it is no result, and a resumed run drives it again."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)

@@ -192,7 +192,7 @@ class BudgetMeter:
         if budget.max_cost is not None and self.cost_unknown is not None:
             return f"the cost of an attempt is unknown ({self.cost_unknown}), so the limit of {budget.max_cost:g} cannot be kept"
         if budget.max_seconds is not None and self._clock() - self._started >= budget.max_seconds:
-            return f"{budget.max_seconds:g} seconds are over"
+            return self.explain_time()
         if budget.max_failures is not None and self.failures >= budget.max_failures:
             return self._explain_failures()
         return None
@@ -214,6 +214,10 @@ class BudgetMeter:
             return f"the cost of an attempt is unknown ({self.cost_unknown}), so the limit of {budget.max_cost:g} could not be kept"
         return ""
 
+    def explain_time(self) -> str:
+        """Return the limit on the time of the run, in words."""
+        return f"{self._budget.max_seconds:g} seconds are over"
+
     def _explain_failures(self) -> str:
         failed = "1 attempt" if self.failures == 1 else f"{self.failures} attempts"
         return f"{failed} failed, the limit is {self._budget.max_failures}"
@@ -222,5 +226,4 @@ class BudgetMeter:
         """Return how many seconds the run may still take, or None without a bound."""
         if self._budget.max_seconds is None:
             return None
-        # Never below zero: the driver of attempts asks for exactly 0.0.
         return max(0.0, self._budget.max_seconds - (self._clock() - self._started))

@@ -10,7 +10,7 @@ the next request there is nothing to wait for.
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Literal
 
 import msgspec
@@ -25,8 +25,8 @@ from proctor.model.lazy_cases import is_lazy
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.show import exception_text
-from proctor.runner.attempts import AttemptDriver, make_broken_result
-from proctor.runner.budgeted_speaker import ConversationStopped
+from proctor.runner.attempts import AttemptDriver
+from proctor.runner.budgeted_speaker import AttemptStopped
 from proctor.runner.events import Event
 from proctor.runner.limits import MOST_ATTEMPTS, AttemptGate, BudgetMeter
 from proctor.runner.ports import RunPorts
@@ -102,7 +102,12 @@ class Runner:
             return RunOutcome(ended="completed")
         self._tell(Event(kind="planned", total=total))
         # Outside of the `try`: a target that could not be opened has cleaned up itself.
-        await self._open_target()
+        try:
+            async with self._bound_by_run():
+                await self._open_target()
+        except AttemptStopped as stopped:
+            self._tell(Event(kind="stopping", message=stopped.why))
+            return RunOutcome(ended="budget", reason=f"{stopped.why}; the target was not open by then")
         try:
             outcome = await self._drive_attempts(waiting)
         except BaseException:
@@ -123,6 +128,19 @@ class Runner:
             if not bound.expired():
                 raise
             raise TargetError(f"the target was not open within {self._settings.open_s:g} s", code="timeout") from None
+
+    @contextlib.asynccontextmanager
+    async def _bound_by_run(self) -> AsyncGenerator[None]:
+        """End what is inside when the time of the run is over; raises `AttemptStopped` then, whatever came of it."""
+        bound = asyncio.timeout(self._spent.get_seconds_left())
+        try:
+            async with bound:
+                yield
+        except Exception as error:
+            if isinstance(error, StoreError) or not bound.expired():
+                raise
+        if bound.expired():
+            raise AttemptStopped(self._spent.explain_time())
 
     def _open_tape(self, case: str, attempt: int) -> Tape:
         """Return the tape of an attempt, the same for its agent, its user and its judge: opened again it would be recorded anew."""
@@ -211,27 +229,34 @@ class Runner:
             return
 
     async def _run_attempt(self, prepared: PreparedCase, number: int, group: asyncio.TaskGroup) -> None:
+        try:
+            await self._run_to_end(prepared, number, group)
+        except AttemptStopped as stopped:
+            # Nothing is kept of it, as of an attempt that never began: a resumed run drives it from its beginning.
+            self._tapes.pop((prepared.case.id, number), None)
+            self.wind_down(stopped.why)
+
+    async def _run_to_end(self, prepared: PreparedCase, number: int, group: asyncio.TaskGroup) -> None:
         started = self._ports.now()
         began = self._ports.clock()
         waits = False
         key = (prepared.case.id, number)
         try:
             self._tell(Event(kind="started", case=prepared.case.id, attempt=number))
-            result, evidence = await self._driver.drive(prepared, number)
-            # An attempt that came to its end is counted by its evidence; one that left none has spent all the same.
-            if evidence is None:
-                self._count_held(key)
-            # A place at the judge is waited for while the place at the agent is still held: so a slow judge slows the agent down.
-            waits = result is None and await self._at_the_judge.acquire()
+            async with self._bound_by_run():
+                result, evidence = await self._driver.drive(prepared, number)
+                # An attempt that came to its end is counted by its evidence; one that left none has spent all the same.
+                if evidence is None:
+                    self._count_held(key)
+                # A place at the judge is waited for while the place at the agent is still held: so a slow judge slows the agent down.
+                waits = result is None and await self._at_the_judge.acquire()
         except asyncio.CancelledError:
             self._lost += 1
             self._changed.set()
             raise
-        except ConversationStopped as stopped:
-            # Nothing is kept of it, as of an attempt that never began: whoever resumes the run drives it from its beginning.
+        except AttemptStopped:
             self._count_held(key)
-            self.wind_down(f"{stopped.why}; the conversation of {key[0]!r} was left in its middle")
-            return
+            raise
         finally:
             self._spent.release(key)
             self._gate.leave()
@@ -291,16 +316,16 @@ class Runner:
             return await judge.judge(questions, case=case, attempt=number, tape=tape)
 
         try:
-            if self._ports.decides is not None:
-                return await self._ports.decides.decide_one(prepared.case, evidence, attempt=number, clock=self._ports.now(), ask=ask)
-            deliberation = prepared.deliberate(evidence, None, number, self._ports.now, fail_fast=self._settings.fail_fast)
-            return await settle(deliberation, ask)
-        except StoreError:
-            raise  # its words cannot be recorded, which is no bug of the judge
+            async with self._bound_by_run():
+                if self._ports.decides is not None:
+                    return await self._ports.decides.decide_one(prepared.case, evidence, attempt=number, clock=self._ports.now(), ask=ask)
+                deliberation = prepared.deliberate(evidence, None, number, self._ports.now, fail_fast=self._settings.fail_fast)
+                return await settle(deliberation, ask)
+        except (StoreError, AttemptStopped):
+            raise  # an answer that cannot be recorded, or the end of the run, is no bug of the judge
         except Exception as error:  # the others go on
-            return make_broken_result(
-                prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {exception_text(error)}"
-            )
+            why = f"a bug in the judge: {type(error).__name__}: {exception_text(error)}"
+            return prepared.decide_unanswered(None, number, "internal_error", why)
         except asyncio.CancelledError:
             self._lost += 1
             self._changed.set()

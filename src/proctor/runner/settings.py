@@ -12,11 +12,12 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int = 1
     concurrency: int = 4
     timeout_s: float = 120.0
+    """For one attempt, its tries and the waits between them."""
     retries: int = 2
     """How often a safe fault of the transport is tried again."""
     backoff_s: float = 0.5
     """The wait before the first retry; doubled for each further one, and never shorter than the other side asked for.
-    Who asks for a longer wait than `timeout_s` is not asked again."""
+    Who asks for a longer wait than is left of the attempt is not asked again."""
     open_s: float | None = None
     """How long the target may take to open; nothing: as long as it likes."""
     adapt: bool = True

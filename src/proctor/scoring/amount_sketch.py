@@ -43,8 +43,10 @@ def find_percentile(buckets: Mapping[int, int], share: float) -> float | None:
     return None
 
 
-def compare_sketches(base: Mapping[int, int], candidate: Mapping[int, int], *, alpha: float = 0.05) -> AmountChange:
-    """Compare the medians of two sets of amounts that are not paired.
+def compare_sketches(
+    base: Mapping[int, int], candidate: Mapping[int, int], *, alpha: float = 0.05, least_change: float = 0.0
+) -> AmountChange:
+    """Compare the medians of two sets of amounts that are not paired; a change by less than `least_change` is none.
 
     The interval of each median is that of its rank (binomial, by the normal curve), wider by what a bucket leaves open; both make that of
     the ratio on logarithms (Zou and Donner).
@@ -62,6 +64,8 @@ def compare_sketches(base: Mapping[int, int], candidate: Mapping[int, int], *, a
         below = math.hypot(math.log(after / low_candidate), math.log(high_base / before))
         above = math.hypot(math.log(high_candidate / after), math.log(before / low_base))
         interval = Interval(math.exp(ratio - below), math.exp(ratio + above))
+        if abs(after - before) < least_change:
+            interval = Interval(min(1.0, interval.low), max(1.0, interval.high))
         verdict = "higher" if interval.low > 1 else "lower" if interval.high < 1 else "unchanged"
     return AmountChange(verdict=verdict, cases=1, base_median=before, candidate_median=after, ratio=math.exp(ratio), interval=interval)
 

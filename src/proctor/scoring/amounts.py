@@ -39,8 +39,13 @@ class AmountChange(msgspec.Struct, frozen=True, kw_only=True):
     """Of the ratio."""
 
 
-def compare_amounts(base: Mapping[str, Sequence[float]], candidate: Mapping[str, Sequence[float]], *, alpha: float = 0.05) -> AmountChange:
-    """Compare the amounts of the attempts of each case; cases without a positive amount on both sides are left out."""
+def compare_amounts(
+    base: Mapping[str, Sequence[float]], candidate: Mapping[str, Sequence[float]], *, alpha: float = 0.05, least_change: float = 0.0
+) -> AmountChange:
+    """Compare the amounts of the attempts of each case; cases without a positive amount on both sides are left out.
+
+    A change of the median by less than `least_change` is none: the interval is then widened to include 1.
+    """
     medians = [(find_median(base[case]), find_median(candidate[case])) for case in base if base[case] and candidate.get(case)]
     # Ratios are compared by their logarithms, and that of 0 or infinity is no number to compute with.
     medians = [(before, after) for before, after in medians if 0 < before < math.inf and 0 < after < math.inf]
@@ -48,15 +53,19 @@ def compare_amounts(base: Mapping[str, Sequence[float]], candidate: Mapping[str,
         return AmountChange(verdict="too_little_data", cases=0)
     logs = sorted(math.log(after) - math.log(before) for before, after in medians)
     interval = _find_interval(logs, alpha)
+    ratio = math.exp(_find_pseudo_median(logs))
+    base_median = find_median([before for before, _ in medians])
+    if interval is not None and base_median * abs(ratio - 1) < least_change:
+        interval = Interval(min(1.0, interval.low), max(1.0, interval.high))
     verdict: AmountVerdict = "too_little_data"
     if interval is not None:
         verdict = "higher" if interval.low > 1 else "lower" if interval.high < 1 else "unchanged"
     return AmountChange(
         verdict=verdict,
         cases=len(logs),
-        base_median=find_median([before for before, _ in medians]),
+        base_median=base_median,
         candidate_median=find_median([after for _, after in medians]),
-        ratio=math.exp(_find_pseudo_median(logs)),
+        ratio=ratio,
         interval=interval,
     )
 

@@ -120,10 +120,28 @@ def stratified_difference(pairs: Sequence[tuple[Counts, Counts]], *, confidence:
     the cases, and it is the weighting under which the difference and the exact test agree on the direction. The variance of
     the difference is Sato's, which stays right with one attempt per case; what it is smaller than that of two independent runs
     becomes the correlation in Newcombe's formula, corrected for continuity as in his paired form.
+
+    Cases that always fail, or always pass, in both runs show no variance. They must not narrow the interval of the others (by simulation
+    it would cover 85 to 93 % in suites of which half always fails), so it is at least as wide as that of the others alone.
     """
     pairs = [(base, candidate) for base, candidate in pairs if base.runs and candidate.runs]
     if not pairs:
         return StratifiedDifference(0.0, 0.0, 0.0, Interval(-1.0, 1.0))
+    whole, total = _find_difference(pairs, confidence)
+    low, high = whole.interval.low, whole.interval.high
+    if all(base.runs == candidate.runs == 1 for base, candidate in pairs):
+        return whole  # pairs, for which Newcombe's formula is made
+    not_failing = [pair for pair in pairs if pair[0].passes or pair[1].passes]
+    not_passing = [pair for pair in pairs if pair[0].passes < pair[0].runs or pair[1].passes < pair[1].runs]
+    for others in (not_failing, not_passing):
+        if others and len(others) < len(pairs):
+            part, weight = _find_difference(others, confidence)
+            low, high = min(low, part.interval.low * weight / total), max(high, part.interval.high * weight / total)
+    return msgspec.structs.replace(whole, interval=Interval(low, high))
+
+
+def _find_difference(pairs: Sequence[tuple[Counts, Counts]], confidence: float) -> tuple[StratifiedDifference, float]:
+    """Return the difference over these cases, and what they weigh."""
     weights = [base.runs * candidate.runs / (base.runs + candidate.runs) for base, candidate in pairs]
     total = math.fsum(weights)
     base_rate = math.fsum(w * base.rate for w, (base, _) in zip(weights, pairs, strict=True)) / total
@@ -134,7 +152,7 @@ def stratified_difference(pairs: Sequence[tuple[Counts, Counts]], *, confidence:
     difference = candidate_rate - base_rate
     correlation = _find_correlation(pairs, difference, total, (base_rate, base_size), (candidate_rate, candidate_size))
     interval = _square_and_add(base_rate, base_size, candidate_rate, candidate_size, correlation, find_two_sided_z(confidence))
-    return StratifiedDifference(base_rate, candidate_rate, difference, interval)
+    return StratifiedDifference(base_rate, candidate_rate, difference, interval), total
 
 
 def _find_correlation(

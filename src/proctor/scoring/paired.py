@@ -130,7 +130,7 @@ def compare_runs(
     newly_failing, newly_passing = list_turned_cases(before, after, pass_thresholds or {})
     return Comparison(
         verdict=verdict,
-        reason=_write_reason(verdict, len(pairs), effect, interval, test.p_value, alpha, resolution),
+        reason=_write_reason(verdict, len(pairs), effect, interval, test.p_value, alpha, min_effect, resolution),
         alpha=alpha,
         resolution=resolution,
         cases=len(pairs),
@@ -227,7 +227,9 @@ def _decide_suite(
     return "unchanged" if -resolution <= interval.low and interval.high <= resolution else "too_little_data"
 
 
-def _write_reason(verdict: Change, cases: int, effect: float, interval: Interval, p_value: float, alpha: float, resolution: float) -> str:
+def _write_reason(
+    verdict: Change, cases: int, effect: float, interval: Interval, p_value: float, alpha: float, min_effect: float, resolution: float
+) -> str:
     if not cases:
         return "no case has results in both runs"
     bounds = f"{_write_points(interval.low)} to {_write_points(interval.high)}"
@@ -235,9 +237,15 @@ def _write_reason(verdict: Change, cases: int, effect: float, interval: Interval
     over = f"over {cases} {'case' if cases == 1 else 'cases'}"
     if verdict in ("regressed", "improved"):
         return f"the pass rate {'fell' if effect < 0 else 'rose'} {over}: {figures}"
+    least = f"{100 * resolution:.0f} points"
+    large = f"none of {least} or more is likely" if verdict == "unchanged" else f"one of {least} cannot be ruled out"
+    if p_value <= alpha:
+        small = abs(effect) < min_effect
+        why = f"less than the minimum of {100 * min_effect:g} points" if small else "but the interval includes 0, so it is not called"
+        return f"the pass rate {'fell' if effect < 0 else 'rose'} {over}, {why}: {figures}"
     if verdict == "unchanged":
-        return f"no change beyond chance {over}, and none of {100 * resolution:.0f} points or more is likely: {figures}"
-    return f"no change beyond chance {over}, but one of {100 * resolution:.0f} points cannot be ruled out: {figures}"
+        return f"no change beyond chance {over}, and {large}: {figures}"
+    return f"too little data {over} to tell a change from chance, and {large}: {figures}"
 
 
 def _write_points(share: float) -> str:

@@ -77,6 +77,8 @@ def run(arguments: list[str]) -> int:
             stream.interrupted = stopped = True
         progress.finish()
         run_result = stream.finish(render.list_kept())
+        decision = gate.decide(run_result, choose_exit_code(run_result, strict=options.strict))
+        run_result = decision.mark(run_result)
         render.finish(run_result)
     if summary is not None:
         append_summary(lambda: summary.finish(run_result))
@@ -84,11 +86,11 @@ def run(arguments: list[str]) -> int:
         _print_problems(run_result)
     if stopped:
         print("stopped at the first failure; the evidence was not read to its end", file=sys.stderr)
-        return Exit.FAILED
+        return Exit.INTERRUPTED
     # Only now, when the report is written; `main` has the exit code for it.
     if stream.interrupted:
         raise KeyboardInterrupt
-    return gate.decide(run_result, choose_exit_code(run_result, strict=options.strict))
+    return decision.finish()
 
 
 def _refuse_senseless(options: argparse.Namespace) -> None:

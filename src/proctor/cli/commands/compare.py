@@ -1,9 +1,10 @@
-"""`proctor compare [BASE] [CANDIDATE]`"""
+"""`proctor compare [BASE] [CANDIDATE...]`"""
 
 import argparse
 import sys
 
 from proctor.actions.compare import RunComparison, compare, compare_axis
+from proctor.actions.compare_several import MOST_RUNS, join_comparisons
 from proctor.actions.gating import OF_TWO_RUNS, hold_against, read_reasons, tell_missing
 from proctor.actions.history import find_home
 from proctor.batches.compare import compare_batches, is_batch
@@ -30,18 +31,20 @@ def run(arguments: list[str]) -> int:
     parser = make_parser(
         "compare",
         "Two kept runs side by side: regressed, improved, unchanged or too little data; a gate for CI.\n\n"
-        "With one run, the baseline of its suite is the base; with none, the latest run is compared with its baseline. The folders of two "
+        "With one run, the baseline of its suite is the base; with none, the latest run is compared with its baseline. Of several runs "
+        "each is compared with the first, and their p-values are adjusted for that (Holm). The folders of two "
         "batches are compared likewise: every trace is an attempt.",
         [
             "proctor compare",
             "proctor compare previous latest",
+            "proctor compare small medium large",
             "proctor compare baseline @nightly --fail-on regression --format json",
             "proctor compare v1 v2 --format html --output comparison.html",
             "proctor compare checked-september checked-october",
         ],
     )
     parser.add_argument("base", metavar="BASE", nargs="?", help=f"the run to compare with (default: the baseline); {RUN_HELP}")
-    parser.add_argument("candidate", metavar="CANDIDATE", nargs="?", help="the run to judge (default: latest)")
+    parser.add_argument("candidate", metavar="CANDIDATE", nargs="*", help="the run to judge (default: latest); each of several runs")
     parser.add_argument("--by", metavar="AXIS=A,B", help="two columns of one run, instead of two runs: model=small,large of its matrix")
     parser.add_argument(
         "--fail-on",
@@ -57,6 +60,10 @@ def run(arguments: list[str]) -> int:
     if not LEAST_ALPHA <= options.alpha < 1:
         parser.error(f"--alpha: expected a number from {LEAST_ALPHA:g} to less than 1, found {options.alpha:g}")
     reasons = _read_gates(options.fail_on)
+    several: list[str] = options.candidate
+    if len(several) > 1:
+        return _compare_several(options, parser, several, reasons)
+    options.candidate = several[0] if several else None
     found = _compare(options, parser)
     with Output(options.output) as output:
         _write(found, options.format, output, colour=wants_colour(output, options.no_color), language=options.language)
@@ -66,6 +73,34 @@ def run(arguments: list[str]) -> int:
     if found.base_incomplete is not None or found.candidate_incomplete is not None:
         return Exit.INTERRUPTED
     return _decide(found, reasons)
+
+
+def _compare_several(options: argparse.Namespace, parser: argparse.ArgumentParser, words: list[str], reasons: tuple[str, ...]) -> int:
+    """Compare each of several runs with the base; every p-value is adjusted for their number."""
+    if options.by is not None or options.format == "html" or len(words) >= MOST_RUNS or any(map(is_batch, (options.base, *words))):
+        parser.error(
+            f"more than two runs: up to {MOST_RUNS}, no batches, without --by and --format html (`proctor view` shows them in a browser)"
+        )
+    home = find_home(options.home)
+    pairs = [choose_two_runs(home, options.base, word, quiet=options.quiet) for word in words]
+    joined = join_comparisons([compare(home, *pair, alpha=options.alpha) for pair in pairs])
+    heads = [
+        f"{each.found.candidate.run_id}: p = {each.adjusted_p:.2g} among {len(words)} comparisons (Holm)" for each in joined.comparisons
+    ]
+    markdown = "\n".join(f"{head}\n\n{write_comparison(each.found)}" for head, each in zip(heads, joined.comparisons, strict=True))
+    with Output(options.output) as output:
+        if options.format == "json":
+            output.write(write_document(joined))
+        elif options.format == "markdown":
+            output.write_text(markdown)
+        else:
+            for head, each in zip(heads, joined.comparisons, strict=True):
+                output.write_text(f"{head}\n")
+                _write(each.found, "terminal", output, colour=wants_colour(output, options.no_color), language=options.language)
+    append_summary(lambda: markdown)
+    if any(each.found.base_incomplete is not None or each.found.candidate_incomplete is not None for each in joined.comparisons):
+        return Exit.INTERRUPTED
+    return max([_decide(each.found, reasons) for each in joined.comparisons])
 
 
 def _compare(options: argparse.Namespace, parser: argparse.ArgumentParser) -> RunComparison:

@@ -30,6 +30,7 @@ from proctor.decide.selection import select
 from proctor.model.case import Suite
 from proctor.model.result import RunResult
 from proctor.report.exchange import drop_exchanges
+from proctor.store.run_references import LATEST
 
 
 def run(arguments: list[str]) -> int:
@@ -39,7 +40,7 @@ def run(arguments: list[str]) -> int:
         "Evaluate the kept evidence of a run again, with the suite it was started with or with another. No agent is called.",
         ["proctor recheck latest", "proctor recheck baseline --suite stricter.yaml"],
     )
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN_HELP} (default: latest)")
     parser.add_argument("--suite", metavar="SUITE", help="another suite, instead of the one the run was started with")
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit, as in `proctor run`")
     add_output_flags(parser, FORMATS)

@@ -7,6 +7,7 @@ from proctor.cli.choosing import RUN_HELP, choose_run
 from proctor.cli.language import add_language_flag
 from proctor.cli.parser import make_parser
 from proctor.cli.showing import add_pivot_flag, choose_shown_code, print_incomplete, show_run
+from proctor.store.run_references import LATEST
 
 ENDINGS = {
     "html": "html",
@@ -26,7 +27,7 @@ def run(arguments: list[str]) -> int:
         "Write HTML, JUnit, Markdown, JSON, CSV, Parquet or OpenTelemetry events (OTLP in lines of JSON) of a kept run.",
         ["proctor report latest", "proctor report latest --format junit --output results.xml", "proctor report latest --format otlp"],
     )
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN_HELP} (default: latest)")
     parser.add_argument("--format", choices=tuple(ENDINGS), default="html", metavar="FORMAT", help=f"{', '.join(ENDINGS)} (default: html)")
     parser.add_argument("--output", metavar="FILE", help="where to write (default: report.html and so on, here)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")

@@ -18,7 +18,7 @@ from proctor.actions.suites import load_suites
 from proctor.cli.choosing import RUN_HELP
 from proctor.cli.ending import end_by_signals
 from proctor.cli.exits import Exit
-from proctor.cli.gates import add_gate_flags, open_gate
+from proctor.cli.gates import Decision, Gate, add_gate_flags, open_gate
 from proctor.cli.judge_flags import add_judge_flags, read_judge_options
 from proctor.cli.language import add_language_flag
 from proctor.cli.live_progress import make_listener, write_annotations
@@ -67,10 +67,12 @@ def _run_suite(options: argparse.Namespace) -> int:
     check_showing(suite, format=options.format, output=options.output, pivot=options.pivot)
     gate = open_gate(options, suite.name)
     live = asyncio.run(_drive_suite(suite, options))
+    decision = _decide(live, gate, options)
+    result = decision.mark(live.result)
     if not options.quiet:
         print(f"kept in {live.folder}", file=sys.stderr)
     show_run(
-        live.result,
+        result,
         format=options.format,
         output=options.output,
         no_color=options.no_color,
@@ -83,15 +85,15 @@ def _run_suite(options: argparse.Namespace) -> int:
     told = () if options.quiet else (live.unused, tell_unrecorded(live.entries, options.target))
     print("".join(f"{line}\n" for line in told if line is not None), end="", file=sys.stderr)
     if is_on_github():
-        print("\n".join(write_annotations(live.result.cases)), file=sys.stderr)
-        append_summary(lambda: write_markdown(live.result))
+        print("\n".join(write_annotations(result.cases, level="warning" if result.let_through else "error")), file=sys.stderr)
+    append_summary(lambda: write_markdown(result), options.summary)
     if live.ended == "interrupted":
         again = shlex.join(["proctor", "run", *options.suites, "--resume", live.result.run_id])
         print(f"interrupted; go on with: {again}", file=sys.stderr)
         return Exit.INTERRUPTED
     if live.ended == "budget" and options.exitfirst and has_failed(live.result):
         print(f"stopped at the first failure; go on with --resume {live.result.run_id}", file=sys.stderr)
-        return Exit.FAILED
+        return Exit.INTERRUPTED
     if live.ended == "budget":
         print(f"stopped early: {live.reason}; go on with --resume {live.result.run_id}", file=sys.stderr)
         return Exit.INTERRUPTED
@@ -100,14 +102,20 @@ def _run_suite(options: argparse.Namespace) -> int:
         print(f"{live.reason}: everything had been started by then, so there was nothing left to stop{hint}", file=sys.stderr)
     if live.unkept:
         print(f"warning: {live.unkept}", file=sys.stderr)
+    return decision.finish()
+
+
+def _decide(live: LiveRun, gate: Gate, options: argparse.Namespace) -> Decision:
+    """Return the exit code of a run that came to its end, and why."""
+    if live.ended != "completed":
+        return Decision(Exit.INTERRUPTED)
     if options.strict and live.result.unmet.fails_strict:
-        return Exit.USAGE
+        return Decision(Exit.USAGE)
     gate.add_all(live.result.cases)
-    if options.min_pass_rate is not None:
-        return gate.decide(
-            live.result, choose_rate_exit(live.result, options.min_pass_rate, allow_errors=options.allow_errors), lenient=False
-        )
-    return gate.decide(live.result, choose_exit_code(live.result))
+    if options.min_pass_rate is None:
+        return gate.decide(live.result, choose_exit_code(live.result))
+    code, told = choose_rate_exit(live.result, options.min_pass_rate, allow_errors=options.allow_errors)
+    return gate.decide(live.result, code, (told,), lenient=False)
 
 
 async def _drive_suite(suite: Suite, options: argparse.Namespace) -> LiveRun:
@@ -182,14 +190,18 @@ def _make_parser() -> argparse.ArgumentParser:
     add_selection_flags(parser)
     add_last_failed_flag(parser)
     parser.add_argument("--watch", action="store_true", help="run again whenever the suite, the settings or the agent's module change")
-    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt (default: 120)")
+    parser.add_argument(
+        "--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt, its retries included (default: 120)"
+    )
     parser.add_argument(
         "--retries", type=parse_whole, default=2, metavar="N", help="how often a transport fault is tried again (default: 2)"
     )
     parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the other side is overloaded")
     parser.add_argument("--max-tokens", type=parse_whole, metavar="N", help="stop when so many tokens are spent")
     parser.add_argument("--max-cost", type=parse_amount, metavar="AMOUNT", help="stop when so much is spent, by the prices of models")
-    parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after so many seconds")
+    parser.add_argument(
+        "--max-seconds", type=float, metavar="S", help="stop after so many seconds; what is cut off is driven again by --resume"
+    )
     parser.add_argument("--max-failures", type=parse_whole, metavar="N", help="stop after so many failed attempts")
     add_rate_flags(parser)
     parser.add_argument("--record", metavar="FILE", help="keep everything said over a wire in a cassette")
@@ -203,6 +215,7 @@ def _make_parser() -> argparse.ArgumentParser:
     add_strict_flag(parser)
     add_prices_flag(parser)
     add_gate_flags(parser)
+    parser.add_argument("--summary", metavar="FILE", help="append a Markdown summary to this file, as to the summary of a GitHub job")
     add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
     add_output_flags(parser, FORMATS)
     add_language_flag(parser)

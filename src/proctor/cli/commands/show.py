@@ -15,6 +15,7 @@ from proctor.cli.showing import Entries, add_pivot_flag, choose_shown_code, prin
 from proctor.model.lazy_cases import map_sequence
 from proctor.model.result import CaseResult, RunResult
 from proctor.report.catalogue import Catalogue
+from proctor.store.run_references import LATEST
 
 
 def run(arguments: list[str]) -> int:
@@ -24,7 +25,7 @@ def run(arguments: list[str]) -> int:
         "One kept run in full.",
         ["proctor show latest", "proctor show latest --evidence -k refund", "proctor show @nightly --format json"],
     )
-    parser.add_argument("run", metavar="RUN", help=RUN_HELP)
+    parser.add_argument("run", metavar="RUN", nargs="?", default=LATEST, help=f"{RUN_HELP} (default: latest)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit: 'refund and not slow'")
     parser.add_argument(

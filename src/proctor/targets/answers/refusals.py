@@ -9,7 +9,8 @@ A claim such as "the answer does not contain X" would pass on no answer. So the 
 * the body is an envelope with a failing status of its own (`{"statusCode": 500, "body": ...}`);
 * `response_path` has no match.
 
-A case that claims the very status that came (`http_status`) is decided on what was answered; what is missing stays unknown.
+A claim on the status (`http_status`) is decided on the one that came. A case that claims the very status that came is decided on what was
+answered; what is missing stays unknown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Runs one program to its end: writes to its standard input, reads what it says within bounds, and leaves no process behind.
 
-The program has a process group of its own, which is ended with it, in time or not. Where this process ends without that (killed, or told
+The program has a process group of its own, which is ended with it, in time or not; of a program that had to be ended, also what it started
+in other sessions. Where this process ends without that (killed, or told
 twice to end), its guard does the same (`processes/guard.py`).
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.processes.groups import TAIL_BYTES, read_tail, release_pipes, signal_group
+from proctor.processes.groups import TAIL_BYTES, kill_strays, mark_program, read_tail, release_pipes, signal_group
 from proctor.processes.guard import GUARD
 
 _GRACE_S = 2.0
@@ -40,8 +41,9 @@ class Finished(msgspec.Struct, frozen=True):
 class _Child:
     """One process and what it has said so far."""
 
-    def __init__(self, process: asyncio.subprocess.Process, limit_bytes: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, mark: dict[str, str], limit_bytes: int) -> None:
         self._process = process
+        self._mark = mark
         self._limit_bytes = limit_bytes
         self._output = bytearray()
         self._errors = bytearray()
@@ -72,13 +74,16 @@ class _Child:
     async def end(self) -> None:
         """End the process and what it started in its group; bounded in time."""
         process = self._process
-        if process.returncode is None:
+        is_running = process.returncode is None
+        if is_running:
             signal_group(process, "SIGTERM")
             with suppress(TimeoutError):
                 async with asyncio.timeout(_GRACE_S):
                     await self._wait_for_exit(None)
         # Also where the program has ended by itself: what it started in its group may go on.
         signal_group(process, "SIGKILL")
+        if is_running:
+            kill_strays(self._mark)
         with suppress(TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 await self._wait_for_exit(None)
@@ -133,18 +138,19 @@ async def _start_safely(command: Sequence[str], env: Mapping[str, str], cwd: Pat
     """Start the process; a caller that is cancelled meanwhile leaves neither it nor what it started."""
 
     async def start() -> _Child:
+        mark = mark_program()
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**env, **GUARD.mark_child()},
+            env={**env, **GUARD.mark_child(), **mark},
             cwd=cwd,
             # A group of its own: what the program starts can be ended with it, and Ctrl-C on a terminal does not reach it.
             start_new_session=True,
         )
         GUARD.watch_group(process.pid)
-        return _Child(process, limit_bytes)
+        return _Child(process, mark, limit_bytes)
 
     # Shielded: a start that is cancelled half way leaves a process whose id nobody knows.
     spawning = asyncio.ensure_future(start())

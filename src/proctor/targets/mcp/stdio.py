@@ -25,7 +25,7 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
 from proctor.evidence.values.json_bytes import mend_surrogates
 from proctor.model.show import shorten
-from proctor.processes.groups import TAIL_BYTES, read_tail, release_pipes, signal_group
+from proctor.processes.groups import TAIL_BYTES, kill_strays, mark_program, read_tail, release_pipes, signal_group
 from proctor.processes.guard import GUARD
 
 MOST_LINE_BYTES = 256_000_000
@@ -49,6 +49,7 @@ class ChildServer:
         self._command = (command, *args)
         self._env = env or {}
         self._cwd = cwd
+        self._mark = mark_program()
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stderr = bytearray()
@@ -96,7 +97,7 @@ class ChildServer:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**get_default_environment(), **GUARD.mark_child(), **self._env},
+            env={**get_default_environment(), **GUARD.mark_child(), **self._mark, **self._env},
             cwd=self._cwd,
             # A group of its own: what the server starts can be ended with it, and Ctrl-C on a terminal does not reach it.
             start_new_session=True,
@@ -209,6 +210,7 @@ class ChildServer:
         if not await self._wait_for_exit(GRACE_S):
             signal_group(process, "SIGTERM")
             await self._wait_for_exit(GRACE_S)
+            kill_strays(self._mark)
         signal_group(process, "SIGKILL")
         await self._wait_for_exit(GRACE_S)
         await asyncio.wait(self._tasks, timeout=0.2)
