@@ -137,8 +137,8 @@ def test_every_report_tells_the_cost(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert unsure["cases"][1]["cost"]["why"] == "no price for the model other"
     assert "cost 2.4 USD" in render_markdown(whole)
     assert "cost unknown (no price for the model other), at least 1.2 USD" in render_markdown(part)
-    assert 'name="cost:agent" value="1.2"' in render_junit(whole)
-    assert 'name="cost:agent" value="unknown: no price for the model other"' in render_junit(part)
+    assert "cost:agent: 1.2" in render_junit(whole)
+    assert "cost:agent: unknown: no price for the model other" in render_junit(part)
     assert render_html(whole)
     (tmp_path / "suite.yaml").write_text(SUITE, encoding="utf-8")
     (tmp_path / "evidence.jsonl").write_text(json.dumps(priced) + "\n", encoding="utf-8")
