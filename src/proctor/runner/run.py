@@ -225,9 +225,11 @@ class Runner:
             waits = result is None and await self._at_the_judge.acquire()
         except asyncio.CancelledError:
             self._lost += 1
+            self._tapes.pop(key, None)
             self._changed.set()
             raise
         except ConversationStopped as stopped:
+            self._tapes.pop(key, None)
             # Nothing is kept of it, as of an attempt that never began: whoever resumes the run drives it from its beginning.
             self._count_held(key)
             self.wind_down(f"{stopped.why}; the conversation of {key[0]!r} was left in its middle")
