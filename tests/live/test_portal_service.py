@@ -50,7 +50,7 @@ def start_run(server: Serving, headers: dict[str, str]) -> tuple[str, str]:
     token = run["bearer_token"]
     own = {"authorization": f"Bearer {token}"}
     post(server, own, f"/v1/task-runs/{run['task_runs'][0]['id']}/start")
-    return f"{server.url}/v1/benchmark-runs/{run['id']}/portal", token
+    return server.url + run["endpoints"]["portal"], token
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
