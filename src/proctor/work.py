@@ -4,7 +4,9 @@ Some checks cost the product of two inputs: phrases by turns, expected by actual
 and both are somebody else's. Such work is counted in steps, not by a clock, so that the same suite and evidence give the same verdict on
 any machine; beyond the bound it is an `error` with the code `too_much_work` and the figure. A step takes a fraction of a microsecond.
 
-Counting begins with an assertion (`counting`); where nobody counts, as in a single comparison by hand, nothing is bounded.
+Requests to simulated systems are counted in the same way, one request like one assertion.
+
+Counting begins with `begin_counting`; where nobody counts, as in a single comparison by hand, nothing is bounded.
 """
 
 from __future__ import annotations
@@ -22,18 +24,19 @@ Spend = Callable[[int], None]
 
 
 class _StepCount:
-    __slots__ = ("left",)
+    __slots__ = ("left", "refusal")
 
-    def __init__(self) -> None:
+    def __init__(self, refusal: str) -> None:
         self.left = MOST_STEPS
+        self.refusal = refusal
 
 
 _CURRENT: ContextVar[_StepCount | None] = ContextVar("_CURRENT", default=None)
 
 
-def begin_counting() -> Token[_StepCount | None]:
-    """Begin to count the steps of an assertion, and return what was counted before."""
-    return _CURRENT.set(_StepCount())
+def begin_counting(refusal: str = "") -> Token[_StepCount | None]:
+    """Begin to count the steps of an assertion, and return what was counted before; `refusal` replaces the message of the fault."""
+    return _CURRENT.set(_StepCount(refusal))
 
 
 def end_counting(token: Token[_StepCount | None]) -> None:
@@ -48,4 +51,5 @@ def spend(steps: int) -> None:
         account.left -= steps
         if account.left < 0:
             needed = MOST_STEPS - account.left
-            raise CheckFault("too_much_work", f"deciding this takes at least {needed} steps; at most {MOST_STEPS} are taken")
+            told = f"deciding this takes at least {needed} steps; at most {MOST_STEPS} are taken"
+            raise CheckFault("too_much_work", account.refusal or told)

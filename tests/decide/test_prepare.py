@@ -9,9 +9,11 @@ from hypothesis import given, settings
 
 import proctor
 from proctor.checks.registry import Registry, check, read_entry
+from proctor.decide import prepare
 from proctor.decide.prepare import PreparedCase, decide_guarded
 from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.model.case import Assertion, Capture, Case, Skip
+from proctor.model.cost import PriceList
 from proctor.model.evidence import Evidence, EvidenceTurn
 from proctor.model.verdict import Verdict, failed, missing, passed
 from tests.builders import call, evidence
@@ -180,6 +182,18 @@ def test_the_clock_is_the_flag_before_the_evidence_before_the_wall() -> None:
     assert proctor.check(suite, given, now="2026-11-10T09:00:00Z").outcome == "fail"
     unclocked = proctor.check(suite, evidence("ok", book("Paris", "1999-01-01")))
     assert unclocked.cases[0].now is not None, "the wall clock that was used is named in the result"
+
+
+@pytest.mark.parametrize("case", [Case(id="c", skip=Skip(code="unsupported_step", reason="it clicks")), Case(id="c")])
+def test_a_skipped_case_is_not_priced(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    def price(*_: object) -> Evidence:
+        raise AssertionError("the price of a skipped case is nothing that anybody asks for")
+
+    monkeypatch.setattr(prepare, "with_agent_cost", price)
+    prepared = PreparedCase(case, Registry(), prices=PriceList())
+    with pytest.raises(StopIteration) as ended:
+        next(prepared.deliberate(Evidence(no_run="a file")))
+    assert ended.value.value.outcome == "skip" and ended.value.value.cost is None
 
 
 def test_several_pieces_of_evidence_are_checked_and_unanswered_cases_are_skipped() -> None:

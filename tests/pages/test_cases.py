@@ -149,7 +149,7 @@ def test_a_session_that_ended_gives_the_text_back_and_it_can_be_sent_again(world
 
     key = world.service.run(lambda hub: create_key(hub, LOCAL, KeySpec(kind="organization", name="again")))[1]
     world.sessions["again"] = world.service.run(lambda hub: open_session(hub, key))[1]
-    again = world.post(EDIT, "again", **form)
+    again = world.post(EDIT, "again", proof=proof, **form)
     assert again.status_code == 403 and text_of(again.text) == typed and "send it again" in again.text
     assert send(world, EDIT, "again", **form).status_code == 303
 

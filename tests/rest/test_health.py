@@ -120,7 +120,7 @@ def test_a_locked_database_is_degraded_and_writers_are_refused_at_once(locked: t
     assert told(timed(service)) == (503, "failing", ["database_not_written"])
     other.execute("ROLLBACK")
     end = time.monotonic() + 5
-    while service.post("/api/projects", json={"name": "shop"}).status_code == 503:
+    # By itself: behind a load balancer nobody writes to a service that is failing.
+    while told(timed(service)) != (200, "ok", []):
         assert time.monotonic() < end
-    service.app.state.health_watch = health.HealthWatch(service.hub)
-    assert told(timed(service)) == (200, "ok", [])
+    assert service.post("/api/projects", json={"name": "shop"}).status_code == 201

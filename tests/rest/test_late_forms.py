@@ -91,13 +91,13 @@ async def stand_in_the_way(visits: list[Visit], use: Callable[[], Awaitable[None
 def test_a_crowd_takes_the_form_of_nobody_else(closed: Service, own_address: bool, reads: bool) -> None:
     async def use(hub: Hub) -> None:
         address = "10.0.0.{}" if own_address else "10.0.0.1"
-        body = b"name=" + b"x" * 190_000
+        body = b"proof=0&name=" + b"x" * 190_000
         sent = 150_000 if reads else None
         crowd = [Visit(closed.app, address.format(number), body, sent=sent, reads=reads) for number in range(40)]
 
         async def look() -> None:
             for size in (10, 100_000):
-                found = await Visit(closed.app, "10.0.1.1", b"name=mine&description=" + b"y" * size).make()
+                found = await Visit(closed.app, "10.0.1.1", b"proof=0&name=mine&description=" + b"y" * size).make()
                 assert found.status == 401 and BACK in found.text and "mine" in found.text
             health = Visit(closed.app, "10.0.1.1", b"", method="GET", path="/health", content_length=None)
             assert (await health.make()).status == 200
@@ -118,9 +118,9 @@ def test_what_finds_no_room_is_only_told(sqlite_template: Path, tmp_path: Path, 
 
         async def use(hub: Hub) -> None:
             for _ in range(3):
-                large = await Visit(service.app, "10.0.0.1", b"name=" + b"x" * 2_000).make()
+                large = await Visit(service.app, "10.0.0.1", b"proof=0&name=" + b"x" * 2_000).make()
                 assert large.status == 401 and BACK not in large.text
-                small = await Visit(service.app, "10.0.0.1", b"name=" + b"x" * 900).make()
+                small = await Visit(service.app, "10.0.0.1", b"proof=0&name=" + b"x" * 900).make()
                 assert small.status == 401 and BACK in small.text
 
         service.run(use)
@@ -131,7 +131,7 @@ def test_a_form_that_does_not_come_in_time_is_only_told(closed: Service, monkeyp
 
     async def use(hub: Hub) -> None:
         async with asyncio.timeout(3):
-            found = await Visit(closed.app, "10.0.0.1", b"name=mine&description=yours", sent=10).make()
+            found = await Visit(closed.app, "10.0.0.1", b"proof=0&name=mine&description=yours", sent=18).make()
         assert found.status == 401 and "mine" not in found.text
 
     closed.run(use)
@@ -167,7 +167,7 @@ def test_only_what_our_pages_send_from_a_session_is_received(
     monkeypatch.setattr(late_forms, "_read_body", refuse)
 
     async def use(hub: Hub) -> None:
-        found = await Visit(closed.app, "10.0.0.1", b"name=mine", **more).make()
+        found = await Visit(closed.app, "10.0.0.1", b"proof=0&name=mine", **more).make()
         assert found.status == 401 and "mine" not in found.text
 
     closed.run(use)
@@ -175,7 +175,7 @@ def test_only_what_our_pages_send_from_a_session_is_received(
 
 def test_a_body_that_is_larger_than_it_said_is_only_told(closed: Service) -> None:
     async def use(hub: Hub) -> None:
-        found = await Visit(closed.app, "10.0.0.1", b"name=mine&x=" + b"x" * LARGEST_FORM, content_length="10").make()
+        found = await Visit(closed.app, "10.0.0.1", b"proof=0&name=mine&x=" + b"x" * LARGEST_FORM, content_length="18").make()
         assert found.status == 401 and "mine" not in found.text
 
     closed.run(use)
@@ -191,9 +191,9 @@ def test_forms_are_given_back_so_often_and_others_are_not_concerned(closed: Serv
         monkeypatch.setattr(security, "find_session_caller", gone)
 
     async def use(hub: Hub) -> None:
-        found = [await Visit(closed.app, "10.0.0.1", b"name=mine").make() for _ in range(5)]
+        found = [await Visit(closed.app, "10.0.0.1", b"proof=0&name=mine").make() for _ in range(5)]
         assert {one.status for one in found} == {503 if away else 401}
         assert [BACK in one.text for one in found] == [True] * 3 + [False] * 2
-        assert BACK in (await Visit(closed.app, "10.0.0.2", b"name=mine").make()).text
+        assert BACK in (await Visit(closed.app, "10.0.0.2", b"proof=0&name=mine").make()).text
 
     closed.run(use)

@@ -13,7 +13,7 @@ import pytest
 from proctor.simulators.registry import list_kinds
 from proctor.simulators.type_names import find_kind
 from tests.rest.agent_site import AgentSite
-from tests.rest.services import Clock, Service
+from tests.rest.services import ADDRESS, Clock, Service
 from tests.rest.test_sandboxes import Agent
 from tests.rest.verial import Author
 from tests.simulators.workplace import find_own_tests
@@ -259,7 +259,7 @@ def test_credentials_are_named_as_clients_expect_them_and_secrets_are_told_once(
 
 def test_a_person_signs_in_to_the_portal_with_the_token_and_goes_through_its_pages(author: Author, service: Service) -> None:
     access = sandbox(author, "Payer", {**PAYER, "patients": [{"member_id": "W1", "name": "Ann"}]})["credentials"]
-    root = access["portal_url"].removesuffix("/")
+    root = access["portal_url"].removesuffix("/").removeprefix(ADDRESS)
     browser = service.client
     browser.cookies.set("proctor_session", "ours")
 

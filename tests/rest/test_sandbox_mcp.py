@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.rest.services import Service
+from tests.rest.services import ADDRESS, Service
 from tests.rest.test_sandboxes import Agent, appointment, benchmark, environment
 from tests.rest.verial import Author
 
@@ -83,7 +83,7 @@ def test_a_sandbox_is_a_server_of_its_own(author: Author) -> None:
     simulator = author.post("/simulators", {"name": "shop", "type": "Records", "config": {"seed": {"orders": [{"id": "7"}]}}})
     made = author.post("/sandboxes", {"simulator_id": simulator["id"]})
     url, token = made["credentials"]["mcp_url"], made["credentials"]["token"]
-    assert url == f"/sandboxes/{made['id']}/mcp"
+    assert url == f"{ADDRESS}/sandboxes/{made['id']}/mcp"
     tools = speak(author.service, url, token, "tools/list")["tools"]
     assert {tool["name"].partition("_")[0] for tool in tools} == {"records"}
     arguments = {"collection": "orders", "row": {"note": f"my token is {token}"}}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.service.hub import Hub
-from tests.rest.services import Clock, Service
+from tests.rest.services import ADDRESS, Clock, Service
 from tests.rest.verial import Author
 
 ANN = {"resourceType": "Patient", "id": "ann", "name": [{"family": "Smith"}]}
@@ -113,7 +113,7 @@ def test_the_day_of_an_author_and_an_agent(author: Author) -> None:
         "mcp": f"/v1/benchmark-runs/{run}/mcp",
     }
     assert {sandbox["type"]: sandbox["status"] for sandbox in agent.run["sandboxes"]} == {"FHIR": "provisioning", "Files": "provisioning"}
-    assert agent.sandbox("FHIR")["credentials"]["fhir_base_url"] == agent.at("fhir")
+    assert agent.sandbox("FHIR")["credentials"]["fhir_base_url"] == ADDRESS + agent.at("fhir")
     assert "start one first" in tell(agent.ask("GET", agent.at("fhir", "/Patient"), status=409), "conflict")
 
     assert agent.start()["task_item"] == {"instruction": "Book it."}
@@ -302,8 +302,8 @@ def sandbox(author: Author, type: str = "Records", **config: Any) -> dict[str, A
 def test_a_sandbox_is_worked_in_compared_reset_and_torn_down(author: Author) -> None:
     made = sandbox(author)
     id, token = made["id"], made["credentials"]["token"]
-    assert (made["status"], made["type"], made["credentials"]["records_url"]) == ("active", "Records", f"/sandboxes/{id}/records")
-    shown = {"records_url": f"/sandboxes/{id}/records", "mcp_url": f"/sandboxes/{id}/mcp"}
+    assert (made["status"], made["type"], made["credentials"]["records_url"]) == ("active", "Records", f"{ADDRESS}/sandboxes/{id}/records")
+    shown = {"records_url": f"{ADDRESS}/sandboxes/{id}/records", "mcp_url": f"{ADDRESS}/sandboxes/{id}/mcp"}
     assert author.get(f"/sandboxes/{id}")["credentials"] == shown, "a token is shown once"
     root = f"/sandboxes/{id}/records"
     author.ask("PATCH", f"{root}/orders/1", {"status": "paid"}, key=token)

@@ -76,7 +76,9 @@ def test_a_conversation_that_leaves_nothing_has_spent_what_it_took() -> None:
         target=StubTarget(talks_and_fails), log=log, now=lambda: "2026-11-15T09:00:00Z", speaker_for=lambda case, tape: Chatty()
     )
     settings = RunSettings(concurrency=1, retries=1, backoff_s=0.0, budget=Budget(max_tokens=100))
-    outcome = asyncio.run(Runner(prepared, ports, run_id="r1", settings=settings).run())
+    runner = Runner(prepared, ports, run_id="r1", settings=settings)
+    outcome = asyncio.run(runner.run())
+    assert runner._tapes == {}, "a run that goes on for long must not hold the tapes of what it left"  # pyright: ignore[reportPrivateUsage]
     # Each case talks twice, and each talk takes 25: the fourth reaches the bound.
     told = "100 tokens spent (80 of them by simulated users), the limit is 100; the conversation of 'c1' was left in its middle"
     assert (outcome.ended, outcome.reason) == ("budget", told)

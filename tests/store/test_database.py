@@ -410,7 +410,7 @@ async def test_what_a_block_cannot_read_keeps_nobody_else_from_writing(opened: D
             await put(connection, "lost")
             # As for a body that is broken, or a file of keys that is not there.
             raise StoreError("the body of a trace cannot be read") from ValueError("of the block, and not of the database")
-    assert opened.get_outage() is None
+    assert await opened.find_outage() is None
     async with opened.writing() as connection:
         await put(connection, "kept")
     assert await names(opened) == ["kept"]

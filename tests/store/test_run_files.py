@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from proctor.errors import StoreError
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.verdict import failed, passed
-from proctor.store.run_files import RESULTS, RunFiles
+from proctor.store.run_files import ENDED, RESULTS, SUITE, RunFiles
 
 HEADER = RunHeader(run_id="20261115-090000-abc", started_at="2026-11-15T09:00:00Z", suite_name="s")
 
@@ -143,3 +144,28 @@ def test_nothing_follows_half_a_line_that_could_not_be_taken_back(tmp_path: Path
         asyncio.run(run.append(entry("b")))
     run.release()
     assert list(run.entries()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no FIFO")
+@pytest.mark.parametrize("name", [RESULTS, SUITE, ENDED, "run.json"])
+@pytest.mark.parametrize("kind", ["link", "fifo"])
+def test_a_file_of_a_run_that_is_no_regular_file_is_not_opened(tmp_path: Path, name: str, kind: str) -> None:
+    """A run folder may come from somebody else: a link would show what lies elsewhere, and a FIFO would be waited for."""
+    files = RunFiles(tmp_path)
+    run = files.create(HEADER)
+    asyncio.run(run.append(entry("a")))
+    run.close("completed")
+    path = run.folder / name
+    elsewhere = tmp_path / "elsewhere"
+    path.replace(elsewhere)
+    if kind == "link":
+        path.symlink_to(elsewhere)
+    else:
+        os.mkfifo(path)
+    problems: list[str] = []
+    for look in (lambda: list(files.open(HEADER.run_id).entries()), lambda: files.open(HEADER.run_id).suite_text()):
+        try:
+            look()
+        except StoreError as error:
+            problems.append(str(error))
+    assert problems or files.open(HEADER.run_id).read_end() is None

@@ -228,6 +228,7 @@ def _weigh_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
 
 def _sort_found(found: list[Found], parameter: Parameter, descending: bool) -> list[Found]:
     """Sort resources, equal ones in their old order; those without a value come last either way."""
+    spend(len(found))
     with_key = [(key, entry) for entry in found if (key := _sort_key(entry.resource, parameter, descending)) is not None]
     # By identity: a resource holds dicts, which have no hash, and two resources may be equal.
     keyed = {id(entry) for _, entry in with_key}

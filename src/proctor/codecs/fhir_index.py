@@ -18,6 +18,7 @@ from proctor.codecs.fhir_matching import find_reference_text, iterate_tokens, sp
 from proctor.codecs.fhir_parameters import Parameter
 from proctor.errors import CheckFault
 from proctor.model.evidence import Json
+from proctor.work import spend
 
 _SEPARATOR = re.compile("[/:]")
 _MOST_WRITTEN = 256
@@ -47,7 +48,7 @@ def find_clue(parameter: Parameter, modifier: str | None, parts: Sequence[str]) 
             word = _find_last_part(strip_version(unescape(part)))
         else:
             return None
-        words.append(word)
+        words += [word, word.lower()] if "@" in word else [word]
     return Clue(parameter, tuple(dict.fromkeys(words)))
 
 
@@ -113,6 +114,7 @@ class _Tables:
 
     def _make(self, parameter: Parameter) -> Table:
         table: Table = {}
+        spend(len(self._rows))
         for key, resource in self._rows.items():
             try:
                 for word in dict.fromkeys(_iterate_words(resource, parameter)):

@@ -1,6 +1,6 @@
 """How one value of a FHIR search parameter is compared with one element, kind by kind (FHIR R4, section 3.1.1.4).
 
-- token: `code`, `system|code`, `|code` (no system), `system|`; text is compared as written, upper and lower case differ
+- token: `code`, `system|code`, `|code` (no system), `system|`; compared as written, also its case, except in e-mail addresses
 - reference: `Type/id`, a bare `id` (any type), or an address; versions (`/_history/2`) are dropped on both sides
 - string: begins with, ignoring case and accents; `:exact` as written; `:contains` anywhere. Names and addresses: any part
 - date: ranges, see `fhir_dates`; number, quantity: the stated precision is the tolerance (`100` is 99.5 up to 100.5)
@@ -58,6 +58,10 @@ MODIFIERS: dict[Kind, tuple[str, ...]] = {
 """Modifiers beside `:missing`; a reference also takes a resource type (`subject:Patient`)."""
 
 
+EMAIL = "email"
+"""The system of a ContactPoint whose values are compared without regard to case."""
+
+
 def iterate_tokens(element: Json) -> Iterator[tuple[str | None, str]]:
     """Yield the system and the code of everything an element says: a code, a Coding, a CodeableConcept, an Identifier, a ContactPoint."""
     if isinstance(element, bool):
@@ -80,21 +84,29 @@ def _iterate_system_and_code(element: dict[str, Json], key: str) -> Iterator[tup
     if isinstance(code, str):
         system = element.get("system")
         yield system if isinstance(system, str) and system else None, code
+        # Nobody's mail server tells them apart; R4 leaves the case of tokens to the server.
+        if system == EMAIL and code != code.lower():
+            yield EMAIL, code.lower()
 
 
 def _make_token_test(value: str) -> Test:
     stated, *rest = split_unescaped(value, "|")
     if not rest:
         code = unescape(stated)
-        return lambda element: any(found == code for _, found in iterate_tokens(element))
+        return lambda element: any(_is_code(code, where, found) for where, found in iterate_tokens(element))
     system, code = unescape(stated), unescape("|".join(rest))
     if not code:
         return lambda element: any(where == system for where, _ in iterate_tokens(element))
     wanted = system or None
     # A bare code element carries no system of its own: only its definition does, so any stated system may be it.
     return lambda element: any(
-        found == code and (where == wanted or (wanted is not None and isinstance(element, str))) for where, found in iterate_tokens(element)
+        _is_code(code, where, found) and (where == wanted or (wanted is not None and isinstance(element, str)))
+        for where, found in iterate_tokens(element)
     )
+
+
+def _is_code(wanted: str, system: str | None, found: str) -> bool:
+    return found == wanted or (system == EMAIL and found == wanted.lower())
 
 
 def _make_description_test(value: str) -> Test:

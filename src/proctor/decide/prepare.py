@@ -96,13 +96,13 @@ class PreparedCase:
     ) -> tuple[Evidence, str | None, CaseResult | None]:
         """Return the evidence as the assertions see it, the clock of the case, and the result if no assertion has to be decided."""
         case = self.case
-        if self.prices is not None:
-            evidence = with_agent_cost(evidence, self.prices)
         if case.skip is not None:
             return evidence, None, skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
         # Evidence that is no run of an agent proves nothing, neither that a tool was called nor that none was.
         if evidence.no_run is not None:
             return evidence, None, skip_case(case, "no_run", f"no run of an agent: {evidence.no_run}", source=source, attempt=attempt)
+        if self.prices is not None:
+            evidence = with_agent_cost(evidence, self.prices)
         if evidence.error is not None and not case.assertions:
             # Asserting nothing passes where the dialect says so, but a run that broke off is no success.
             code = SERVER_GONE if evidence.metadata.get("code") == SERVER_GONE else RUN_ERROR

@@ -35,6 +35,7 @@ from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
+from proctor.service.verification.system_kinds import complete_addresses
 
 Context = ServerRequestContext[Any, Any]
 WhoAsks = Callable[[Context], Caller]
@@ -94,6 +95,8 @@ class McpServer:
         except Exception as error:
             # Everything, also a bug: an exception would end as an error of the protocol, which the model that called does not get to see.
             return _result(write_refusal(error, tool.name, given), is_error=True)
+        if tool.actions and context.request is not None:
+            found = complete_addresses(found, context.request.state.root)
         # Nouns speak the names of the service; the other tools have chosen theirs.
         return _result(camel(found) if tool.actions else found)
 

@@ -40,10 +40,12 @@ def make_error_page(scope: Scope, status: int, code: str, refusal: Refusal, head
 
 def find_entered(request: Request) -> list[tuple[str, str | None]]:
     """Return what somebody typed into the form that was refused; None in place of keys and secrets, which are to be typed again."""
-    if request.url.path in (LOGIN_PATH, "/ui/logout"):
+    fields = _read_refused_form(request)
+    # It comes back with a proof, so what came without one does not: another page made it.
+    if request.url.path in (LOGIN_PATH, "/ui/logout") or "proof" not in fields:
         return []
     # Without anything but the proof there was nothing to type: a button.
-    typed = [(name, values) for name, values in _read_refused_form(request).items() if name != "proof"]
+    typed = [(name, values) for name, values in fields.items() if name != "proof"]
     return [(name, None if hides_value(name) else value) for name, values in typed for value in values]
 
 

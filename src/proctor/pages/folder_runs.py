@@ -15,6 +15,7 @@ from proctor.pages.ports import Record, RunFilter
 from proctor.service.refusals import not_found
 from proctor.store.baselines import Baselines
 from proctor.store.log_index import LogCounts, LogIndex, LogIndexes
+from proctor.store.run_entries import open_regular
 from proctor.store.run_files import CASES, RESULTS, SUITE, RunFiles, RunFolder
 
 PROJECT = "local"
@@ -146,7 +147,7 @@ def _decide_outcome(home: Path, folder: Path, kept: KeptRun, counts: LogCounts) 
 
 def _may_say_threshold(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             text = file.read(_LARGEST_LOOKED_AT + 1)
     except FileNotFoundError:
         return False

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from proctor.pages.session_cookie import is_form_proof
+from proctor.pages.session_cookie import LOGIN_PATH, is_form_proof
 from proctor.service.redaction import names_a_secret
 from proctor.service.refusals import Refusal
 
@@ -39,7 +39,8 @@ async def read_form(request: Request, *, proven: bool = True, largest: int = LAR
     fields = {name: values[-1] for name, values in found.items()}
     request.state.form_proven = is_form_proof(request.scope, fields.get("proof", ""))
     request.state.form_lists = found
-    if proven and not request.state.form_proven:
+    # A form without any proof is no page of ours that was open for too long: giving it back with a proof would make it one.
+    if not request.state.form_proven and (proven or ("proof" not in fields and request.url.path != LOGIN_PATH)):
         raise Refusal(
             "FORBIDDEN",
             "the form was not sent from a page of this session, so nothing was done",

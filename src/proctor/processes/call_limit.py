@@ -12,6 +12,7 @@ then passed on to whoever had it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import ctypes
 import signal
@@ -57,6 +58,23 @@ def call_within(work: Callable[[], T], seconds: float) -> T:
     if in_main and hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) is not None:
         return _call_under_timer(work, seconds)
     return _call_in_thread(work, seconds, in_main=in_main)
+
+
+async def run_within(work: Callable[[], T], seconds: float) -> T:
+    """Return what `work` returns, in a thread beside the event loop. Raises `CallTooLong` as `call_within`."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    call = _ThreadedCall(work, lambda: loop.call_soon_threadsafe(ended.set))
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        frames = call.list_frames()
+        call.interrupt()
+        raise CallTooLong(seconds, frames) from None
+    except asyncio.CancelledError:
+        call.interrupt()
+        raise
+    return call.read()
 
 
 class _TimedCall(Generic[T]):
@@ -145,8 +163,9 @@ def _pass_interrupt_on(handler: Any) -> None:
 class _ThreadedCall(Generic[T]):
     """One call in a thread of its own."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
+    def __init__(self, work: Callable[[], T], tell_end: Callable[[], object] | None = None) -> None:
         self._work = work
+        self._tell_end = tell_end
         self._ended = threading.Event()
         self._answer: T | None = None
         self._error: BaseException | None = None
@@ -162,6 +181,10 @@ class _ThreadedCall(Generic[T]):
         except BaseException as error:
             self._error = error
         self._ended.set()
+        if self._tell_end is not None:
+            # The event loop may have been closed, and then nobody waits.
+            with contextlib.suppress(RuntimeError):
+                self._tell_end()
 
     def wait(self, seconds: float) -> bool:
         """Return whether it has ended after at most so many seconds; in slices, so that signals are seen everywhere."""
@@ -187,7 +210,11 @@ class _ThreadedCall(Generic[T]):
         until = time.monotonic() + _GRACE_S
         while time.monotonic() < until and not self._ended.wait(_AGAIN_S):
             # Again and again: it is raised between two steps of Python, and code that catches it once goes on.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(OutOfTime))
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """Raise `OutOfTime` in it, between two steps of Python."""
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident or 0), ctypes.py_object(OutOfTime))
 
 
 def _call_in_thread(work: Callable[[], T], seconds: float, *, in_main: bool) -> T:

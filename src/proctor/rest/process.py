@@ -43,7 +43,7 @@ def _tune_interpreter() -> None:
     gc.enable()
     gc.set_threshold(20_000, 20, 50)
     # Traces are decided in a thread beside the one that answers, which should not wait long for its turn.
-    sys.setswitchinterval(0.001)
+    sys.setswitchinterval(0.0002)
 
 
 def _allow_files(connections: int) -> None:

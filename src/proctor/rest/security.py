@@ -75,6 +75,9 @@ class Doorkeeper:
         if refusal is not None:
             await make_refusal_response(scope, refusal)(scope, receive, send)
             return
+        # For addresses in answers: the service as the client wrote it.
+        scheme = "https" if is_secure(scope) else scope["scheme"]
+        scope.setdefault("state", {})["root"] = f"{scheme}://{Headers(scope=scope)['host']}"
         await self._app(scope, receive, send)
 
     def _find_refusal(self, scope: Scope, headers: Headers) -> Refusal | None:

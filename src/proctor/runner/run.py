@@ -252,6 +252,7 @@ class Runner:
                 waits = result is None and await self._at_the_judge.acquire()
         except asyncio.CancelledError:
             self._lost += 1
+            self._tapes.pop(key, None)
             self._changed.set()
             raise
         except AttemptStopped:

@@ -16,6 +16,7 @@ from proctor.service.access.key_cache import KeyCache
 from proctor.service.access.secret_box import SecretBox
 from proctor.service.counters import Counters
 from proctor.service.decisions.pool import Decisions, ThreadDecisions
+from proctor.service.fair_turns import FairTurns
 from proctor.service.recent import RecentValues, Turns
 from proctor.service.run_signals import RunSignals
 from proctor.service.settings import ServiceSettings
@@ -58,6 +59,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """What sandboxes of the same datasets begin with, by rows."""
     sandbox_turns: Turns = msgspec.field(default_factory=Turns)
     """Whose turn it is in each sandbox, by its id."""
+    sandbox_places: FairTurns = msgspec.field(default_factory=lambda: FairTurns(2))
+    """Which organization's simulated systems may compute: in threads, which share one interpreter with everything else."""
     sandbox_tasks: set[asyncio.Task[None]] = msgspec.field(default_factory=set[asyncio.Task[None]])
     """What simulated systems do by themselves just now: phone calls that webhooks lead."""
     decisions: Decisions = msgspec.field(default_factory=ThreadDecisions)

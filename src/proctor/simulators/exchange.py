@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 
 from proctor.codecs.query import encode_query
 from proctor.model.evidence import InnerRequest, Json
+from proctor.work import spend
 
 _TYPE_JSON = "application/json"
+_BYTES_PER_STEP = 16
+"""Bytes of an answer that count as one step of work, so that one answer, of a batch also, has 24 MB at most."""
 GO_ON = "WEBHOOK"
 """The method by which whoever serves a system lets it go on (`Response.then`); no client can send it."""
 
@@ -81,8 +86,21 @@ class Refused(Exception):
 
 
 def answer_json(status: int, value: Json, *, headers: dict[str, str] | None = None, kind: str = _TYPE_JSON) -> Response:
-    """Return a response with a JSON body."""
-    return Response(status=status, body=msgspec.json.encode(value), headers={"content-type": kind, **(headers or {})})
+    """Return a response with a JSON body. Raises `CheckFault` where the answer is too large."""
+    # Items of lists one by one: an answer that is too large is never in memory as a whole.
+    if isinstance(value, dict):
+        value = {name: _encode_items(member) for name, member in cast("dict[str, Json]", value).items()}
+    return Response(status=status, body=msgspec.json.encode(_encode_items(value)), headers={"content-type": kind, **(headers or {})})
+
+
+def _encode_items(value: Json) -> Json:
+    return [_encode_item(item) for item in cast("list[Json]", value)] if isinstance(value, list) else value
+
+
+def _encode_item(item: Json) -> msgspec.Raw:
+    encoded = msgspec.json.encode(item)
+    spend(1 + len(encoded) // _BYTES_PER_STEP)
+    return msgspec.Raw(encoded)
 
 
 def answer_text(status: int, text: str) -> Response:

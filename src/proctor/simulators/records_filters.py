@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
+from typing import cast
 
 from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json
@@ -17,10 +18,13 @@ from proctor.model.numbers import read_digits
 from proctor.model.show import nearest, show
 from proctor.paths.dotted import find_dotted
 from proctor.simulators.exchange import refuse
+from proctor.work import spend
 
 Row = dict[str, Json]
 MOST_ROWS = 1_000
 """Rows in one answer; also what is answered where no limit is asked for."""
+MOST_FILTERS, MOST_SORT_KEYS = 100, 20
+"""Parameters and sort keys of one request."""
 
 
 def select_rows(rows: Sequence[Row], query: Sequence[tuple[str, str]]) -> tuple[list[Row], int]:
@@ -33,8 +37,14 @@ def select_rows(rows: Sequence[Row], query: Sequence[tuple[str, str]]) -> tuple[
     unknown = next((name for name in wanted if name.startswith("_")), None)
     if unknown is not None:
         raise refuse(400, "unknown_parameter", f"unknown parameter {show(unknown)}; there are _sort, _limit and _offset")
+    keys = [key for key in order.split(",") if key]
+    for what, count, most in (("filters", len(query), MOST_FILTERS), ("sort keys", len(keys), MOST_SORT_KEYS)):
+        if count > most:
+            raise refuse(400, "too_costly", f"{count} {what} in one request; at most {most} are allowed")
+    # Names are paths and values may be lists: the longer they are, the longer each row takes.
+    spend(len(rows) * (len(keys) + sum(1 + (len(name) + len(value)) // 8 for name, value in query)))
     found = [row for row in rows if all(_fits(row, name, values) for name, values in wanted.items())]
-    for key in reversed([key for key in order.split(",") if key]):
+    for key in reversed(keys):
         found = _sort(found, key.lstrip("-"), descending=key.startswith("-"))
     return found[offset : offset + min(limit, MOST_ROWS)], len(found)
 
@@ -65,9 +75,16 @@ def _fits(row: Row, name: str, values: list[str]) -> bool:
 
 def _is_equal(found: Json, value: str) -> bool:
     if isinstance(found, list):
+        spend(len(cast("list[Json]", found)))
         return any(_is_equal(item, value) for item in found)
     number = _read_decimal(found)
     return number == _read_decimal(value) if number is not None and not isinstance(found, str) else write_text_form(found) == value
+
+
+def _write_counted(found: Json) -> str:
+    text = write_text_form(found)
+    spend(1 + len(text) // 8)
+    return text
 
 
 def _read_decimal(value: Json) -> Decimal | None:
@@ -95,7 +112,7 @@ _COMPARISONS: dict[str, Callable[[Json, str], bool]] = {
     "lt": lambda found, value: _compare(found, value, lambda one, other: one < other),
     "lte": lambda found, value: _compare(found, value, lambda one, other: one <= other),
     "in": lambda found, value: any(_is_equal(found, one) for one in value.split(",")),
-    "contains": lambda found, value: value.casefold() in write_text_form(found).casefold(),
+    "contains": lambda found, value: value.casefold() in _write_counted(found).casefold(),
     "exists": lambda found, value: True,
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from proctor.simulators.exchange import Response, refuse
 from proctor.simulators.fhir.outcomes import refuse_fhir
 
+TOO_COSTLY = "too_costly"
 # FHIR's issue types (https://hl7.org/fhir/R4/valueset-issue-type.html) by status.
 _ISSUES = {
     400: "structure",
@@ -21,5 +22,6 @@ _ISSUES = {
 def refuse_for(kind: str, status: int, code: str, message: str) -> Response:
     """Return the refusal of a request to a system of a kind: an OperationOutcome of a FHIR server, else a code and a sentence."""
     if kind == "fhir":
-        return refuse_fhir(status, _ISSUES.get(status, "exception" if status >= 500 else "processing"), message).response
+        issue = "too-costly" if code == TOO_COSTLY else _ISSUES.get(status, "exception" if status >= 500 else "processing")
+        return refuse_fhir(status, issue, message).response
     return refuse(status, code, message).response

@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from proctor.model.evidence import Json, StateChange
+from proctor.work import spend
 
 Rows = Mapping[str, Mapping[str, Json]]
 """Rows by collection and key, in the order they were added; the first part of a collection's name is its system: `clinic/Patient`."""
@@ -141,7 +142,11 @@ class Draft:
     def _write(self, change: Change) -> None:
         held = self._rows.get(change.collection, {})
         # Shared with the rows of the store until the first change.
-        own = held if change.collection in self._own and isinstance(held, Collection) else Collection(held)
+        if change.collection in self._own and isinstance(held, Collection):
+            own = held
+        else:
+            spend(len(held) // 16)
+            own = Collection(held)
         own.write(change.key, change.row)
         self._rows[change.collection] = own
         self._own.add(change.collection)

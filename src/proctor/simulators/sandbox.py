@@ -6,21 +6,23 @@ handled again on the newer rows. A request that a bug of ours breaks leaves an e
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from proctor.errors import SpecError, StoreError
+from proctor.errors import CheckFault, SpecError, StoreError
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.model.show import exception_text, nearest, show
 from proctor.model.system import System
 from proctor.simulators.exchange import Errand, Fetched, Request, Response
 from proctor.simulators.ports import Desk, Simulator, Surroundings, Tool
-from proctor.simulators.refusals import refuse_for
+from proctor.simulators.refusals import TOO_COSTLY, refuse_for
 from proctor.simulators.registry import find_simulator
 from proctor.simulators.rows import NO_ROWS, Draft, Rows, apply_changes, list_differences
 from proctor.simulators.store import SandboxStore
 from proctor.simulators.tools import find_tools, make_tool_request
+from proctor.work import begin_counting, end_counting
 
 Fetch = Callable[[Errand], Awaitable[Fetched]]
 """Asks somebody outside, and tells the problem where that cannot be done."""
@@ -28,6 +30,8 @@ MOST_BODY = 10_000
 """Characters of a request's or response's body that an event keeps."""
 Answer = Callable[[Simulator, Request, Desk], Awaitable[Response]]
 """How a request is handed to a simulator: in place, or in a thread."""
+Read = Callable[[Callable[[], Json]], Awaitable[Json]]
+"""How the state is read, which takes long for many rows: in place, or in a thread."""
 MOST_ERRANDS = 20
 """How often somebody outside is asked on behalf of one request."""
 _MOST_TRIES = 20
@@ -75,9 +79,23 @@ def _blame(place: str, work: object) -> None:
         raise SpecError(error.message, field=field, nearest=error.nearest, hint=error.hint) from None
 
 
+def answer_counted(simulator: Simulator, request: Request, desk: Desk) -> Response:
+    """Let a simulator answer a request. Raises `CheckFault` where that takes too much work, or the answer is too large."""
+    token = begin_counting("one request may not cause this much work or such a large answer: ask for less at once")
+    try:
+        return simulator.handle(request, desk)
+    finally:
+        end_counting(token)
+
+
 async def answer_here(simulator: Simulator, request: Request, desk: Desk) -> Response:
     """Let a simulator answer a request in place."""
-    return simulator.handle(request, desk)
+    return answer_counted(simulator, request, desk)
+
+
+async def read_here(read: Callable[[], Json]) -> Json:
+    """Return what a function reads, in place."""
+    return read()
 
 
 def is_open_path(simulator: Simulator, path: str) -> bool:
@@ -89,13 +107,21 @@ class Sandbox:
     """The systems of one attempt."""
 
     def __init__(
-        self, name: str, systems: tuple[System, ...], store: SandboxStore, around: Surroundings, *, answer: Answer = answer_here
+        self,
+        name: str,
+        systems: tuple[System, ...],
+        store: SandboxStore,
+        around: Surroundings,
+        *,
+        answer: Answer = answer_here,
+        read: Read = read_here,
     ) -> None:
         self.name = name
         self._simulators: Mapping[str, Simulator] = {system.name: find_simulator(system.kind) for system in systems}
         self._store = store
         self._around = around
         self._answer = answer
+        self._read = read
         late = ((step.after_s, system.name, step) for system in systems for step in system.scenario if step.after_s > 0)
         # By time alone: sorting keeps the order in which steps of one moment were written.
         self._late = sorted(late, key=lambda one: one[0])
@@ -132,6 +158,8 @@ class Sandbox:
                 # To ask outside is no conflict with others; how often that is done has a limit of its own.
                 tries -= 1
                 continue
+            except CheckFault as fault:
+                response = refuse_for(simulator.kind, 400, TOO_COSTLY, fault.message)
             except Exception as error:  # a bug in a simulator is an answer of its own, and nothing of its work is kept
                 told = f"a bug in the simulated system: {type(error).__name__}: {exception_text(error)}"
                 response = refuse_for(simulator.kind, 500, "internal_error", told)
@@ -207,7 +235,8 @@ class Sandbox:
     async def find_differences(self) -> tuple[StateChange, ...]:
         """Return what was added, changed and removed since the beginning."""
         snapshot = await self._store.load(self.name)
-        return list_differences(await self._store.load_baseline(self.name), snapshot.rows)
+        baseline = await self._store.load_baseline(self.name)
+        return await self._read(lambda: list_differences(baseline, snapshot.rows))
 
     async def read_state(self) -> State:
         """Return the state of all systems, the requests and the changes, as checks read them."""
@@ -215,7 +244,8 @@ class Sandbox:
         rows = (await self._store.load(self.name)).rows
         families: dict[str, Json] = {}
         for name, simulator in self._simulators.items():
-            join_state(families, simulator.read_state(Desk(Draft(rows, name), self._around)))
+            desk = Desk(Draft(rows, name), self._around)
+            join_state(families, await self._read(functools.partial(simulator.read_state, desk)))
         families["requests"] = await self._store.list_events(self.name)
         families["changes"] = await self.find_differences()
         families["systems"] = tuple(self._simulators)

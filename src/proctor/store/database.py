@@ -81,8 +81,15 @@ class Database:
         """Where the database lies, if it is a file."""
         return Path(self.engine.url.database) if self.dialect == "sqlite" and self.engine.url.database else None
 
-    def get_outage(self) -> StoreError | None:
-        """Return why nothing can be written at the moment; None where the last writer could."""
+    async def find_outage(self) -> StoreError | None:
+        """Return why nothing can be written at the moment; None where the last writer could. After a failure it is tried again."""
+        if self._away is not None and time.monotonic() - self._away[0] >= AWAY_S:
+            with contextlib.suppress(StoreError):
+                async with self.writing() as connection:
+                    if self.dialect == "sqlite":
+                        # Writes a page: a lock alone can be had on a disk that is full.
+                        version: int = (await connection.exec_driver_sql("PRAGMA user_version")).scalar_one()
+                        await connection.exec_driver_sql(f"PRAGMA user_version = {version}")
         return None if self._away is None else self._away[1]
 
     async def is_locked(self, *, within_s: float) -> bool:

@@ -23,6 +23,7 @@ from proctor.errors import StoreError
 from proctor.model.run import EntryDigest, RunEntry
 from proctor.model.typed import make_json_decoder
 from proctor.store.entry_digests import LARGEST_DIGEST, decode_digest, make_digest, shorten_entry
+from proctor.store.run_entries import open_regular
 
 T = TypeVar("T")
 _ENTRY = make_json_decoder(RunEntry)
@@ -95,7 +96,7 @@ class LogIndex:
                 return True
             try:
                 if self._file is None:
-                    self._file = self._path.open("rb", buffering=0)
+                    self._file = os.fdopen(open_regular(str(self._path), os.O_RDONLY), "rb", buffering=0)
                 elif not self._goes_on(stamp):
                     return False
                 # What breaks off in the middle is not gone on with: half of a line may have been added.

@@ -5,6 +5,9 @@ The file stays open as long as its entries are wanted: a run that is deleted mea
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +19,21 @@ from proctor.model.run import EntryDigest, RunEntry
 from proctor.model.typed import make_json_decoder
 
 _ENTRY = make_json_decoder(RunEntry)
+
+
+def open_regular(path: str, flags: int) -> int:
+    """Open a file for `open(..., opener=open_regular)`. Raises `OSError` for links, FIFOs and devices: who made the folder?"""
+    file = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o644)
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
+
+
+def read_regular(path: Path) -> bytes:
+    """Return what a regular file holds. Raises `OSError`."""
+    with open(path, "rb", opener=open_regular) as file:
+        return file.read()
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -45,7 +63,10 @@ class EntryFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("rb") if path.exists() else None
+        try:
+            self._file = os.fdopen(open_regular(str(path), os.O_RDONLY), "rb") if path.exists() else None
+        except OSError as error:
+            raise StoreError(f"{str(path)!r} cannot be read: {error.strerror}") from error
         # Several threads may ask for entries, and a file has one position.
         self._lock = threading.Lock()
 
@@ -53,7 +74,7 @@ class EntryFile:
         """Yield where each entry stands, and its head; a half-written last line is no entry."""
         if self._file is None:
             return
-        with self._path.open("rb") as file:
+        with open(self._path, "rb", opener=open_regular) as file:
             start = 0
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):

@@ -33,7 +33,7 @@ from proctor.model.result import Ending
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.show import show
 from proctor.model.typed import make_json_decoder
-from proctor.store.run_entries import EntryFile
+from proctor.store.run_entries import EntryFile, open_regular, read_regular
 from proctor.store.run_references import Found, RunReferences, is_path
 from proctor.store.waiters import settle_waiters
 
@@ -132,7 +132,11 @@ class RunFolder:
         path = self.folder / RESULTS
         if not path.exists():
             return
-        with path.open("rb") as file:
+        try:
+            file = os.fdopen(open_regular(str(path), os.O_RDONLY), "rb")
+        except OSError as error:
+            raise StoreError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+        with file:
             for number, line in enumerate(file, 1):
                 if not line.endswith(b"\n"):
                     return
@@ -148,14 +152,14 @@ class RunFolder:
     def suite_text(self) -> str:
         """Return the suite the run was started with, in native form."""
         try:
-            return (self.folder / SUITE).read_text(encoding="utf-8")
+            return read_regular(self.folder / SUITE).decode()
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"the suite of run {self._header.run_id!r} cannot be read: {error}") from error
 
     def read_end(self) -> str | None:
         """Return how the run ended; None while it goes on, or after a crash."""
         try:
-            found = msgspec.json.decode((self.folder / ENDED).read_bytes())
+            found = msgspec.json.decode(read_regular(self.folder / ENDED))
         # It is not forced to the disk, so a crash may leave none, or a broken one.
         except (OSError, msgspec.MsgspecError):
             return None
@@ -189,7 +193,7 @@ class RunFolder:
 
 def _read_header(folder: Path, run: str) -> RunHeader:
     try:
-        return _HEADER.decode((folder / HEADER).read_bytes())
+        return _HEADER.decode(read_regular(folder / HEADER))
     except OSError as error:
         raise StoreError(f"run {run!r} cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
@@ -202,7 +206,7 @@ class _Writer:
     def __init__(self, folder: Path) -> None:
         self._path = folder / RESULTS
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self._file = open_regular(str(self._path), os.O_RDWR | os.O_CREAT | os.O_APPEND)
             _sync_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
@@ -322,7 +326,7 @@ def _try_to_lock(file: int) -> bool:
 def _is_locked(path: Path) -> bool:
     """Return whether some process is writing these results."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             if fcntl is None:
                 return False
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

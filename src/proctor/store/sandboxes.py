@@ -8,6 +8,7 @@ one reads the changes since.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -273,7 +274,7 @@ class DatabaseStore:
             await self._find_head(connection, sandbox)
             query = sa.select(sandbox_events.c.body).where(sandbox_events.c.sandbox_id == sandbox, sa.not_(sandbox_events.c.by_itself))
             bodies = list((await connection.execute(query.order_by(sandbox_events.c.number))).scalars())
-        return tuple(convert_to(unpack(body), StateRequest) for body in bodies)
+        return await asyncio.to_thread(lambda: tuple(convert_to(unpack(body), StateRequest) for body in bodies))
 
     async def list_notes(self, sandbox: str) -> tuple[dict[str, Json], ...]:
         """Return the notes of what happened by itself, oldest first."""
@@ -303,12 +304,13 @@ class DatabaseStore:
         rows = apply_changes(known.rows, changes) if changes and known is not None and known.revision == revision else None
         if rows is not None and count_rows(rows) > self._limits.rows:
             raise SandboxFull(f"the sandbox holds {self._limits.rows} rows, and no more go in")
+        # What changes nothing fits any revision: a request that only reads is not done again because others write.
+        seen = revision if changes else None
+        # Made before it has a number: how much it weighs decides whether it gets one.
+        log_revision = None if seen is None else seen + 1
+        make_row = functools.partial(_make_log_row, sandbox, 0, body, changes, revision=log_revision, by_itself=by_itself, now=self._now())
+        row = await asyncio.to_thread(make_row) if changes else make_row()
         async with self._database.writing() as connection:
-            now = self._now()
-            # What changes nothing fits any revision: a request that only reads is not done again because others write.
-            seen = revision if changes else None
-            # Made before it has a number: how much it weighs decides whether it gets one.
-            row = _make_log_row(sandbox, 0, body, changes, revision=None if seen is None else seen + 1, by_itself=by_itself, now=now)
             number = await self._count_up(connection, sandbox, seen, step, _weigh_log_row(row))
             if number is None:
                 return False
@@ -358,8 +360,8 @@ async def _read_baseline(connection: AsyncConnection, sandbox: str) -> Rows:
 
 async def _read_changes(connection: AsyncConnection, sandbox: str, which: sa.ColumnElement[bool]) -> tuple[Change, ...]:
     query = sa.select(sandbox_events.c.changes).where(sandbox_events.c.sandbox_id == sandbox, sandbox_events.c.changes.is_not(None), which)
-    found = await connection.execute(query.order_by(sandbox_events.c.number))
-    return tuple(Change(*change) for blob in found.scalars() for change in unpack(blob))
+    blobs = list((await connection.execute(query.order_by(sandbox_events.c.number))).scalars())
+    return await asyncio.to_thread(lambda: tuple(Change(*change) for blob in blobs for change in unpack(blob)))
 
 
 def _weigh(rows: Rows) -> int:

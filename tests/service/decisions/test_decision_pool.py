@@ -17,12 +17,14 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
+from proctor.service import fair_turns
 from proctor.service.decisions import pool as decision_pool
 from proctor.service.decisions.messages import Answer, CaseAsk, CaseWork, Job, ReadWork, SuiteSource, pack_plain
-from proctor.service.decisions.pool import DecisionPool, Decisions, FairTurns, ThreadDecisions
+from proctor.service.decisions.pool import DecisionPool, Decisions, ThreadDecisions
 from proctor.service.decisions.record_verdicts import CaseDecider
 from proctor.service.decisions.suite_verdicts import RecordToDecide, SuiteDecisions, read_evidence
 from proctor.service.decisions.waiting_client import CLIENT_LEAVES, run_while_client_waits
+from proctor.service.fair_turns import FairTurns
 from proctor.service.refusals import Refusal
 
 WHO = ("org", "key")
@@ -322,16 +324,19 @@ def test_whoever_used_least_is_next(arrivals: list[tuple[str, str, float]], expe
     assert order(1, arrivals) == expected.split()
 
 
-async def test_no_tenant_has_more_than_half_of_the_processes() -> None:
+async def test_a_tenant_alone_has_all_processes_and_others_wait_for_none_of_them() -> None:
     turns = FairTurns(4)
     flood = [turns.enter(("a", "x")) for _ in range(10)]
-    assert [place.granted.done() for place in flood] == [True] * 2 + [False] * 8
-    assert turns.enter(("b", "x")).granted.done(), "at once, whoever floods"
+    assert [place.granted.done() for place in flood] == [True] * 4 + [False] * 6
+    assert turns.enter(("b", "x")).granted.done(), "at once, whoever floods: two of the four are borrowed"
     assert turns.enter(("c", "x")).granted.done()
     last = turns.enter(("d", "x"))
     assert not last.granted.done()
     turns.leave(flood[0], 5.0)
-    assert last.granted.done() and not flood[2].granted.done()
+    assert not last.granted.done(), "what was lent twice is given back first"
+    turns.leave(flood[1], 5.0)
+    turns.leave(flood[2], 5.0)
+    assert last.granted.done() and not flood[4].granted.done(), "its share is used up while others wait"
 
 
 async def test_one_that_was_cancelled_and_has_not_left_yet_is_passed_over() -> None:
@@ -373,7 +378,7 @@ async def test_one_that_comes_late_has_saved_nothing_up() -> None:
 
 
 async def test_a_tenant_with_too_many_requests_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision_pool, "MOST_WAITING", 2)
+    monkeypatch.setattr(fair_turns, "MOST_WAITING", 2)
     turns = FairTurns(1)
     for _ in range(3):
         turns.enter(("a", "x"))

@@ -30,17 +30,13 @@ router = APIRouter()
 async def _reach_sandbox(request: Request) -> Reached:
     id = request.path_params["sandbox_id"]
     head = await sandbox_requests.find_whole_sandbox(get_hub(request), await find_caller(request), id)
-    return Reached((head,), _find_base(request, f"/sandboxes/{id}"))
+    return Reached((head,), f"{request.state.root}/sandboxes/{id}")
 
 
 async def _reach_run(request: Request) -> Reached:
     id = request.path_params["benchmark_run_id"]
     heads = await sandbox_requests.list_sandboxes_of_run(get_hub(request), await find_caller(request), id)
-    return Reached(tuple(heads), _find_base(request, f"/v1/benchmark-runs/{id}"))
-
-
-def _find_base(request: Request, root: str) -> str:
-    return f"{request.url.scheme}://{request.headers.get('host', '')}{root}"
+    return Reached(tuple(heads), f"{request.state.root}/v1/benchmark-runs/{id}")
 
 
 class _SystemsMcp:

@@ -33,6 +33,7 @@ from proctor.store.pages import Row
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _KEPT_FROM_SYSTEMS = ("x-api-key",)
 """Headers that are about the service, not about the system."""
+_POLICY = "default-src 'none'; sandbox; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
 router = APIRouter()
 
 
@@ -76,6 +77,8 @@ async def _answer(request: Request, head: Row, path: str, base: str) -> Response
     answer = await sandbox_requests.answer_request(hub, head, given)
     # A simulated system may answer with what a client gave it; a line break would begin a header of its own.
     headers = {name: value.replace("\r", " ").replace("\n", " ") for name, value in answer.headers.items()}
+    # What an agent dropped may be a page, and it has the address of our own.
+    headers.setdefault("content-security-policy", _POLICY)
     return Response(answer.body, answer.status, headers=headers)
 
 
@@ -98,7 +101,7 @@ def _split_path(request: Request, root: str) -> tuple[str, str]:
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     # Ids and systems have no character that anybody would encode: one who does asks for something that is not there.
     rest = raw.decode("latin-1").partition("?")[0].removeprefix(root)
-    return rest or "/", f"{request.url.scheme}://{request.headers.get('host', '')}{root}"
+    return rest or "/", f"{request.state.root}{root}"
 
 
 async def find_token(hub: Hub, request: Request, head: Row, body: bytes) -> str:

@@ -16,6 +16,7 @@ from proctor.rest.resource_models import make_answer, make_body
 from proctor.rest.route_parts import ClampedPaging, PageOf, TheCaller, TheHub, list_sent_fields, make_router
 from proctor.service.verification.declaration import Operation, Resource
 from proctor.service.verification.nouns import NOUNS
+from proctor.service.verification.system_kinds import complete_addresses
 from proctor.store.bodies import to_json
 
 
@@ -53,7 +54,7 @@ def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
         if operation.takes is not None:
             body = values["body"]
             ids.append(body if operation.takes_whole or body is None else list_sent_fields(body))
-        found = _spell_assertions(await operation.call(hub, *who, *ids, **options))
+        found = complete_addresses(_spell_assertions(await operation.call(hub, *who, *ids, **options)), request.state.root)
         if operation.large:
             return Response(await asyncio.to_thread(to_json, found), operation.status, media_type="application/json")
         return found if operation.gives is not None else Response(status_code=operation.status)

@@ -1,9 +1,8 @@
 """Decides everything that somebody waits for: a few processes beside this one, shared fairly.
 
 Runs, checks over MCP, completed tasks and judged traces all come here; `record_verdicts.py` does the work. Whoever asks has a tenant, and
-within it a caller: a key, a project or a run. Whenever a process is free it goes to the tenant that has used the least time so far, and
-within it to the caller who has waited longest; no tenant has more than half of the processes. A request is done in slices, so that others
-have a turn between two of them.
+within it a caller: a key, a project or a run. `FairTurns` says whose turn it is when a process is free. A request is done in
+slices, so that others have a turn between two of them.
 
 What ends its process (memory, a crash of the pattern engine, standing still) is an `error` of that record; the process is replaced, and the
 records after it are decided. A request that is cancelled ends its process: nothing is decided that nobody waits for.
@@ -16,7 +15,7 @@ import contextlib
 import logging
 import signal
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Protocol
 
@@ -26,15 +25,15 @@ from proctor.model.typed import make_msgpack_decoder
 from proctor.service.decisions.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
 from proctor.service.decisions.messages import CRASHED, TIME_LIMIT, Answer, CaseWork, Job, ReadWork, SuiteSource, Work
 from proctor.service.decisions.record_verdicts import CaseDecider
+from proctor.service.fair_turns import FairTurns, Who
 from proctor.service.refusals import Refusal
 
 PROCESSES = 4
+"""Half as many more are started while one tenant uses more than half of these and others come."""
 MEMORY_BYTES = 1_000_000_000
 """What one process may hold; it works for one caller at a time."""
 REQUEST_S = 60.0
 """Seconds of computing that one request may take; the rest of it is not decided."""
-MOST_WAITING = 1_000
-"""How many requests of one tenant may wait."""
 MOST_DEATHS = 3
 """How many processes one request may end; the rest of it is not decided."""
 CHUNK = 64
@@ -47,9 +46,6 @@ _MOST_SUITES = 20
 _LOG = logging.getLogger("proctor.serve")
 _ENCODE = msgspec.msgpack.Encoder().encode
 _READ = make_msgpack_decoder(Answer).decode
-
-Who = tuple[str, str]
-"""A tenant, and one of its callers."""
 
 
 class Decisions(Protocol):
@@ -88,99 +84,6 @@ class ThreadDecisions:
 
     async def close(self) -> None:
         """Do nothing: no process was started."""
-
-
-class _QueuedRequest:
-    """One request that waits for a process."""
-
-    def __init__(self, who: Who) -> None:
-        self.who = who
-        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-
-class FairTurns:
-    """Grants turns: to the tenant that has used the least time, and of its callers to the one that has waited longest."""
-
-    def __init__(self, places: int) -> None:
-        self._free = places
-        # So that there is always a place for somebody else's next request, however long the requests of one tenant take.
-        self._most = max(1, places // 2)
-        self._waiting: dict[str, OrderedDict[str, deque[_QueuedRequest]]] = {}
-        self._busy: dict[str, int] = {}
-        self._spent: dict[str, float] = {}
-        self._now = 0.0
-        """What the tenant that was served last had used: whoever comes anew begins there, and has saved nothing up."""
-
-    def enter(self, who: Who) -> _QueuedRequest:
-        """Queue for a turn; it is granted when `granted` is done. Raises `Refusal` where too many wait already."""
-        tenant, caller = who
-        queues = self._waiting.setdefault(tenant, OrderedDict())
-        if sum(len(queue) for queue in queues.values()) >= MOST_WAITING:
-            raise Refusal("UNAVAILABLE", f"{MOST_WAITING} requests wait to be decided already", retry_after_s=1)
-        # Also one that was idle for a while: else it would come before all others for as long as it stayed away.
-        if tenant not in self._spent or (not queues and not self._busy.get(tenant)):
-            self._spent[tenant] = max(self._spent.get(tenant, 0.0), self._now)
-        place = _QueuedRequest(who)
-        queues.setdefault(caller, deque()).append(place)
-        self._grant_turns()
-        return place
-
-    def leave(self, place: _QueuedRequest, spent_s: float) -> None:
-        """Give the turn back, or the place in the queue of one that never had it."""
-        tenant = place.who[0]
-        # Cancelling whoever waits cancels the future it waits for, so one that is cancelled never had its turn.
-        if place.granted.done() and not place.granted.cancelled():
-            self._free += 1
-            self._busy[tenant] -= 1
-            self._spent[tenant] += spent_s
-            if not self._busy[tenant]:
-                del self._busy[tenant]
-        else:
-            place.granted.cancel()
-            self._forget(place)
-        self._grant_turns()
-        # None is left where several of a tenant were cancelled at once, and the first of them to leave has taken it away.
-        spent = self._spent.get(tenant)
-        if spent is not None and spent <= self._now and tenant not in self._waiting and tenant not in self._busy:
-            # Nothing is lost: whoever comes anew begins there. So tenants that came once take no memory.
-            del self._spent[tenant]
-
-    def _grant_turns(self) -> None:
-        while self._free:
-            ready = [tenant for tenant in self._waiting if self._waiting[tenant] and self._busy.get(tenant, 0) < self._most]
-            if not ready:
-                return
-            tenant = min(ready, key=self._spent.__getitem__)
-            queues = self._waiting[tenant]
-            caller = next(iter(queues))
-            place = queues[caller][0]
-            if place.granted.done():
-                # Cancelled, and its task has not run since to leave the queue: a turn given to it would be lost.
-                self._forget(place)
-                continue
-            queues[caller].popleft()
-            # The others of this tenant come before this one's next request.
-            queues.move_to_end(caller)
-            self._drop_empty_queues(tenant, caller)
-            self._free -= 1
-            self._busy[tenant] = self._busy.get(tenant, 0) + 1
-            self._now = max(self._now, self._spent[tenant])
-            place.granted.set_result(None)
-
-    def _forget(self, place: _QueuedRequest) -> None:
-        """Take a place out of its queue, if it still stands there."""
-        tenant, caller = place.who
-        queue = self._waiting.get(tenant, {}).get(caller)
-        if queue is not None and place in queue:
-            queue.remove(place)
-            self._drop_empty_queues(tenant, caller)
-
-    def _drop_empty_queues(self, tenant: str, caller: str) -> None:
-        queues = self._waiting[tenant]
-        if not queues[caller]:
-            del queues[caller]
-        if not queues:
-            del self._waiting[tenant]
 
 
 class _Worker:

@@ -151,7 +151,10 @@ async def _check_reading(hub: Hub, look_s: float) -> Reason | float | None:
 
 
 async def _check_writing(hub: Hub, look_s: float, *, is_late: bool) -> list[Reason]:
-    away = hub.database.get_outage()
+    try:
+        away = await _wait_fairly(hub.database.find_outage(), look_s * 0.7)
+    except (_HeldUp, TimeoutError):
+        away = StoreError("the database did not answer")
     if away is not None:
         return [Reason(code="database_not_written", message=_drop_details(away), degree="failing")]
     if is_late:

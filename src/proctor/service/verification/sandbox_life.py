@@ -6,6 +6,7 @@ kind: hashed, shown once, revoked when the sandbox is closed. What happened ther
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
@@ -94,7 +95,7 @@ async def provision(
         kind=prepared.kind,
         rows=prepared.baseline.rows,
         packed=prepared.baseline.packed,
-        happened=_perform_at_once(hub, prepared, [step for step in own if step.after_s == 0]),
+        happened=await asyncio.to_thread(_perform_at_once, hub, prepared, [step for step in own if step.after_s == 0]),
         steps=_schedule(hub, [step for step in own if step.after_s > 0]),
         benchmark_run_id=benchmark_run_id,
         expires_at=stamp(hub.clock() + min(lifetime_s, lifetime_s if timeout_s is None else timeout_s)),

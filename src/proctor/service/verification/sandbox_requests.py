@@ -9,14 +9,18 @@ who is asked may use the systems of the sandbox meanwhile.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import msgspec
 
+from proctor.errors import CheckFault
 from proctor.model.evidence import Json, State, StateChange, StateRequest
 from proctor.model.system import System
+from proctor.processes.call_limit import CallTooLong, run_within
 from proctor.sandboxes.outside import fetch_outside
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
@@ -26,15 +30,13 @@ from proctor.service.verification.seeding import make_surroundings
 from proctor.simulators.exchange import GO_ON, Errand, Fetched, Request, Response
 from proctor.simulators.ports import Desk, Simulator, Surroundings
 from proctor.simulators.registry import find_simulator, list_kinds
-from proctor.simulators.sandbox import Sandbox, answer_here, is_open_path, join_state
+from proctor.simulators.sandbox import Sandbox, answer_counted, is_open_path, join_state
 from proctor.simulators.store import SandboxClosed, SandboxFull
 from proctor.store.pages import Row
 from proctor.store.sandboxes import DatabaseStore, find_heads, find_open_of_run, list_open_of_run
 
-_MANY = 300
-"""Rows from which on a request is answered beside the event loop: a search goes through all of them."""
-_LARGE = 100_000
-"""Bytes of a body from which on it is."""
+ANSWER_S = 30.0
+"""How long a simulated system may compute for one request. The count of steps ends all requests before that whose work is counted."""
 _TRIES = 20
 _LOG = logging.getLogger("proctor.serve")
 _MOST_ERRANDS = 20
@@ -193,7 +195,8 @@ async def _answer(hub: Hub, head: Row, request: Request) -> Response:
 async def _answer_in_turn(hub: Hub, head: Row, request: Request) -> Response:
     """Answer a request when it is its turn. Raises `_Away` where somebody outside has to be asked first, and then nothing is kept."""
     store = open_store(hub, head["organization_id"])
-    sandbox = Sandbox(head["id"], _list_systems(head), store, make_surroundings(hub), answer=_answer_beside)
+    answer = functools.partial(_answer_in_thread, hub, head)
+    sandbox = Sandbox(head["id"], _list_systems(head), store, make_surroundings(hub), answer=answer)
     async with hub.sandbox_turns.get(head["id"]):
         try:
             await perform_due_steps(hub, store, head)
@@ -208,10 +211,18 @@ async def _leave(errand: Errand) -> Fetched:
     raise _Away(errand)
 
 
-async def _answer_beside(simulator: Simulator, request: Request, desk: Desk) -> Response:
-    if len(request.body) < _LARGE and desk.rows.count() < _MANY:
-        return await answer_here(simulator, request, desk)
-    return await asyncio.to_thread(simulator.handle, request, desk)
+async def _answer_in_thread(hub: Hub, head: Row, simulator: Simulator, request: Request, desk: Desk) -> Response:
+    """Let a simulator answer in a thread, a few at a time. Raises `CheckFault` where that takes too long."""
+    place = hub.sandbox_places.enter((head["organization_id"], head["id"]))
+    began = 0.0
+    try:
+        await place.granted
+        began = time.monotonic()
+        return await run_within(lambda: answer_counted(simulator, request, desk), ANSWER_S)
+    except CallTooLong:
+        raise CheckFault("too_much_work", f"answering this request takes more than {ANSWER_S:g} s") from None
+    finally:
+        hub.sandbox_places.leave(place, time.monotonic() - began if began else 0.0)
 
 
 async def perform_due_steps(hub: Hub, store: DatabaseStore, head: Row) -> None:
@@ -224,7 +235,8 @@ async def perform_due_steps(hub: Hub, store: DatabaseStore, head: Row) -> None:
             return
         for _ in range(_TRIES):
             snapshot = await store.load(head["id"])
-            note, changes = perform_step(hub, head["kind"], snapshot.rows, steps[number]["step"], steps[number]["given"])
+            step = steps[number]
+            note, changes = await asyncio.to_thread(perform_step, hub, head["kind"], snapshot.rows, step["step"], step["given"])
             if await store.advance(head["id"], snapshot.revision, changes, note, step=number):
                 break
             async with hub.database.reading() as connection:
@@ -266,7 +278,8 @@ async def read_end_state(hub: Hub, heads: Sequence[Row]) -> Ended:
             stamps += make_stamps(now)
             notes = await store.list_notes(head["id"]) if head["steps"] else ()
             unplayed += [told for one in now for told in _list_unplayed(one, notes, full)]
-            state = await Sandbox(head["id"], _list_systems(head), store, _make_surroundings_until(hub, head)).read_state()
+            around = _make_surroundings_until(hub, head)
+            state = await Sandbox(head["id"], _list_systems(head), store, around, read=asyncio.to_thread).read_state()
         requests += state.requests or ()
         changes += state.changes or ()
         join_state(families, msgspec.structs.replace(state, requests=None, changes=None, systems=None))

@@ -6,6 +6,7 @@ are is asked when a scenario is written, where its environment has some by then,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -36,11 +37,12 @@ def read_scenario(value: Json) -> tuple[ScenarioStep, ...]:
         raise invalid("task", {place: [error.message]}) from None
 
 
-def check_scenario(hub: Hub, value: Json) -> None:
+async def check_scenario(hub: Hub, value: Json) -> None:
     """Refuse a scenario with a step that cannot be performed."""
     for place, one in _list_places(value):
         try:
-            find_simulator(one.kind).perform(one.step, one.given, Desk(Draft(NO_ROWS, one.kind), make_surroundings(hub)))
+            desk = Desk(Draft(NO_ROWS, one.kind), make_surroundings(hub))
+            await asyncio.to_thread(find_simulator(one.kind).perform, one.step, one.given, desk)
         except NotHeld:
             continue
         except SpecError as error:

@@ -105,7 +105,7 @@ async def check_config(hub: Hub, body: Mapping[str, Json]) -> None:
     if kind is None or seed is None:
         return
     try:
-        find_simulator(kind).seed(seed, Desk(Draft(NO_ROWS, kind), make_surroundings(hub)))
+        await asyncio.to_thread(find_simulator(kind).seed, seed, Desk(Draft(NO_ROWS, kind), make_surroundings(hub)))
     except SpecError as error:
         raise invalid("simulator", {"config": [describe_spec_error(error)]}) from None
     system = System(name=kind, kind=kind, seed=seed)

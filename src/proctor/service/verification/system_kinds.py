@@ -8,6 +8,7 @@ the endpoints of a run. `mcp_url` and `mcp` are where the systems are an MCP ser
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from proctor.model.evidence import Json
 from proctor.simulators.registry import find_simulator
@@ -42,6 +43,20 @@ def describe_access(
     }
     found["mcp_url"] = f"{values['url'].rpartition('/')[0]}/{MCP}"
     return found if token is None else {**found, "token": token}
+
+
+def complete_addresses(found: Json, root: str) -> Json:
+    """Return an answer with absolute addresses in the credentials of sandboxes; `root` is the service as the client wrote it."""
+    if isinstance(found, list):
+        return [complete_addresses(item, root) for item in cast("list[Json]", found)]
+    if not isinstance(found, dict):
+        return found
+    record = cast("dict[str, Json]", found)
+    if isinstance(access := record.get("credentials"), dict):
+        whole = {name: f"{root}{one}" if name.endswith("_url") and str(one).startswith("/") else one for name, one in access.items()}
+        return {**record, "credentials": whole}
+    # Sandboxes are on pages of a list, and inside of playgrounds and runs.
+    return {name: complete_addresses(one, root) if name in ("data", "sandboxes") else one for name, one in record.items()}
 
 
 def describe_endpoints(kinds: list[str], run_id: str) -> dict[str, Json]:

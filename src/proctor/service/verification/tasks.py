@@ -88,7 +88,7 @@ async def create_task(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> di
     """Create a task of a benchmark."""
     authorize(caller)
     body = _place_instruction(TASK.read(given), None)
-    check_scenario(hub, body["scenario"])
+    await check_scenario(hub, body["scenario"])
     async with hub.database.writing() as connection:
         benchmark = await require_record(connection, caller, "benchmark", body["benchmark_id"], lock=True)
         await check_systems(connection, caller, benchmark["body"].get("environment_id"), body["scenario"])
@@ -113,7 +113,7 @@ async def update_task(hub: Hub, caller: Caller, id: str, given: Mapping[str, Jso
     """Change a task; runs that were made before keep the one they were made with."""
     authorize(caller)
     changes = TASK.read(given, partial=True)
-    check_scenario(hub, changes.get("scenario"))
+    await check_scenario(hub, changes.get("scenario"))
     async with hub.database.writing() as connection:
         row = await require_record(connection, caller, "task", id, lock=True)
         if changes.get("scenario"):

@@ -1,20 +1,21 @@
 """Documents of faxes: PDF and TIFF, their pages and their text layer, and text that becomes a PDF.
 
-The text layer of a PDF is read by `pypdf`, an extra: `pip install '/path/to/the/checkout[fax]'`. Without it, and of a TIFF always, the text
-is empty, so that a claim about words does not hold: there is nobody who reads pictures. What is broken is told in `note`, never raised.
+The text layer of a PDF is read by `pypdf`, an extra: `pip install '/path/to/the/checkout[fax]'`, in a process of its own.
+Without it, and of a TIFF always, the text is empty, so that a claim about words does not hold: there is nobody who reads pictures.
+What is broken is told in `note`, never raised.
 """
 
 from __future__ import annotations
 
-import importlib
-import io
-import logging
+import importlib.util
 import struct
-from typing import Any
+import subprocess
+import sys
 
 import msgspec
 
-from proctor.model.show import exception_text
+from proctor.model.show import shorten
+from proctor.simulators.fax import pdf_process
 
 PDF, TIFF = "application/pdf", "image/tiff"
 MOST_BYTES = 20_000_000
@@ -23,7 +24,8 @@ MOST_PAGES = 500
 """Pages of one document that are looked at."""
 MOST_TEXT = 500_000
 """Characters of text that are kept of one document."""
-_QUIET = logging.NullHandler()
+_PDF_S = 20.0
+"""How long a process that reads a PDF is waited for; on a busy machine its start alone can take seconds."""
 _LINES, _WIDTH = 54, 90
 """Lines of a page that is written, and characters of a line."""
 
@@ -51,30 +53,24 @@ def read_document(data: bytes) -> Document | None:
 
 
 def _read_pdf(data: bytes) -> Document:
-    try:
-        # By its name, so that types are checked alike where it is not installed.
-        pypdf: Any = importlib.import_module("pypdf")
-    except ImportError:
+    spec = importlib.util.find_spec("pypdf")
+    if spec is None:
         return Document(kind=PDF, note="the text layer is not read: pypdf is not installed (extra fax)")
-    # Without a handler of its own it would tell on the terminal of a run what is wrong with a document.
-    logging.getLogger("pypdf").addHandler(_QUIET)
+    # The folder that has the package `pypdf`: the process knows no other path.
+    folder = (spec.submodule_search_locations or [""])[0].rstrip("/\\")[: -len("pypdf")]
+    command = [sys.executable, "-I", pdf_process.__file__, folder, str(MOST_PAGES)]
     try:
-        pages = pypdf.PdfReader(io.BytesIO(data)).pages
-        count = len(pages)
-        texts = [pages[index].extract_text() for index in range(min(count, MOST_PAGES))]
-        pictures = [index + 1 for index, text in enumerate(texts) if not text.strip() and _is_drawn(pages[index])]
-    except Exception as error:  # pypdf raises whatever a broken document makes of it
-        return Document(kind=PDF, note=f"the document cannot be read: {type(error).__name__}: {exception_text(error, 200)}")
-    text = "\n".join(texts).encode("utf-8", "replace").decode()
+        done = subprocess.run(command, input=data, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={}, timeout=_PDF_S, check=True)
+        found = msgspec.json.decode(done.stdout)
+    except (OSError, subprocess.SubprocessError, msgspec.DecodeError):
+        limits = f"{pdf_process.CPU_S} s or {pdf_process.MEMORY_BYTES // 1_000_000} MB"
+        return Document(kind=PDF, note=f"the document cannot be read: that takes more than {limits}")
+    if "error" in found:
+        return Document(kind=PDF, note=f"the document cannot be read: {shorten(found['error'], 200)}")
+    count, text = found["pages"], found["text"]
     if not text.strip():
         return Document(kind=PDF, pages=count, note="the document has no text layer")
-    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_tell_unread(pictures, count, len(text)))
-
-
-def _is_drawn(page: Any) -> bool:
-    """Return whether something stands on a page, be it a picture."""
-    content = page.get_contents()
-    return content is not None and bool(content.get_data().strip())
+    return Document(kind=PDF, pages=count, text=text[:MOST_TEXT], unread=_tell_unread(found["pictures"], count, len(text)))
 
 
 def _tell_unread(pictures: list[int], count: int, length: int) -> str:

@@ -35,7 +35,7 @@ class AnswerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     offset: int = 0
     summary: str = "false"
-    elements: tuple[str, ...] = ()
+    elements: frozenset[str] = frozenset()
     passed_over: tuple[str, ...] = ()
     """What the client said and the server does not do, in words."""
 
@@ -67,7 +67,7 @@ def read_options(request: Request, pairs: Pairs, passed_over: Sequence[str] = ()
         told.append("_summary=true: whole resources are answered; _elements chooses members")
     if told and is_strict(request):
         raise refuse_fhir(400, "not-supported", "; ".join(told))
-    elements = tuple(name.strip() for name in given.get("_elements", "").split(",") if name.strip())
+    elements = frozenset(name.strip() for name in given.get("_elements", "").split(",") if name.strip())
     return AnswerOptions(
         offset=read_number("_offset", given.get("_offset", "0")), summary=summary, elements=elements, passed_over=tuple(told)
     )

@@ -25,8 +25,8 @@ from proctor.simulators.ports import Desk
 
 Handle = Callable[[Request, Desk], Response]
 _ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
-MOST_ENTRIES = 2_000
-"""Entries of one bundle."""
+MOST_ENTRIES, MOST_SEARCHES = 2_000, 200
+"""Entries of one bundle, and how many of them may read more than one resource."""
 
 
 class _Entry(msgspec.Struct):
@@ -53,6 +53,9 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
     if not isinstance(given, list) or len(cast("list[Json]", given)) > MOST_ENTRIES:
         raise refuse_fhir(400, "structure", f"entry: expected a list of at most {MOST_ENTRIES} entries")
     entries = [_read_entry(entry, f"Bundle.entry[{index}]", request) for index, entry in enumerate(cast("list[Json]", given))]
+    searches = sum(one.request.method in ("GET", "HEAD") and _is_search(one.request) for one in entries)
+    if searches > MOST_SEARCHES:
+        raise refuse_fhir(400, "too-costly", f"{searches} searches in one bundle; at most {MOST_SEARCHES} are allowed")
     if kind == "transaction":
         try:
             _run_transaction(entries, desk, handle)
@@ -71,6 +74,10 @@ def answer_bundle(request: Request, desk: Desk, handle: Handle) -> Response:
     answered = [_write_entry(entry) for entry in entries]
     response = answer_json(200, {"resourceType": "Bundle", "type": f"{kind}-response", "entry": answered}, kind=FHIR_JSON)
     return msgspec.structs.replace(response, inside=tuple(_tell_entry(entry) for entry in entries))
+
+
+def _is_search(request: Request) -> bool:
+    return len(request.path.strip("/").split("/")) == 1 or request.path.rstrip("/").endswith("_history")
 
 
 def _read_entry(given: Json, place: str, outer: Request) -> _Entry:
@@ -249,7 +256,8 @@ def _write_entry(entry: _Entry) -> dict[str, Json]:
             told[name] = response.headers[name]
     written: dict[str, Json] = {"response": told}
     if response.body:
-        body = msgspec.json.decode(response.body)
+        # As it is: read and written again, a large answer would take many times its size.
+        body = msgspec.Raw(response.body)
         if response.status >= 400:
             told["outcome"] = body
         else:

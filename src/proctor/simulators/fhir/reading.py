@@ -19,6 +19,7 @@ from proctor.simulators.fhir.answer_options import (
 from proctor.simulators.fhir.outcomes import FHIR_JSON, answer_resource, refuse_fhir
 from proctor.simulators.fhir.resources import DELETED, HISTORY, Resource, check_id
 from proctor.simulators.rows import Draft
+from proctor.work import spend
 
 _HISTORY = ("_count", "_since")
 
@@ -66,6 +67,7 @@ def answer_history(request: Request, resource_type: str, key: str | None, rows: 
     """Answer the history of a resource, or of all of a type, the newest first."""
     kept: list[Json] = [row for row in rows.list(f"{HISTORY}/{resource_type}").values() if key in (None, row["id"])]
     current = [row for row in rows.list(resource_type).values() if key in (None, row["id"])]
+    spend(len(rows.list(f"{HISTORY}/{resource_type}")) + len(rows.list(resource_type)))
     if key is not None and not kept and not current:
         raise refuse_fhir(404, "not-found", f"there is no {resource_type}/{key}")
     kept += [{"resource": row, "version": int(row["meta"]["versionId"]), "id": row["id"]} for row in current]

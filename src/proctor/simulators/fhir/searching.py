@@ -31,19 +31,25 @@ from proctor.simulators.fhir.outcomes import FHIR_JSON, refuse_fhir
 from proctor.simulators.fhir.resources import Resource
 from proctor.simulators.fhir.shelves import Shelves
 from proctor.simulators.rows import Draft
+from proctor.work import spend
 
 PAGE = 50
 """Matches on one page, where the client does not say how many."""
+MOST_PAIRS, MOST_VALUES, MOST_SORT_KEYS = 100, 1_000, 20
+"""Parts of one search; values are those between commas, of all parameters together."""
+_STEPS = 4
+"""Steps of work that each parameter costs for each resource."""
 _SEARCHED = ("_count", "_sort", "_include", "_revinclude")
 
 
 def answer_search(request: Request, resource_type: str, pairs: Pairs, rows: Draft) -> Response:
     """Answer a search with a page of its matches and what they bring along."""
+    _check_size(pairs)
     told = {pair: _find_passed_over(pair, resource_type) for pair in pairs}
     used = [pair for pair in pairs if told[pair] is None]
     options = read_options(request, used, [words for words in told.values() if words is not None])
     search = compile_pairs(resource_type, [(name, value) for name, value in used if name not in OPTIONS])
-    shelves = Shelves(rows)
+    shelves = Shelves(rows, _STEPS * (1 + len(pairs)))
     with _refuse_costly_search():
         matches = search.list_matches(shelves)
     size = 0 if options.summary == "count" else min(PAGE if search.most is None else search.most, MOST_PER_PAGE)
@@ -73,6 +79,7 @@ def _make_links(request: Request, resource_type: str, used: Pairs, place: tuple[
 
 def compile_pairs(resource_type: str, pairs: Pairs) -> Search:
     """Compile a search. Raises `Refused` with 400 for what is not understood or not supported."""
+    _check_size(pairs)
     try:
         return compile_search(resource_type, pairs)
     except CheckFault as fault:
@@ -94,7 +101,18 @@ def find_matches(resource_type: str, pairs: Pairs, rows: Draft) -> list[Resource
         raise refuse_fhir(412, "required", "a condition needs at least one search parameter")
     search = compile_pairs(resource_type, pairs)
     with _refuse_costly_search():
-        return [found.resource for found in search.list_matches(Shelves(rows))]
+        return [found.resource for found in search.list_matches(Shelves(rows, _STEPS * (1 + len(pairs))))]
+
+
+def _check_size(pairs: Pairs) -> None:
+    """Refuse with 400 a search that has more parts than one search may have."""
+    values = sum(value.count(",") + 1 for _, value in pairs)
+    keys = sum(value.count(",") + 1 for name, value in pairs if name == "_sort")
+    for what, count, most in (("parameters", len(pairs), MOST_PAIRS), ("values", values, MOST_VALUES), ("sort keys", keys, MOST_SORT_KEYS)):
+        if count > most:
+            raise refuse_fhir(400, "too-costly", f"{count} {what} in one search; at most {most} are allowed")
+    # Reading a search costs more than looking at a resource, and a transaction may hold thousands of them.
+    spend(20 * (1 + values))
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from proctor.codecs.fhir_elements import Found
 from proctor.codecs.fhir_index import Clue, IndexedStore, ResourceIndex
 from proctor.simulators.rows import HIDDEN, Draft
+from proctor.work import spend
 
 _FEW = 32
 """Resources of a type up to which looking at all of them takes no longer than an index."""
@@ -15,8 +16,10 @@ _FEW = 32
 class Shelves(IndexedStore):
     """The current resources of a server."""
 
-    def __init__(self, rows: Draft) -> None:
+    def __init__(self, rows: Draft, steps: int = 1) -> None:
         self._rows = rows
+        self._steps = steps
+        """Steps of work that looking at one resource costs."""
 
     def pick(self, resource_type: str, clues: Sequence[Clue]) -> Iterator[Found]:
         """Yield all resources of a type that may fit, in the order of the store."""
@@ -24,7 +27,10 @@ class Shelves(IndexedStore):
         if clues and len(held) > _FEW:
             index = self._rows.find_index(resource_type, ResourceIndex)
             if isinstance(index, ResourceIndex):
-                return (Found("", held[key]) for key in index.list_keys(clues))
+                keys = index.list_keys(clues)
+                spend(self._steps * len(keys))
+                return (Found("", held[key]) for key in keys)
+        spend(self._steps * len(held))
         return (Found("", resource) for resource in held.values())
 
     def get(self, resource_type: str, key: str) -> Found | None:

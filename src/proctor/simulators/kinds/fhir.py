@@ -4,7 +4,8 @@ Create, read, vread, history, update, patch and delete, by id and by condition; 
 `/metadata` and `.well-known/smart-configuration` and a client-credentials `token` without the token of the sandbox. The files in
 `simulators/fhir/` do one of these each. Every refusal is an OperationOutcome. JSON only; operations (`$everything`) are not simulated.
 
-Seeded by a list of resources or bundles: `seed: [{resourceType: Patient, id: "1"}]`. Of a resource without an id, one is made.
+Seeded by a list of resources or bundles: `seed: [{resourceType: Patient, id: "1"}]`. Of a resource without an id, one is made. References
+between entries of bundles are resolved (`seeded_links.py`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from proctor.simulators.fhir.bundles import answer_bundle
 from proctor.simulators.fhir.capability import build_capability, build_smart_configuration
 from proctor.simulators.fhir.outcomes import FHIR_JSON, describe_refusal, refuse_fhir
 from proctor.simulators.fhir.reading import answer_history, answer_read, answer_version
-from proctor.simulators.fhir.resources import check_id, check_resource, check_type, list_resources, make_version
+from proctor.simulators.fhir.resources import Resource, check_id, check_resource, check_type, list_resources, make_version
 from proctor.simulators.fhir.searching import answer_search
+from proctor.simulators.fhir.seeded_links import link_conditions, link_entries
 from proctor.simulators.fhir.writing import create, delete, find_one, patch, update, update_by_condition
 from proctor.simulators.ports import Desk, Tool
 from proctor.simulators.tools import make_query
@@ -55,14 +57,16 @@ class FhirSimulator:
         for index, resource in enumerate(listed):
             if not isinstance(resource, dict):
                 raise SpecError(f"expected a resource, found {show(resource)}", field=str(index))
-        for found in open_store(listed):
-            self._seed_resource(found.resource, desk, _write_field(found.place))
+        put = [self._seed_resource(found.resource, desk, _write_field(found.place)) for found in open_store(link_entries(listed))]
+        for row in put:
+            if (linked := link_conditions(row, desk.rows)) is not None:
+                desk.rows.put(row["resourceType"], row["id"], linked)
 
     def perform(self, step: str, given: Json, desk: Desk) -> None:
         """Add a resource."""
         self._seed_resource(given, desk, "")
 
-    def _seed_resource(self, resource: Json, desk: Desk, place: str) -> None:
+    def _seed_resource(self, resource: Json, desk: Desk, place: str) -> Resource:
         try:
             kind = resource.get("resourceType") if isinstance(resource, dict) else None
             checked = check_resource(resource, check_type(kind if isinstance(kind, str) else ""))
@@ -75,7 +79,9 @@ class FhirSimulator:
         # The time an author wrote stays, so that searches by it find what was meant.
         written = meta.get("lastUpdated") if isinstance(meta, dict) else None
         now = written if isinstance(written, str) else desk.around.now()
-        desk.rows.put(checked["resourceType"], key, make_version(checked, key, 1, now))
+        made = make_version(checked, key, 1, now)
+        desk.rows.put(checked["resourceType"], key, made)
+        return made
 
     def handle(self, request: Request, desk: Desk) -> Response:
         """Answer a request."""

@@ -50,6 +50,8 @@ def answer_page(title: str, body: str, base: str, *, payer: str, is_inside: bool
         f"<main><h1>{escape(title)}</h1>{body}</main></body></html>"
     )
     headers = {"content-type": "text/html; charset=utf-8", "cache-control": "no-store", "content-security-policy": _POLICY}
+    # Without any referrer browsers send the forms of these pages with `Origin: null`, and the service refuses that.
+    headers["referrer-policy"] = "same-origin"
     return Response(status=status, body=text.encode("utf-8", "replace"), headers=headers)
 
 
