@@ -28,6 +28,7 @@ from proctor.evidence.traces.unknown_parts import (
     mark_call_details,
     mark_calls,
     mark_choices,
+    mark_differences,
     mark_ends,
     mark_losses,
     mark_messages,
@@ -73,7 +74,8 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     entries = find_entries(tree)
     if not canonical:
         mark_text_calls(exchanges, joined, unknowns)
-        mark_ends(tree, exchanges, own, entries, unknowns)
+        mark_differences(tree, exchanges, own, joined, unknowns)
+        mark_ends(tree, exchanges, own, entries, calls, unknowns)
         mark_choices(exchanges, unknowns)
         if tree.orphans:
             mark_orphans(tree, exchanges, unknowns)
@@ -105,7 +107,7 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         turns=turns,
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
         # An agent that answered did not break off, whatever its root reports; `mark_ends` marks what is unknown then.
-        error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
+        error=_find_error(tree.root) if text is None else None,
         model=next((models[0] for exchange in reversed(own or exchanges) if (models := _list_models(exchange))), None),
         no_run=None if canonical else _explain_no_run(tree, is_n8n),
         account=account,
@@ -128,6 +130,10 @@ def _complete_calls(tree: SpanTree, calls: list[ObservedCall], canonical: bool) 
             call = msgspec.structs.replace(call, node=name_of_span(holder.span, holder.kind))
         found.append(entry if call is entry.call else msgspec.structs.replace(entry, call=call))
     return found
+
+
+def _find_error(root: Step | None) -> str | None:
+    return (root.span.message or "the trace ended in an error") if root is not None and root.failed else None
 
 
 def _describe_reader(tree: SpanTree, spans: Sequence[Span]) -> str:
@@ -220,13 +226,13 @@ def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
     return Node(
         name=name_of_span(span, step.kind),
         type=text_or_none(attributes.get(vocabulary.N8N_TYPE)) or _KIND_WORDS.get(step.kind or "", step.kind),
-        status=text_or_none(attributes.get(vocabulary.N8N_STATUS)) or ("error" if span.failed else "success"),
+        status=text_or_none(attributes.get(vocabulary.N8N_STATUS)) or ("error" if step.failed else "success"),
         input=_find_input(step) if attributes or span.events else None,
         output=output,
         parameters=decode_container(attributes.get(vocabulary.N8N_PARAMETERS)),
         tool_calls=calls,
         duration_ms=step.find_duration_ms(),
-        error=(span.message or "the step failed") if span.failed else None,
+        error=(span.message or "the step failed") if step.failed else None,
         items=_count_items(attributes, output),
         usage=step.find_usage(),
     )

@@ -120,6 +120,10 @@ class Shape:
         """Attributes that are not read, for rule b; those of machinery and settings are left out."""
         self.near_misses = tuple((key, parts) for key in keys if key not in _RECOGNISED and (parts := find_near_parts(key)))
         """Attributes that are one letter away from one that is read, and the parts which that carries."""
+        self.failures = tuple(key for key in vocabulary.FAILURES if key in keys)
+        separate = bool(self.names["output_text"] or self.names["output_calls"])
+        self.answers = len(self.names["output_messages"]) + self.indexed_output + separate
+        """In how many places an answer may be."""
         self.work = NOT_UNDERSTOOD if NOT_UNDERSTOOD in keys else next((key for key in keys if is_work(key)), None)
         """The first attribute that describes the work of an agent."""
         self.passes_arguments = any(key.rpartition(".")[2] in _PASSED for key in keys)
@@ -208,7 +212,7 @@ def find_decoded(attributes: dict[str, Json], keys: tuple[str, ...]) -> tuple[Js
     """Return the first value under these keys that is neither null nor empty, decoded and as it is written."""
     for key in keys:
         value = decode_attribute(attributes, key)
-        if value is not None and value != "":
+        if value not in (None, "", "null"):
             return value, attributes[key]
     return None, None
 

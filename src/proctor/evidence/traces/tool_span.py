@@ -134,7 +134,7 @@ def read_tool_call(step: Step) -> ToolCall:
     status = attributes.get(vocabulary.TOOL_STATUS)
     # The failure that the span itself reports comes before that of its result. LangSmith leaves the status of a tool that raised as it was.
     if (
-        span.failed
+        step.failed
         or raised
         or (status is not None and read_status(status) == "failed")
         or attributes.get("langfuse.observation.level") == "ERROR"
