@@ -14,6 +14,7 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.shape import find_value
 from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.values.access import dict_or_empty
 from proctor.model.evidence import ToolCall, Usage
@@ -134,6 +135,11 @@ class Exchange:
             if usage is not None:
                 return usage
         return None
+
+    def list_models(self) -> list[str]:
+        """Return the models of the request; MLflow writes every attribute as JSON, so a name may have quotes."""
+        names = [find_value(step.attributes, step.names["model_name"]) for step in self.steps]
+        return [name.strip('"') for name in names if isinstance(name, str) and name]
 
     def list_messages_of_turn(self) -> list[Message]:
         """Return the messages that the model received after the last text of a user."""

@@ -114,8 +114,13 @@ class Shape:
         self.has_agent_mark = not _SPEAKING.isdisjoint(keys)
         self.only_messages = tuple(key for key in keys if key in vocabulary.ONLY_MESSAGES)
         self.counts = tuple(key for key in keys if key in _COUNTS)
-        self.typed = tuple((key, key in _COUNTS) for key in keys if key in _TEXTS or key in _COUNTS)
-        """Attributes that must be texts or counts, and whether each is a count."""
+        self.typed = tuple((key, int if key in _COUNTS else str) for key in keys if key in _TEXTS or key in _COUNTS)
+        """Attributes that must be texts or counts."""
+        inputs, outputs = self.names["input_tokens"], self.names["output_tokens"]
+        self.only_counts = (inputs[0], outputs[0]) if len(inputs) == len(outputs) == 1 and len(self.counts) == 2 else None
+        """The attributes with the tokens if there are exactly two, one for each direction, and none of cached ones."""
+        if self.names["cached_tokens"] or self.names["cache_write_tokens"]:
+            self.only_counts = None
         self.unrecognised = tuple(key for key in keys if not is_recognised(key))
         """Attributes that are not read, for rule b; those of machinery and settings are left out."""
         self.near_misses = tuple((key, parts) for key in keys if key not in _RECOGNISED and (parts := find_near_parts(key)))

@@ -14,7 +14,7 @@ from proctor.evidence.otlp.spans import Span, SpanEvent, is_event_only
 from proctor.evidence.shared.conversation import Message, Role
 from proctor.evidence.shared.usage import read_count
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.kind import find_kind
+from proctor.evidence.traces.kind import find_kind, name_of_span
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
 from proctor.evidence.traces.shape import decode_attribute, find_shape, find_value, unflatten, unquote
 from proctor.evidence.traces.values import decode_output, find_input_text, read_output, read_span_usage
@@ -83,6 +83,11 @@ class Step:
                 self.calls, self.text = list_calls(self.outputs), join_last_text(self.outputs)
 
     # --- its place, input, output and tokens
+
+    @functools.cached_property
+    def node_name(self) -> str:
+        """The name of its node."""
+        return name_of_span(self.span, self.kind)
 
     def find_above(self, *kinds: str) -> Step | None:
         """Return the nearest step above that has one of these kinds."""
@@ -259,6 +264,8 @@ class Step:
     def list_answers(self) -> list[list[Message]]:
         """Return the answer from every place that records it and is wholly recognised: instrumentations may write several."""
         values = [unquote(self.attributes[key]) for key in self.names["output_messages"]]
+        if len(values) == self.shape.answers and not self.span.events:
+            return self._list_recognised(values)
         values += [unflatten(self.attributes, prefix) for prefix in vocabulary.INDEXED_OUTPUT] if self.shape.indexed_output else ()
         text, calls = find_value(self.attributes, self.names["output_text"]), find_value(self.attributes, self.names["output_calls"])
         values += [{"role": "assistant", "content": text, "tool_calls": calls}] if text is not None or calls is not None else ()
@@ -266,6 +273,9 @@ class Step:
             if event.name == vocabulary.DETAILS_EVENT:
                 values.append({**event.attributes, **dict_or_empty(event.attributes.get("body"))}.get("gen_ai.output.messages"))
         values.append([read_event_message(event) for event in self.span.events if event.name in vocabulary.OUTPUT_EVENTS])
+        return self._list_recognised(values)
+
+    def _list_recognised(self, values: Sequence[Json]) -> list[list[Message]]:
         heard = [self.cache.read(value, "assistant") for value in values if value not in (None, "", [], {})]
         return [parsed.messages for parsed in heard if parsed.has_content() and not parsed.unrecognised]
 

@@ -14,7 +14,6 @@ import msgspec
 from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.kind import name_of_span
 from proctor.evidence.traces.message_reader import read_result
 from proctor.evidence.traces.request import MAX_PARALLEL, is_within
 from proctor.evidence.traces.shape import decode_attribute, find_value, unquote
@@ -150,7 +149,7 @@ def read_tool_call(step: Step) -> ToolCall:
         error=error,
         error_kind=kind if error is not None else None,
         duration_ms=step.find_duration_ms(),
-        node=name_of_span(holder.span, holder.kind) if holder is not None else None,
+        node=holder.node_name if holder is not None else None,
         server=text_or_none(find_value(attributes, names["tool_server"])),
         id=text_or_none(find_value(attributes, names["tool_call_id"]) or message.get("tool_call_id")),
     )

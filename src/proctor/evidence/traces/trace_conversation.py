@@ -132,6 +132,8 @@ def _mark_inner_answer(giving: Step, unknowns: Unknowns) -> None:
 
 def differ(one: str | None, other: str | None) -> bool:
     """Return whether two plain texts differ and neither contains the other, white space aside."""
+    if one == other:
+        return False
     first, second = "".join((one or "").split()), "".join((other or "").split())
     return first not in second and second not in first and not _IS_OBJECT.match(first) and not _IS_OBJECT.match(second)
 

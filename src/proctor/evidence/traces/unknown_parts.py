@@ -60,7 +60,10 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
     for step in tree.steps:
         shape, kind = step.shape, step.kind
         name = step.span.name
-        if shape.typed or step.span.events:
+        attributes = step.attributes
+        if step.span.events or [
+            key for key, kind in shape.typed if type(attributes[key]) is not kind or (kind is int and attributes[key] < 0)
+        ]:
             unreadable = _find_unreadable(step)
             if unreadable is not None:
                 unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {show(name)} cannot be read")
@@ -86,8 +89,8 @@ def _find_unreadable(step: Step) -> str | None:
     attributes = step.attributes
     if NOT_UNDERSTOOD in attributes:
         return str(attributes[NOT_UNDERSTOOD])
-    for key, is_count in step.shape.typed:
-        value = attributes[key]
+    for key, kind in step.shape.typed:
+        value, is_count = attributes[key], kind is int
         if value is not None and (read_count(value) is None if is_count else not isinstance(value, str)):
             return key
     return next((str(event.attributes[NOT_UNDERSTOOD]) for event in step.span.events if NOT_UNDERSTOOD in event.attributes), None)
@@ -175,7 +178,8 @@ def mark_losses(tree: SpanTree, spans: Sequence[Span], losses: Sequence[Loss], u
         elif loss.is_text or (step.inputs is not None and step.outputs is not None):
             parts = ("input", *CALL_PARTS[1:], *_ANSWER)
         unknowns.mark_parts(parts, loss.what)
-    if any(span.events and is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
+    alone = [span for span in spans if span.events and is_event_only(span)]
+    if any(event.name.startswith("gen_ai.") for span in alone for event in span.events):
         why = "log records belong to a request to a model whose span is missing from the trace"
         unknowns.mark_parts(("tool_calls", "tool_results", "answer", "turns", "usage"), why)
 
@@ -193,16 +197,18 @@ def mark_differences(
     tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Exchange], joined: JoinedCalls, unknowns: Unknowns
 ) -> None:
     """Mark calls that only one of several places lists, and the last answer if two places have different texts of it."""
-    for exchange in exchanges:
+    several = [one for one in exchanges if len(one.steps) > 1 or one.step.shape.answers > 1 or one.step.span.events]
+    for exchange in several:
         for messages in exchange.list_records():
             _mark_unlisted(messages, exchange.calls, exchange.step, unknowns)
             if own and exchange is own[-1] and differ(join_last_text(messages), exchange.text):
                 unknowns.mark_parts(_ANSWER, f"two places of the span {show(exchange.step.span.name)} record different answers")
     calls = [entry.call for entry in joined.calls]
-    for step in tree.list_kind("agent"):
-        for messages in step.list_answers() if step.shape.answers or step.span.events else ():
+    agents = [step for step in tree.list_kind("agent") if step.shape.answers or step.span.events]
+    for agent, messages in [(step, messages) for step in agents for messages in step.list_answers()]:
+        if list_calls(messages):
             last = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
-            _mark_unlisted(messages[last + 1 :], calls, step, unknowns)
+            _mark_unlisted(messages[last + 1 :], calls, agent, unknowns)
 
 
 def _mark_unlisted(messages: Sequence[Message], calls: Sequence[ToolCall], step: Step, unknowns: Unknowns) -> None:
