@@ -95,6 +95,8 @@ _SPEAKING = frozenset((*vocabulary.OUTPUT_TEXT, "all_messages_events", "gen_ai.o
 _TEXTS = frozenset((*vocabulary.KIND, *vocabulary.TOOL_MARKS, *vocabulary.OUTPUT_TEXT, *vocabulary.N8N[:3], NOT_UNDERSTOOD))
 _COUNTS = frozenset((*vocabulary.INPUT_TOKENS, *vocabulary.OUTPUT_TOKENS, *vocabulary.TOTAL_TOKENS))
 
+_TYPES: dict[str, type] = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_COUNTS, int), NOT_UNDERSTOOD: object}
+
 
 class Shape:
     """The known attributes of a span by what they are, each tuple in the order of the vocabulary."""
@@ -114,8 +116,8 @@ class Shape:
         self.has_agent_mark = not _SPEAKING.isdisjoint(keys)
         self.only_messages = tuple(key for key in keys if key in vocabulary.ONLY_MESSAGES)
         self.counts = tuple(key for key in keys if key in _COUNTS)
-        self.typed = tuple((key, int if key in _COUNTS else str) for key in keys if key in _TEXTS or key in _COUNTS)
-        """Attributes that must be texts or counts."""
+        self.typed = tuple((key, _TYPES[key]) for key in keys if key in _TYPES)
+        """Attributes that must be texts or counts, and the one that names a field which cannot be read."""
         inputs, outputs = self.names["input_tokens"], self.names["output_tokens"]
         self.only_counts = (inputs[0], outputs[0]) if len(inputs) == len(outputs) == 1 and len(self.counts) == 2 else None
         """The attributes with the tokens if there are exactly two, one for each direction, and none of cached ones."""

@@ -62,7 +62,10 @@ def find_tools(tree: SpanTree) -> list[ExecutedTool]:
     for step in tree.list_kind("tool"):
         call = read_tool_call(step)
         # Only the latest few are compared: all of them would cost the square of the calls of one tool.
-        recent = by_name.setdefault(strip_framework_prefix(call.name), deque(maxlen=MAX_PARALLEL))
+        bare = strip_framework_prefix(call.name)
+        recent = by_name.get(bare)
+        if recent is None:
+            recent = by_name[bare] = deque(maxlen=MAX_PARALLEL)
         same = _find_outer_record(step, call, of_step) if "tool" in step.above else None
         if same is None and recent:
             same = next(
