@@ -22,7 +22,7 @@ def spans_in(row: dict[str, Any]) -> list[Span]:
             "parent_span_id": told.get("in"),
             "name": told["name"],
             "start_time_unix_nano": 1_000 + place * 10,
-            "end_time_unix_nano": 1_000 + place * 10 + told.get("takes", 5),
+            "end_time_unix_nano": 1_000 + place * 10 + takes if (takes := told.get("takes", 5)) else None,
             "attributes": told.get("attributes", {}),
             "events": told.get("events", []),
             "status": told.get("status", {}),

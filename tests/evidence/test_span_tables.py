@@ -118,7 +118,7 @@ def test_runs_of_langsmith_are_the_spans_of_its_sdk(name: str) -> None:
         {"id": "a", "traceId": "", "parentObservationId": None, "type": "SPAN"},
         {"id": 3, "trace_id": "t", "run_type": "llm"},
         {"trace_id": "", "span_id": "a"},
-        {"trace_id": "t", "span_id": 5},
+        {"trace_id": "t", "span_id": [5]},
     ],
 )
 def test_a_row_that_belongs_to_no_trace_is_an_error(row: dict[str, Any]) -> None:

@@ -48,7 +48,8 @@ _FIELD_TYPES: dict[str, type | tuple[type, ...]] = {
     "attributes": (list, dict),
     "events": list,
     "status": dict,
-    **dict.fromkeys(("name", "parentSpanId", "parent_span_id", "traceId", "trace_id"), str),
+    "name": str,
+    **dict.fromkeys(("parentSpanId", "parent_span_id", "traceId", "trace_id"), (str, int)),
     **dict.fromkeys(("startTimeUnixNano", "endTimeUnixNano", "start_time_unix_nano", "end_time_unix_nano"), _TIME),
 }
 _DROPPED = ("droppedAttributesCount", "droppedEventsCount", "dropped_attributes_count", "dropped_events_count")
@@ -76,6 +77,8 @@ _VALUE_TYPES: dict[str, type | tuple[type, ...]] = {
     "intValue": int,
     "doubleValue": (float, int),
 }
+_VALUE_NAMES = {name: kind for kind in _VALUE_TYPES for name in (kind, kind.replace("V", "_v"))}
+"""The names of typed values, also as protobuf writes them."""
 _UNTYPED = (KeyError, TypeError, ValueError, OverflowError)
 """What the conversion raises for a value that is not typed."""
 _AROUND = ("resource", "scope", "instrumentationLibrary", "schemaUrl", "schema_url")
@@ -140,9 +143,9 @@ def fold_id(text: str) -> str:
 def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, case: str | None = None, scope: str = "") -> Span:
     """Read a span from JSON, canonical (`span_id`, attributes as an object) or OTLP (`spanId`, attributes as a list)."""
     entry = read_object(value, path)
-    span_id = find_first(entry, "span_id", "spanId")
-    if not isinstance(span_id, str) or span_id == "":
-        raise wrong_kind_error(f"{path}.span_id", "text", span_id)
+    span_id = _read_id(entry, "span_id", "spanId")
+    if not span_id:
+        raise wrong_kind_error(f"{path}.span_id", "text", find_first(entry, "span_id", "spanId"))
     status = dict_or_empty(entry.get("status"))
     events = [dict_or_empty(event) for event in list_of(entry.get("events"))]
     attributes = read_attributes(entry.get("attributes"))
@@ -150,9 +153,9 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
     if lost is not None:
         attributes = {**attributes, NOT_UNDERSTOOD: lost}
     return Span(
-        trace_id=fold_id(text_or_none(find_first(entry, "trace_id", "traceId")) or ""),
-        id=fold_id(span_id),
-        parent_id=fold_id(text_or_none(find_first(entry, "parent_span_id", "parentSpanId")) or "") or None,
+        trace_id=_read_id(entry, "trace_id", "traceId"),
+        id=span_id,
+        parent_id=_read_id(entry, "parent_span_id", "parentSpanId") or None,
         name=text_or_none(entry.get("name")) or "",
         start_ns=read_nanoseconds(find_first(entry, "start_time_unix_nano", "startTimeUnixNano")),
         end_ns=read_nanoseconds(find_first(entry, "end_time_unix_nano", "endTimeUnixNano")),
@@ -167,6 +170,12 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
         is_entry=entry.get("kind") in _ENTRIES,
         dropped=_count_dropped(entry) + sum(map(_count_dropped, events)),
     )
+
+
+def _read_id(entry: dict[str, Json], *names: str) -> str:
+    """Return an id as text; some exporters write numbers, with 0 for none."""
+    value = find_first(entry, *names)
+    return fold_id(value) if isinstance(value, str) else str(value or "") if type(value) is int else ""
 
 
 def _count_dropped(entry: dict[str, Json]) -> int:
@@ -267,8 +276,9 @@ def _convert_value(value: Any, depth: int) -> Json:
         raise too_deep_error()
     if value is None or value == {}:
         return None
-    (kind,) = [key for key in value if key in _VALUE_TYPES] if isinstance(value, dict) else list[str]()
+    (kind,) = [key for key in value if key in _VALUE_NAMES] if isinstance(value, dict) else list[str]()
     inner = value[kind]
+    kind = _VALUE_NAMES[kind]
     if kind == "arrayValue":
         return [_convert_value(entry, depth + 1) for entry in (inner and inner["values"]) or ()]
     if kind == "kvlistValue":

@@ -75,6 +75,8 @@ def _may_hold_call(text: str) -> bool:
 
 def _is_json_call(text: str) -> bool:
     """Return whether a text is the JSON of a call, or of several, and nothing else; models may wrap it in a fence."""
+    if text.lstrip()[:1] not in ("{", "[", "`"):
+        return False
     fenced = _FENCED.match(text)
     value: Json = decode_container((fenced.group(1) if fenced else text).strip())
     calls: list[Any] = value if isinstance(value, list) else [value]

@@ -16,9 +16,8 @@ from proctor.evidence.shared.usage import add_usage, read_count
 from proctor.evidence.shared.workflow import find_answering_node, is_ai, is_sub_node, read_answer, with_parameters
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import ObservedCall, join_calls
-from proctor.evidence.traces.kind import name_of_span
 from proctor.evidence.traces.request import Exchange, find_exchanges
-from proctor.evidence.traces.shape import Shape, find_decoded, find_value, list_conventions
+from proctor.evidence.traces.shape import Shape, find_decoded, list_conventions
 from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.traces.tool_span import find_output_tools, find_tool_name, find_tools
 from proctor.evidence.traces.trace_conversation import find_agent_requests, find_answer, find_entries, find_input, find_turns
@@ -28,6 +27,7 @@ from proctor.evidence.traces.unknown_parts import (
     mark_call_details,
     mark_calls,
     mark_choices,
+    mark_differences,
     mark_ends,
     mark_losses,
     mark_messages,
@@ -73,7 +73,8 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
     entries = find_entries(tree)
     if not canonical:
         mark_text_calls(exchanges, joined, unknowns)
-        mark_ends(tree, exchanges, own, entries, unknowns)
+        mark_differences(tree, exchanges, own, joined, unknowns)
+        mark_ends(tree, exchanges, own, entries, calls, unknowns)
         mark_choices(exchanges, unknowns)
         if tree.orphans:
             mark_orphans(tree, exchanges, unknowns)
@@ -105,8 +106,8 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False, parts: Col
         turns=turns,
         now=write_ns_as_iso(root.start_ns) if root is not None else None,
         # An agent that answered did not break off, whatever its root reports; `mark_ends` marks what is unknown then.
-        error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
-        model=next((models[0] for exchange in reversed(own or exchanges) if (models := _list_models(exchange))), None),
+        error=_find_error(tree.root) if text is None else None,
+        model=next((models[0] for exchange in reversed(own or exchanges) if (models := exchange.list_models())), None),
         no_run=None if canonical else _explain_no_run(tree, is_n8n),
         account=account,
         metadata=_read_metadata(root) if root is not None else {},
@@ -125,9 +126,13 @@ def _complete_calls(tree: SpanTree, calls: list[ObservedCall], canonical: bool) 
         if canonical and call.arguments is None and call.name not in hidden:
             call = msgspec.structs.replace(call, arguments={})  # Canonical spans without arguments passed none.
         if call.node is None and holder is not None:
-            call = msgspec.structs.replace(call, node=name_of_span(holder.span, holder.kind))
+            call = msgspec.structs.replace(call, node=holder.node_name)
         found.append(entry if call is entry.call else msgspec.structs.replace(entry, call=call))
     return found
+
+
+def _find_error(root: Step | None) -> str | None:
+    return (root.span.message or "the trace ended in an error") if root is not None and root.failed else None
 
 
 def _describe_reader(tree: SpanTree, spans: Sequence[Span]) -> str:
@@ -161,14 +166,8 @@ def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns
     mark_usage(usages, unknowns)
     usage = add_usage(usages)
     # With several models it is unknown which tokens are whose.
-    models = dict.fromkeys([model for exchange in exchanges for model in _list_models(exchange)]) if usage is not None else ()
+    models = dict.fromkeys([model for exchange in exchanges for model in exchange.list_models()]) if usage is not None else ()
     return msgspec.structs.replace(usage, models=tuple(models)) if usage is not None and len(models) > 1 else usage
-
-
-def _list_models(exchange: Exchange) -> list[str]:
-    """Return the models of a request; MLflow writes every attribute as JSON, so a name may have quotes."""
-    names = [find_value(step.attributes, step.names["model_name"]) for step in exchange.steps]
-    return [name.strip('"') for name in names if isinstance(name, str) and name]
 
 
 def _explain_no_run(tree: SpanTree, is_n8n: bool) -> str | None:
@@ -218,15 +217,15 @@ def _build_node(step: Step, calls: tuple[ToolCall, ...]) -> Node:
     if output is None and attributes:
         output = step.build_output(step.text)
     return Node(
-        name=name_of_span(span, step.kind),
+        name=step.node_name,
         type=text_or_none(attributes.get(vocabulary.N8N_TYPE)) or _KIND_WORDS.get(step.kind or "", step.kind),
-        status=text_or_none(attributes.get(vocabulary.N8N_STATUS)) or ("error" if span.failed else "success"),
+        status=text_or_none(attributes.get(vocabulary.N8N_STATUS)) or ("error" if step.failed else "success"),
         input=_find_input(step) if attributes or span.events else None,
         output=output,
         parameters=decode_container(attributes.get(vocabulary.N8N_PARAMETERS)),
         tool_calls=calls,
         duration_ms=step.find_duration_ms(),
-        error=(span.message or "the step failed") if span.failed else None,
+        error=(span.message or "the step failed") if step.failed else None,
         items=_count_items(attributes, output),
         usage=step.find_usage(),
     )

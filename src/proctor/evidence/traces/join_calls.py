@@ -82,7 +82,12 @@ def _place_executed(exchanges: Sequence[Exchange], executed: Sequence[ExecutedTo
     """Return tools that no recorded answer requested as calls, each after the last request before it."""
     starts = [exchange.step.span.start_ns for exchange in exchanges]
     placed = [(tool, bisect_right(starts, tool.step.span.start_ns) - 1) for tool in executed]
-    return [ObservedCall(tool.call, tool.step.holder, tool.step.span.start_ns, place, True, True) for tool, place in placed]
+    return [ObservedCall(tool.call, tool.step.holder, tool.step.span.start_ns, place, True, _has_result(tool)) for tool, place in placed]
+
+
+def _has_result(tool: ExecutedTool) -> bool:
+    """Return whether it is known how a tool ended: a span without an end shows it only by a result or an error."""
+    return tool.step.has_ended() or tool.call.result is not None or tool.call.failed()
 
 
 def _pair_handoffs(
@@ -192,7 +197,8 @@ def _join_call(call: ToolCall, twin: ExecutedTool | None, result: ToolResult | N
         id=call.id or ran.id,
         server=call.server or ran.server,
     )
-    return ObservedCall(joined, twin.step.holder, start, number, True, True, can_agree(call.arguments, ran.arguments))
+    answered = result is not None or _has_result(twin)
+    return ObservedCall(joined, twin.step.holder, start, number, True, answered, can_agree(call.arguments, ran.arguments))
 
 
 # --- requested calls and their results

@@ -29,11 +29,11 @@ _COMPONENT = "haystack.component.type"
 
 def find_kind(name: str, attributes: dict[str, Json], shape: Shape | None = None) -> str | None:
     """Return `tool`, `agent`, `model` or another kind, `unknown` for a word that is not known, or None if nothing names the kind."""
+    if name in _HAYSTACK_KINDS:
+        return _HAYSTACK_KINDS[name]
     if not attributes:
         return "tool" if _TOOL_SPAN.match(name) else None
     shape = shape or find_shape(attributes)
-    if name in _HAYSTACK_KINDS:
-        return _HAYSTACK_KINDS[name]
     if shape.names["kind"]:
         kind = _read_kind(attributes, shape.names["kind"])
         if kind == "agent":

@@ -18,11 +18,18 @@ from proctor.model.evidence import Evidence, Json
 
 def sniff(document: Json) -> bool:
     """Return whether this is an OTLP request (or a trace as Tempo stores it, with `batches`)."""
+    document = _unwrap(document)
     if not isinstance(document, dict):
         return False
     if any(isinstance(document.get(key), list) for key in TRACE_KEYS[0][:2]) or otlp_logs.sniff(document):
         return True
     return any("scopeSpans" in dict_or_empty(batch) for batch in list_of(document.get("batches")))
+
+
+def _unwrap(document: Json) -> Json:
+    """Return the trace in `{"trace": {"resourceSpans": [...]}}`, as the second API of Tempo returns it."""
+    inner = dict_or_empty(document).get("trace")
+    return inner if any(isinstance(dict_or_empty(inner).get(key), list) for key in TRACE_KEYS[0][:2]) else document
 
 
 def read(document: Json) -> list[Evidence]:
@@ -32,6 +39,7 @@ def read(document: Json) -> list[Evidence]:
 
 def read_request(document: Json, path: str = "$") -> list[Span]:
     """Return the spans of one request, and the events of spans in its logs."""
+    document = _unwrap(document)
     groups = read_log_groups(document, path=path) if otlp_logs.sniff(document) else []
     found = gather_events(span for group in groups for span in group.spans)
     if isinstance(document, dict) and any(key in document for key in TRACE_KEYS[0]):

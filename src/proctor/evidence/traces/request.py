@@ -14,6 +14,7 @@ from proctor.evidence.otlp.spans import Span
 from proctor.evidence.shared.blocks import HOSTED
 from proctor.evidence.shared.conversation import Message
 from proctor.evidence.traces import vocabulary
+from proctor.evidence.traces.shape import find_value
 from proctor.evidence.traces.step import SpanTree, Step
 from proctor.evidence.values.access import dict_or_empty
 from proctor.model.evidence import ToolCall, Usage
@@ -107,6 +108,18 @@ class Exchange:
             return self.step.knows_calls()
         return not self.stopped_for_tools() and any(step.knows_calls() for step in self.steps)
 
+    def list_records(self) -> list[list[Message]]:
+        """Return the answer as other places record it than the one that is read."""
+        found: list[list[Message]] = []
+        for step in self.steps:
+            if step.span.scope in vocabulary.UNRELIABLE:
+                continue
+            if step.shape.answers > 1 or step.span.events:
+                found += step.list_answers()
+            elif step.outputs is not None and len(self.steps) > 1:
+                found.append(step.outputs)
+        return [messages for messages in found if messages != self.outputs]
+
     def has_content(self) -> bool:
         """Return whether the request records more than the name of a model: some frameworks write a span for preparing one."""
         return self.inputs is not None or self.outputs is not None or any(step.finish for step in self.steps)
@@ -122,6 +135,11 @@ class Exchange:
             if usage is not None:
                 return usage
         return None
+
+    def list_models(self) -> list[str]:
+        """Return the models of the request; MLflow writes every attribute as JSON, so a name may have quotes."""
+        names = [find_value(step.attributes, step.names["model_name"]) for step in self.steps]
+        return [name.strip('"') for name in names if isinstance(name, str) and name]
 
     def list_messages_of_turn(self) -> list[Message]:
         """Return the messages that the model received after the last text of a user."""
@@ -184,7 +202,7 @@ def _is_one_answer(before: Step, step: Step) -> bool:
 
 def _continues(before: Exchange, step: Step) -> bool:
     """Return whether a span records the end of a stream that another one began: the same request, and only one has the answer."""
-    return before.inputs == step.inputs and (before.outputs is None) != (step.outputs is None)
+    return before.inputs == step.inputs and not step.failed and (before.outputs is None) != (step.outputs is None)
 
 
 def _merge_echoes(exchanges: list[Exchange]) -> list[Exchange]:

@@ -95,6 +95,8 @@ _SPEAKING = frozenset((*vocabulary.OUTPUT_TEXT, "all_messages_events", "gen_ai.o
 _TEXTS = frozenset((*vocabulary.KIND, *vocabulary.TOOL_MARKS, *vocabulary.OUTPUT_TEXT, *vocabulary.N8N[:3], NOT_UNDERSTOOD))
 _COUNTS = frozenset((*vocabulary.INPUT_TOKENS, *vocabulary.OUTPUT_TOKENS, *vocabulary.TOTAL_TOKENS))
 
+_TYPES: dict[str, type] = {**dict.fromkeys(_TEXTS, str), **dict.fromkeys(_COUNTS, int), NOT_UNDERSTOOD: object}
+
 
 class Shape:
     """The known attributes of a span by what they are, each tuple in the order of the vocabulary."""
@@ -114,12 +116,21 @@ class Shape:
         self.has_agent_mark = not _SPEAKING.isdisjoint(keys)
         self.only_messages = tuple(key for key in keys if key in vocabulary.ONLY_MESSAGES)
         self.counts = tuple(key for key in keys if key in _COUNTS)
-        self.typed = tuple((key, key in _COUNTS) for key in keys if key in _TEXTS or key in _COUNTS)
-        """Attributes that must be texts or counts, and whether each is a count."""
+        self.typed = tuple((key, _TYPES[key]) for key in keys if key in _TYPES)
+        """Attributes that must be texts or counts, and the one that names a field which cannot be read."""
+        inputs, outputs = self.names["input_tokens"], self.names["output_tokens"]
+        self.only_counts = (inputs[0], outputs[0]) if len(inputs) == len(outputs) == 1 and len(self.counts) == 2 else None
+        """The attributes with the tokens if there are exactly two, one for each direction, and none of cached ones."""
+        if self.names["cached_tokens"] or self.names["cache_write_tokens"]:
+            self.only_counts = None
         self.unrecognised = tuple(key for key in keys if not is_recognised(key))
         """Attributes that are not read, for rule b; those of machinery and settings are left out."""
         self.near_misses = tuple((key, parts) for key in keys if key not in _RECOGNISED and (parts := find_near_parts(key)))
         """Attributes that are one letter away from one that is read, and the parts which that carries."""
+        self.failures = tuple(key for key in vocabulary.FAILURES if key in keys)
+        separate = bool(self.names["output_text"] or self.names["output_calls"])
+        self.answers = len(self.names["output_messages"]) + self.indexed_output + separate
+        """In how many places an answer may be."""
         self.work = NOT_UNDERSTOOD if NOT_UNDERSTOOD in keys else next((key for key in keys if is_work(key)), None)
         """The first attribute that describes the work of an agent."""
         self.passes_arguments = any(key.rpartition(".")[2] in _PASSED for key in keys)
@@ -208,7 +219,7 @@ def find_decoded(attributes: dict[str, Json], keys: tuple[str, ...]) -> tuple[Js
     """Return the first value under these keys that is neither null nor empty, decoded and as it is written."""
     for key in keys:
         value = decode_attribute(attributes, key)
-        if value is not None and value != "":
+        if value not in (None, "", "null"):
             return value, attributes[key]
     return None, None
 

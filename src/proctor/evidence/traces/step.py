@@ -14,11 +14,11 @@ from proctor.evidence.otlp.spans import Span, SpanEvent, is_event_only
 from proctor.evidence.shared.conversation import Message, Role
 from proctor.evidence.shared.usage import read_count
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.kind import find_kind
+from proctor.evidence.traces.kind import find_kind, name_of_span
 from proctor.evidence.traces.message_reader import MessageCache, ParsedMessages, join_last_text
 from proctor.evidence.traces.shape import decode_attribute, find_shape, find_value, unflatten, unquote
 from proctor.evidence.traces.values import decode_output, find_input_text, read_output, read_span_usage
-from proctor.evidence.unknowns.endings import find_stop
+from proctor.evidence.unknowns.endings import find_stop, read_status
 from proctor.evidence.values.access import dict_or_empty, find_first, list_of, split_words, text_or_none
 from proctor.evidence.values.json_bytes import decode_container
 from proctor.model.evidence import Json, ToolCall, Usage
@@ -74,6 +74,7 @@ class Step:
         self.shape = shape = find_shape(span.attributes)
         self.names = shape.names
         self.kind = find_kind(span.name, span.attributes, shape)
+        self.failed = span.failed or (bool(shape.failures) and _reports_failure(span.attributes, shape.failures))
         self.cache = cache
         self.children: list[Step] = []
         if self.kind == "model":
@@ -82,6 +83,11 @@ class Step:
                 self.calls, self.text = list_calls(self.outputs), join_last_text(self.outputs)
 
     # --- its place, input, output and tokens
+
+    @functools.cached_property
+    def node_name(self) -> str:
+        """The name of its node."""
+        return name_of_span(self.span, self.kind)
 
     def find_above(self, *kinds: str) -> Step | None:
         """Return the nearest step above that has one of these kinds."""
@@ -118,6 +124,10 @@ class Step:
         start, end = self.span.start_ns, self.span.end_ns
         return (end - start) / 1e6 if start and end >= start else None
 
+    def has_ended(self) -> bool:
+        """Return whether the span has an end, or has no times at all."""
+        return bool(self.span.end_ns or not self.span.start_ns)
+
     def build_output(self, text: str | None = None) -> Json:
         """Return the output of a node. A bare text becomes `{"text": ...}`, so that checks can select it by name."""
         if text is None and self.kind in ("model", "agent") and self.read_output()[1]:
@@ -145,8 +155,10 @@ class Step:
             return False
         if self.finish and (not self.finish.isdisjoint(_UNFINISHED) or "failed" in _find_stops(self.finish)):
             return True
+        if not self.finish and not self.has_ended():
+            return True
         # OpenInference also marks a request that follows a failed tool.
-        return self.span.failed and (
+        return self.failed and (
             not self.finish or vocabulary.ERROR_TYPE in self.attributes or any(event.name == "exception" for event in self.span.events)
         )
 
@@ -249,6 +261,24 @@ class Step:
             if (self.inputs is None or self.outputs is None) and span.attributes[key] is not None:
                 self._read_conversation(span.attributes[key])
 
+    def list_answers(self) -> list[list[Message]]:
+        """Return the answer from every place that records it and is wholly recognised: instrumentations may write several."""
+        values = [unquote(self.attributes[key]) for key in self.names["output_messages"]]
+        if len(values) == self.shape.answers and not self.span.events:
+            return self._list_recognised(values)
+        values += [unflatten(self.attributes, prefix) for prefix in vocabulary.INDEXED_OUTPUT] if self.shape.indexed_output else ()
+        text, calls = find_value(self.attributes, self.names["output_text"]), find_value(self.attributes, self.names["output_calls"])
+        values += [{"role": "assistant", "content": text, "tool_calls": calls}] if text is not None or calls is not None else ()
+        for event in self.span.events:
+            if event.name == vocabulary.DETAILS_EVENT:
+                values.append({**event.attributes, **dict_or_empty(event.attributes.get("body"))}.get("gen_ai.output.messages"))
+        values.append([read_event_message(event) for event in self.span.events if event.name in vocabulary.OUTPUT_EVENTS])
+        return self._list_recognised(values)
+
+    def _list_recognised(self, values: Sequence[Json]) -> list[list[Message]]:
+        heard = [self.cache.read(value, "assistant") for value in values if value not in (None, "", [], {})]
+        return [parsed.messages for parsed in heard if parsed.has_content() and not parsed.unrecognised]
+
     def _hear(self, value: Json, role: Role) -> list[Message] | None:
         if value is None:
             return None
@@ -331,6 +361,11 @@ class Step:
         self._fill(messages, outputs or None)
 
 
+def _reports_failure(attributes: dict[str, Json], keys: tuple[str, ...]) -> bool:
+    values = [(key, attributes[key]) for key in keys if attributes[key] not in (None, "")]
+    return any(key != vocabulary.STATUS_CODE or read_status(value) == "failed" for key, value in values)
+
+
 def list_calls(messages: Sequence[Message]) -> list[ToolCall]:
     """Return the calls in messages."""
     return [call for message in messages for call in message.calls]
@@ -410,7 +445,7 @@ class SpanTree:
         self.orphans = [step for step in self.roots if step.span.parent_id is not None and step.span.parent_id not in known]
         """Roots whose parent is missing from the trace."""
         for root in self.roots:
-            if root.kind is None and _is_written_by_hand(root):
+            if root.kind in (None, "step") and _is_written_by_hand(root):
                 root.kind = "agent"
         if _place_below(self.roots) < len(self.steps):
             self._open_circles()

@@ -14,7 +14,6 @@ import msgspec
 from proctor.evidence.shared.call_identity import can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
 from proctor.evidence.shared.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.traces import vocabulary
-from proctor.evidence.traces.kind import name_of_span
 from proctor.evidence.traces.message_reader import read_result
 from proctor.evidence.traces.request import MAX_PARALLEL, is_within
 from proctor.evidence.traces.shape import decode_attribute, find_value, unquote
@@ -63,7 +62,10 @@ def find_tools(tree: SpanTree) -> list[ExecutedTool]:
     for step in tree.list_kind("tool"):
         call = read_tool_call(step)
         # Only the latest few are compared: all of them would cost the square of the calls of one tool.
-        recent = by_name.setdefault(strip_framework_prefix(call.name), deque(maxlen=MAX_PARALLEL))
+        bare = strip_framework_prefix(call.name)
+        recent = by_name.get(bare)
+        if recent is None:
+            recent = by_name[bare] = deque(maxlen=MAX_PARALLEL)
         same = _find_outer_record(step, call, of_step) if "tool" in step.above else None
         if same is None and recent:
             same = next(
@@ -134,7 +136,7 @@ def read_tool_call(step: Step) -> ToolCall:
     status = attributes.get(vocabulary.TOOL_STATUS)
     # The failure that the span itself reports comes before that of its result. LangSmith leaves the status of a tool that raised as it was.
     if (
-        span.failed
+        step.failed
         or raised
         or (status is not None and read_status(status) == "failed")
         or attributes.get("langfuse.observation.level") == "ERROR"
@@ -150,7 +152,7 @@ def read_tool_call(step: Step) -> ToolCall:
         error=error,
         error_kind=kind if error is not None else None,
         duration_ms=step.find_duration_ms(),
-        node=name_of_span(holder.span, holder.kind) if holder is not None else None,
+        node=holder.node_name if holder is not None else None,
         server=text_or_none(find_value(attributes, names["tool_server"])),
         id=text_or_none(find_value(attributes, names["tool_call_id"]) or message.get("tool_call_id")),
     )

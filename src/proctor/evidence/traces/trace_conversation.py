@@ -6,6 +6,7 @@ the user from the prompt that a framework made of it.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -22,6 +23,9 @@ from proctor.model.show import show
 
 _ENTRY_KINDS = (("agent",), ("workflow",), ("chain", "task", "step", "unknown"))
 """The input of an agent is nearest to the user's text; a workflow around agents comes next, mere steps last."""
+
+_IS_OBJECT = re.compile(r"[\[{<]|\w+\(")
+"""How a text begins that is JSON, or an object as Python prints it."""
 
 
 def find_entries(tree: SpanTree) -> list[Step]:
@@ -97,8 +101,9 @@ def find_answer(
     given = ((step, text) for step in reversed(entries) if (text := step.read_output()[0]) is not None and text.strip())
     giving, outer = next(given, (None, None))
     if inner is not None and (outer is None or (not talk[-1].calls and (outer not in inner or outer == inner))):
-        if talk[-1].asks_application() and not root_first:
-            unknowns.mark("answer", "the last answer of a model in the trace requests a tool, and no answer after it is recorded")
+        if giving is not None and outer is not None and giving.read_output()[1] and differ(inner, outer):
+            why = f"the output of the span {show(giving.span.name)} and the last text of a model differ"
+            unknowns.mark("answer", why)
         return inner, _parse(inner, {"text": inner})
     if giving is not None and outer is not None:
         _mark_inner_answer(giving, unknowns)
@@ -123,6 +128,14 @@ def _mark_inner_answer(giving: Step, unknowns: Unknowns) -> None:
         if above.read_output()[0] is None and decode_output(above.attributes, above.names)[0] is not None:
             unknowns.mark("answer", f"the output of the span {show(above.span.name)} is not recognised")
         above = above.find_above("agent", "workflow")
+
+
+def differ(one: str | None, other: str | None) -> bool:
+    """Return whether two plain texts differ and neither contains the other, white space aside."""
+    if one == other:
+        return False
+    first, second = "".join((one or "").split()), "".join((other or "").split())
+    return first not in second and second not in first and not _IS_OBJECT.match(first) and not _IS_OBJECT.match(second)
 
 
 def _parse(text: str, otherwise: Json) -> Json:

@@ -18,6 +18,7 @@ from proctor.model.missing import MISSING
 from proctor.model.show import show
 
 _BEGINNINGS = ('{"', "[{", '["', "[[{", '[["', "{\n", "[\n")
+_ENDS = ("}", "]")
 _SHORTEST_LIMIT = 64
 """Characters: a limit on values is hardly shorter, and a shorter text that is not JSON is too often whole."""
 
@@ -34,22 +35,26 @@ class Loss(msgspec.Struct, frozen=True):
 
 def find_losses(spans: Sequence[Span]) -> list[Loss]:
     """Return what the spans of a trace lost by limits of the SDK."""
-    found: list[Loss] = []
-    values: list[tuple[Span, str, str]] = []
-    for span in spans:
-        if span.dropped:
-            found.append(Loss(span.id, f"{span.dropped} attributes or events of the span {show(span.name)} were dropped"))
-        for attributes in (span.attributes, *[event.attributes for event in span.events]) if span.events else (span.attributes,):
-            for key, value in attributes.items():
-                if type(value) is str and len(value) >= _SHORTEST_LIMIT:
-                    values.append((span, key, value))
+    found = [
+        Loss(span.id, f"{span.dropped} attributes or events of the span {show(span.name)} were dropped") for span in spans if span.dropped
+    ]
+    held = [(span, span.attributes) for span in spans if span.attributes]
+    held += [(span, event.attributes) for span in spans if span.events for event in span.events]
+    values = [
+        (span, key, value)
+        for span, attributes in held
+        for key, value in attributes.items()
+        if type(value) is str and len(value) >= _SHORTEST_LIMIT
+    ]
+    if not values:
+        return found
     broken = [entry for entry in values if _is_broken(entry[2])]
     for span, key, value in broken:
         found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
-    longest = max([len(value) for _, _, value in values], default=0)
+    longest = max([len(value) for _, _, value in values])
     # Only the longest values can have reached a limit.
-    if longest and (longest == max([len(value) for _, _, value in broken], default=0) or (not broken and _is_limit(longest))):
-        texts = [entry for entry in values if len(entry[2]) == longest and entry not in broken and _is_text(entry[2])]
+    if (longest == max([len(value) for _, _, value in broken])) if broken else _is_limit(longest):
+        texts = [entry for entry in values if len(entry[2]) == longest and entry not in broken and not entry[2].startswith(_BEGINNINGS)]
         if broken or len({value for _, _, value in texts}) > 1:
             for span, key, _ in texts:
                 found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is truncated after {longest} characters", key, True))
@@ -79,13 +84,9 @@ def _is_broken(text: str) -> bool:
     """Return whether a text begins as JSON and is not; counting brackets is many times as fast as parsing."""
     if not text.startswith(_BEGINNINGS):
         return False
-    if text.count("{") == text.count("}") and text.count("[") == text.count("]") and text.rstrip()[-1:] in ("}", "]"):
+    if text.endswith(_ENDS) and text.count("{") == text.count("}") and text.count("[") == text.count("]"):
         return False
     return decode_embedded(text) is MISSING
-
-
-def _is_text(value: str) -> bool:
-    return not value.startswith(_BEGINNINGS) or decode_embedded(value) is MISSING
 
 
 def _is_limit(length: int) -> bool:

@@ -13,22 +13,26 @@ import re
 from collections.abc import Sequence
 
 from proctor.evidence.otlp.spans import NOT_UNDERSTOOD, Span, is_event_only
-from proctor.evidence.shared.conversation import compare_choices
+from proctor.evidence.shared.call_identity import can_be_one_tool
+from proctor.evidence.shared.conversation import Message, compare_choices
 from proctor.evidence.shared.spoken_calls import call_in_words
 from proctor.evidence.shared.usage import find_count, read_count
 from proctor.evidence.traces import vocabulary
 from proctor.evidence.traces.join_calls import JoinedCalls, ObservedCall
 from proctor.evidence.traces.kind import describe_kind
+from proctor.evidence.traces.message_reader import join_last_text
 from proctor.evidence.traces.request import Exchange, is_hosted_call
 from proctor.evidence.traces.shape import may_hold_content
-from proctor.evidence.traces.step import SpanTree, Step
+from proctor.evidence.traces.step import SpanTree, Step, list_calls
 from proctor.evidence.traces.tool_span import has_damaged_arguments, is_named_tool
+from proctor.evidence.traces.trace_conversation import differ
 from proctor.evidence.traces.truncation import Loss
 from proctor.evidence.unknowns.account import Unknowns
+from proctor.evidence.unknowns.markers import is_redacted
 from proctor.evidence.unknowns.unrecognised import check_field, mark_kind
 from proctor.evidence.values.near_miss import is_misspelt
 from proctor.model.account import CALL_PARTS, Part
-from proctor.model.evidence import Usage
+from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.model.show import show
 
 _ANSWER: tuple[Part, ...] = ("answer", "nodes", "turns")
@@ -56,7 +60,10 @@ def mark_steps(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: Unknowns
     for step in tree.steps:
         shape, kind = step.shape, step.kind
         name = step.span.name
-        if shape.typed or step.span.events:
+        attributes = step.attributes
+        if step.span.events or [
+            key for key, kind in shape.typed if type(attributes[key]) is not kind or (kind is int and attributes[key] < 0)
+        ]:
             unreadable = _find_unreadable(step)
             if unreadable is not None:
                 unknowns.mark_parts(_EVERYTHING, f"{show(unreadable)} of the span {show(name)} cannot be read")
@@ -82,8 +89,8 @@ def _find_unreadable(step: Step) -> str | None:
     attributes = step.attributes
     if NOT_UNDERSTOOD in attributes:
         return str(attributes[NOT_UNDERSTOOD])
-    for key, is_count in step.shape.typed:
-        value = attributes[key]
+    for key, kind in step.shape.typed:
+        value, is_count = attributes[key], kind is int
         if value is not None and (read_count(value) is None if is_count else not isinstance(value, str)):
             return key
     return next((str(event.attributes[NOT_UNDERSTOOD]) for event in step.span.events if NOT_UNDERSTOOD in event.attributes), None)
@@ -171,7 +178,8 @@ def mark_losses(tree: SpanTree, spans: Sequence[Span], losses: Sequence[Loss], u
         elif loss.is_text or (step.inputs is not None and step.outputs is not None):
             parts = ("input", *CALL_PARTS[1:], *_ANSWER)
         unknowns.mark_parts(parts, loss.what)
-    if any(span.events and is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
+    alone = [span for span in spans if span.events and is_event_only(span)]
+    if any(event.name.startswith("gen_ai.") for span in alone for event in span.events):
         why = "log records belong to a request to a model whose span is missing from the trace"
         unknowns.mark_parts(("tool_calls", "tool_results", "answer", "turns", "usage"), why)
 
@@ -185,6 +193,33 @@ def mark_strays(joined: JoinedCalls, unknowns: Unknowns) -> None:
         unknowns.mark_parts(CALL_PARTS, f"a tool result{f' ({whose})' if whose else ''} answers no call in the trace: a call is missing")
 
 
+def mark_differences(
+    tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Exchange], joined: JoinedCalls, unknowns: Unknowns
+) -> None:
+    """Mark calls that only one of several places lists, and the last answer if two places have different texts of it."""
+    several = [one for one in exchanges if len(one.steps) > 1 or one.step.shape.answers > 1 or one.step.span.events]
+    for exchange in several:
+        for messages in exchange.list_records():
+            _mark_unlisted(messages, exchange.calls, exchange.step, unknowns)
+            if own and exchange is own[-1] and differ(join_last_text(messages), exchange.text):
+                unknowns.mark_parts(_ANSWER, f"two places of the span {show(exchange.step.span.name)} record different answers")
+    calls = [entry.call for entry in joined.calls]
+    agents = [step for step in tree.list_kind("agent") if step.shape.answers or step.span.events]
+    for agent, messages in [(step, messages) for step in agents for messages in step.list_answers()]:
+        if list_calls(messages):
+            last = max((place for place, message in enumerate(messages) if message.role == "user"), default=-1)
+            _mark_unlisted(messages[last + 1 :], calls, agent, unknowns)
+
+
+def _mark_unlisted(messages: Sequence[Message], calls: Sequence[ToolCall], step: Step, unknowns: Unknowns) -> None:
+    names = [name for call in calls for name in (call.name, *call.aliases)]
+    for call in list_calls(messages):
+        if not any(can_be_one_tool(call.name, name) for name in names):
+            unknowns.mark_parts(
+                CALL_PARTS, f"a place of the span {show(step.span.name)} lists a call of {show(call.name)}, and another does not"
+            )
+
+
 def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
     """Mark what else may have happened if the parent of a span is missing and the span does not show the whole run.
 
@@ -192,8 +227,10 @@ def mark_orphans(tree: SpanTree, exchanges: Sequence[Exchange], unknowns: Unknow
     repeats the conversation from a user's text on.
     """
     of_step = {step: exchange for exchange in exchanges for step in exchange.steps}
-    last: Step | None = None
-    for orphan in tree.orphans:
+    # Next to other roots it is no part of what they show.
+    is_apart = len({root.span.parent_id for root in tree.roots}) > 1 and bool(exchanges)
+    last = tree.orphans[0] if is_apart else None
+    for orphan in () if is_apart else tree.orphans:
         loose = _list_loose_work(orphan)
         requests = [of_step[step] for step in loose if step in of_step]
         # Spans of tools show which tools ran; only requests to a model show that no other did.
@@ -258,7 +295,14 @@ def mark_choices(exchanges: Sequence[Exchange], unknowns: Unknowns) -> None:
 # --- rules e and f: early ends and failures
 
 
-def mark_ends(tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Exchange], entries: Sequence[Step], unknowns: Unknowns) -> None:
+def mark_ends(
+    tree: SpanTree,
+    exchanges: Sequence[Exchange],
+    own: Sequence[Exchange],
+    entries: Sequence[Step],
+    calls: Sequence[ObservedCall],
+    unknowns: Unknowns,
+) -> None:
     """Mark what may have followed an answer that was cut, a root span that did not end, and a run that failed; `own` are its requests."""
     answered = [exchange for exchange in own if exchange.outputs is not None]
     for exchange in exchanges:
@@ -273,7 +317,17 @@ def mark_ends(tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Excha
             unknowns.mark_parts(_ANSWER, why)
         elif exchange in answered:
             unknowns.mark("turns", why)
-    for step in dict.fromkeys((*tree.roots, *entries)):
+    last = own[-1] if own else None
+    if last is not None and not last.outputs and any(step.failed for step in last.steps):
+        unknowns.mark_parts((*CALL_PARTS, *_ANSWER), f"the last request to a model, in the span {show(last.step.span.name)}, failed")
+    outer = dict.fromkeys((*tree.roots, *entries))
+    made = {entry.call.name for entry in calls}
+    if last is not None and (last.asks_application() and any(call.name in made for call in last.calls)):
+        texts = [step.read_output()[0] for step in outer]
+        if not any(text and text.strip() and text != last.text for text in texts):
+            why = f"the last request to a model, in the span {show(last.step.span.name)}, asks for a tool, and nothing after it is recorded"
+            unknowns.mark_parts(("tool_calls", *_ANSWER), why)
+    for step in outer:
         why = _explain_end(tree, step) if step.kind not in ("model", "tool", "mcp") else None
         if why is not None:
             unknowns.mark_parts((*CALL_PARTS, "answer", "nodes"), f"the span {show(step.span.name)} {why}")
@@ -281,9 +335,9 @@ def mark_ends(tree: SpanTree, exchanges: Sequence[Exchange], own: Sequence[Excha
 
 def _explain_end(tree: SpanTree, step: Step) -> str | None:
     span = step.span
-    if span.failed:
+    if step.failed:
         # OpenInference marks an agent with the error of a tool, also if the agent continued and answered.
-        of_tools = {tool.span.message for tool in tree.list_kind("tool") if tool.span.failed and tool.span.message}
+        of_tools = {tool.span.message for tool in tree.list_kind("tool") if tool.failed and tool.span.message}
         if span.message not in of_tools or not step.read_output()[0]:
             return f"ended in an error{f': {span.message}' if span.message else ''}"
     status = find_http_status(step)
@@ -319,7 +373,8 @@ def mark_calls(tree: SpanTree, exchanges: Sequence[Exchange], calls: Sequence[Ob
     if exchanges:
         # An agent ran elsewhere and left no spans of requests or tools.
         for step in tree.list_kind("agent"):
-            if step.span.is_remote and not any(below.kind in ("model", "tool", "agent") for below in step.list_below()):
+            is_apart = step.span.is_remote or "tool" in step.above
+            if is_apart and not any(below.kind in ("model", "tool", "agent") for below in step.list_below()):
                 unknowns.mark_unrecognised(("tool_calls",), f"no span records the work of the agent of the span {show(step.span.name)}")
         return
     around = tree.has_kind((*_AROUND, "tool"))
@@ -360,9 +415,9 @@ def mark_call_details(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: U
     bare = [entry.call.name for entry in calls if entry.call.arguments is None]
     if bare:
         unknowns.mark("tool_arguments", f"{len(bare)} of {len(calls)} calls have no recorded arguments, for example {show(bare[0])}")
-    odd = [entry.call.name for entry in calls if not entry.agrees or not isinstance(entry.call.arguments, (dict, type(None)))]
+    odd = [entry.call.name for entry in calls if not entry.agrees or _is_odd(entry.call.arguments)]
     if odd:
-        unknowns.mark("tool_arguments", f"arguments of {show(odd[0])} are unknown: not an object, or two records disagree")
+        unknowns.mark("tool_arguments", f"arguments of {show(odd[0])} are unknown: not an object, redacted, or two records disagree")
     unanswered = [entry.call.name for entry in calls if not entry.answered]
     if unanswered:
         unknowns.mark("tool_results", f"{len(unanswered)} calls have no recorded result, for example {show(unanswered[0])}")
@@ -370,6 +425,11 @@ def mark_call_details(tree: SpanTree, calls: Sequence[ObservedCall], unknowns: U
     refused = [entry.call.name for entry in calls if not entry.ended]
     if refused and tree.has_kind((*_AROUND, "tool")):
         unknowns.mark("tool_results", f"no span shows that {show(refused[0])} ran, and its result in the next request may be a refusal")
+
+
+def _is_odd(arguments: Json) -> bool:
+    """Return whether arguments are not an object, or have a member that was removed."""
+    return any(map(is_redacted, arguments.values())) if isinstance(arguments, dict) else arguments is not None
 
 
 def mark_usage(usages: Sequence[Usage | None], unknowns: Unknowns) -> None:

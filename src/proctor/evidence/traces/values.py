@@ -147,6 +147,10 @@ def _find_answer(value: Json, depth: int) -> str | None:
 def read_span_usage(attributes: dict[str, Json], shape: Shape) -> Usage | None:
     """Return the tokens that a span itself reports."""
     names = shape.names
+    if shape.only_counts is not None:
+        inputs, outputs = attributes[shape.only_counts[0]], attributes[shape.only_counts[1]]
+        if type(inputs) is int and type(outputs) is int and inputs >= 0 and outputs >= 0:
+            return Usage(input_tokens=inputs, output_tokens=outputs)
     if shape.counts:
         inputs, outputs = find_count(attributes, names["input_tokens"]), find_count(attributes, names["output_tokens"])
         total = find_count(attributes, names["total_tokens"]) if names["total_tokens"] else None

@@ -131,7 +131,7 @@ TOOL_RESULT: Final = list_names("""
     output.value traceloop.entity.output gen_ai.completion output
     """)
 TOOL_CALL_ID: Final = list_names("gen_ai.tool.call.id tool_call.id ai.toolCall.id gen_ai.tool_call.id tool.call.id")
-TOOL_ERRORS: Final = list_names("error.message langfuse.observation.status_message genkit:error gen_ai.tool.error")
+TOOL_ERRORS: Final = list_names("error.message langfuse.observation.status_message genkit:error gen_ai.tool.error exception.message")
 TOOL_SERVER: Final = list_names("mcp.server.name server.name fastmcp.server.name")
 TOOL_ENTITY: Final = "traceloop.entity.name"
 TOOL_STATUS: Final = "gen_ai.tool.status"
@@ -229,6 +229,9 @@ EVENT_CONTENT: Final = list_names("gen_ai.event.content body message content gen
 
 HTTP_STATUS: Final = ("http.response.status_code", "http.status_code")
 ERROR_TYPE: Final = "error.type"
+STATUS_CODE: Final = "otel.status_code"
+FAILURES: Final = (ERROR_TYPE, "exception.type", "exception.message", STATUS_CODE)
+"""Attributes of a span that failed, whatever its status is."""
 TOOL_ERROR: Final = "tool_error"
 """`error.type` of an MCP call whose result has `isError`."""
 N8N_NAME, N8N_TYPE, N8N_STATUS = "n8n.node.name", "n8n.node.type", "n8n.node.status"
